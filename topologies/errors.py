@@ -1,0 +1,27 @@
+"""The root of the project's errors, and the one error that a user's file can cause."""
+
+
+class TestbedError(Exception):
+    """Everything that this project raises on purpose; the command line prints it without a traceback."""
+
+    __test__ = False  # pytest: not a test case
+
+
+class SpecError(TestbedError):
+    """The user's description (file or argument) is wrong.
+
+    `key` is the dotted path of the value ("hosts.h3.gpus"), `value` what was found, `allowed` what would be right,
+    `source` the file it came from, if any.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str, source: str | None = None) -> None:
+        self.key, self.value, self.allowed, self.source = key, value, allowed, source
+        super().__init__(key, value, allowed, source)
+
+    def __str__(self) -> str:
+        where = f"{self.source}: " if self.source else ""
+        return f"{where}{self.key} = {self.value!r}: {self.allowed}"
+
+    def within(self, source: str) -> "SpecError":
+        """The same error, saying which file it came from."""
+        return SpecError(self.key, self.value, self.allowed, source)

@@ -1,0 +1,320 @@
+"""What a campus is: buildings, hosts with GPUs, switches, links, the research reserve. Frozen and validated.
+
+A campus is a tree: hosts hang on access switches, access switches on distribution switches, those on the core (paper A,
+section IV-A). A tree has exactly one path between any two nodes, so routing, bottlenecks and reserves are facts of the
+description, and kernel bridges need no spanning-tree protocol.
+
+Rates are bytes per second on the wire, in each direction (full duplex); `DirectedLink` names one direction.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from topologies.errors import SpecError
+
+NAME = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface is called NAME-eth1023: 15 characters at most in Linux
+NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
+MAX_PORTS = 1023  # ports of one Linux bridge
+SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
+
+
+class Role(StrEnum):
+    """What a host is for."""
+
+    VOLUNTEER = "volunteer"  # lent by an owner who may take it back at any second
+    ON_DEMAND = "on_demand"  # always there, at cost k a job
+    COORDINATOR = "coordinator"
+
+
+class Tier(StrEnum):
+    """The level of a switch."""
+
+    ACCESS = "access"
+    DISTRIBUTION = "distribution"
+    CORE = "core"
+
+
+class TrafficClass(StrEnum):
+    """Class of service of paper A, section VII-A; `dscp` is the code point that the edge writes."""
+
+    EMERGENCY = "emergency"  # EF: notifications and metadata
+    PLANNED = "planned"  # AF41: migrations under a deadline
+    PRESYNC = "presync"  # CS1: checkpoints
+    RESEARCH = "research"  # BE: everything else
+
+    @property
+    def dscp(self) -> int:
+        """Differentiated services code point (RFC 2474, 2597, 3246)."""
+        return _DSCP[self]
+
+
+_DSCP = {
+    TrafficClass.EMERGENCY: 46,
+    TrafficClass.PLANNED: 34,
+    TrafficClass.PRESYNC: 8,
+    TrafficClass.RESEARCH: 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """A kind of GPU: memory decides which jobs fit, compute capability which code runs."""
+
+    name: str
+    memory_bytes: float
+    compute_capability: float
+
+    def __post_init__(self) -> None:
+        _positive(f"gpu_models.{self.name}.memory_bytes", self.memory_bytes)
+        _positive(f"gpu_models.{self.name}.compute_capability", self.compute_capability)
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """A building: hosts in it share its switches."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _name("buildings", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine. `gpus` is how many jobs it can run at once (an on-demand host: its slots)."""
+
+    name: str
+    building: str
+    role: Role
+    address: ipaddress.IPv4Address
+    gpu_model: str | None = None
+    gpus: int = 0
+
+    def __post_init__(self) -> None:
+        key = f"hosts.{self.name}"
+        _name("hosts", self.name)
+        if self.address not in SUBNET:
+            raise SpecError(f"{key}.address", str(self.address), f"an address inside {SUBNET}")
+        if self.role is Role.COORDINATOR:
+            if self.gpus or self.gpu_model:
+                raise SpecError(f"{key}.gpus", self.gpus, "a coordinator has no GPUs")
+        elif not 1 <= self.gpus <= 1024:
+            raise SpecError(f"{key}.gpus", self.gpus, "a whole number from 1 to 1024")
+        elif self.gpu_model is None:
+            raise SpecError(f"{key}.gpu_model", None, "the name of one of the campus's gpu_models")
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch; the core belongs to no building."""
+
+    name: str
+    tier: Tier
+    building: str | None = None
+
+    def __post_init__(self) -> None:
+        _name("switches", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedLink:
+    """One direction of a link: what leaves `source` towards `target`."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}>{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A full-duplex cable between two nodes."""
+
+    a: str
+    b: str
+    rate_bytes_per_s: float
+    delay_s: float = 0.0  # one way; needs a kernel with netem
+    loss: float = 0.0  # probability of losing a packet; needs netem
+
+    def __post_init__(self) -> None:
+        key = f"links.{self.a}-{self.b}"
+        _positive(f"{key}.rate", self.rate_bytes_per_s)
+        if not (0.0 <= self.delay_s < math.inf):
+            raise SpecError(f"{key}.delay", self.delay_s, "a duration of 0 s or more")
+        if not 0.0 <= self.loss < 1.0:
+            raise SpecError(f"{key}.loss", self.loss, "a probability of at least 0 and less than 1")
+        if self.a == self.b:
+            raise SpecError(key, self.a, "a link joins two different nodes")
+
+    def directions(self) -> tuple[DirectedLink, DirectedLink]:
+        """(a to b, b to a)."""
+        return DirectedLink(self.a, self.b), DirectedLink(self.b, self.a)
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchReserve:
+    """What migrations must leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
+
+    beta: float = 0.3
+    minimum_bytes_per_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.beta <= 1.0:
+            raise SpecError("research_reserve.beta", self.beta, "a share from 0 to 1")
+        if not 0.0 <= self.minimum_bytes_per_s < math.inf:
+            raise SpecError("research_reserve.minimum", self.minimum_bytes_per_s, "a rate of 0 or more")
+
+    def reserve_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
+        """Bytes/s kept for research on a link; never more than the link has (B_min > B: migration share 0)."""
+        return min(capacity_bytes_per_s, max(self.beta * capacity_bytes_per_s, self.minimum_bytes_per_s))
+
+    def migration_share_bytes_per_s(self, capacity_bytes_per_s: float) -> float:
+        """B_mig = B - B_res >= 0."""
+        return capacity_bytes_per_s - self.reserve_bytes_per_s(capacity_bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Campus:
+    """The whole description. Construction validates it: a `Campus` that exists is a tree that can be built."""
+
+    name: str
+    buildings: tuple[Building, ...]
+    hosts: tuple[Host, ...]
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    gpu_models: tuple[GpuModel, ...] = ()
+    research_reserve: ResearchReserve = field(default_factory=ResearchReserve)
+
+    def __post_init__(self) -> None:
+        _unique("buildings", (b.name for b in self.buildings))
+        _unique("hosts", (n.name for n in (*self.hosts, *self.switches)))
+        _unique("hosts.*.address", (str(h.address) for h in self.hosts))
+        _unique("gpu_models", (g.name for g in self.gpu_models))
+        self._check_members()
+        self._check_one_coordinator()
+        self._check_tree()
+
+    @cached_property
+    def host_by_name(self) -> dict[str, Host]:
+        """Hosts by name."""
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
+    def switch_by_name(self) -> dict[str, Switch]:
+        """Switches by name."""
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def gpu_by_name(self) -> dict[str, GpuModel]:
+        """GPU models by name."""
+        return {gpu.name: gpu for gpu in self.gpu_models}
+
+    @cached_property
+    def neighbours(self) -> dict[str, dict[str, Link]]:
+        """node -> neighbour -> the link between them."""
+        table: dict[str, dict[str, Link]] = {n.name: {} for n in (*self.hosts, *self.switches)}
+        for link in self.links:
+            table[link.a][link.b] = link
+            table[link.b][link.a] = link
+        return table
+
+    @cached_property
+    def capacity_bytes_per_s(self) -> dict[DirectedLink, float]:
+        """Wire capacity of each direction of each link."""
+        return {d: link.rate_bytes_per_s for link in self.links for d in link.directions()}
+
+    @property
+    def coordinator(self) -> Host:
+        """The one coordinator."""
+        return next(self.hosts_of(Role.COORDINATOR))
+
+    def hosts_of(self, role: Role) -> Iterator[Host]:
+        """Hosts of a role, in order of description."""
+        return (host for host in self.hosts if host.role is role)
+
+    def access_link(self, host: str) -> Link:
+        """The one link that a host hangs on."""
+        return next(iter(self.neighbours[host].values()))
+
+    def _check_members(self) -> None:
+        names = {b.name for b in self.buildings}
+        models = {g.name for g in self.gpu_models}
+        for host in self.hosts:
+            if host.building not in names:
+                raise SpecError(f"hosts.{host.name}.building", host.building, f"one of {sorted(names)}")
+            if host.gpu_model is not None and host.gpu_model not in models:
+                raise SpecError(f"hosts.{host.name}.gpu_model", host.gpu_model, f"one of {sorted(models)}")
+        for switch in self.switches:
+            if switch.building is not None and switch.building not in names:
+                raise SpecError(f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}")
+
+    def _check_one_coordinator(self) -> None:
+        found = [h.name for h in self.hosts_of(Role.COORDINATOR)]
+        if len(found) != 1:
+            raise SpecError("hosts.*.role", found, "exactly one host with the role coordinator")
+
+    def _check_tree(self) -> None:
+        nodes = {n.name for n in (*self.hosts, *self.switches)}
+        degree = dict.fromkeys(nodes, 0)
+        parent = {n: n for n in nodes}
+
+        def root(node: str) -> str:
+            while parent[node] != node:
+                parent[node] = parent[parent[node]]
+                node = parent[node]
+            return node
+
+        for link in self.links:
+            for end in (link.a, link.b):
+                if end not in nodes:
+                    raise SpecError(f"links.{link.a}-{link.b}", end, "the name of a host or a switch")
+                degree[end] += 1
+            if root(link.a) == root(link.b):
+                raise SpecError(f"links.{link.a}-{link.b}", "a loop", "links that form a tree (no second path)")
+            parent[root(link.a)] = root(link.b)
+        self._check_connected(nodes, {n: root(n) for n in nodes})
+        self._check_degrees(degree)
+
+    @staticmethod
+    def _check_connected(nodes: set[str], roots: dict[str, str]) -> None:
+        first = roots[min(nodes)]
+        apart = sorted(n for n in nodes if roots[n] != first)
+        if apart:
+            raise SpecError("links", apart[:5], f"links that join every node; these are cut off from {min(nodes)}")
+
+    def _check_degrees(self, degree: dict[str, int]) -> None:
+        for host in self.hosts:
+            if degree[host.name] != 1:
+                raise SpecError(f"links of {host.name}", degree[host.name], "a host hangs on exactly one link")
+            peer = next(iter(self.neighbours[host.name]))
+            if peer in self.host_by_name:
+                raise SpecError(f"links.{host.name}-{peer}", peer, "a host hangs on a switch, not on a host")
+        for switch in self.switches:
+            if degree[switch.name] > MAX_PORTS:
+                raise SpecError(f"links of {switch.name}", degree[switch.name], f"at most {MAX_PORTS} ports")
+
+
+def _name(key: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise SpecError(key, name, NAME_RULE)
+
+
+def _positive(key: str, value: float) -> None:
+    if not (0.0 < value < math.inf):
+        raise SpecError(key, value, "a finite number greater than 0")
+
+
+def _unique(key: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SpecError(key, name, "each only once")
+        seen.add(name)
