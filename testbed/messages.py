@@ -1,0 +1,423 @@
+"""Everything that crosses a socket between coordinator, agents and operators: typed, tagged, bounded.
+
+Durations are relative seconds, because two machines share no clock; rates are payload bytes per second. A host name, a job
+name and a (job, attempt) pair identify things; `attempt` grows with each start of a job anywhere, so that a late message of
+an earlier attempt is recognised. A checkpoint is named (job, sequence): sequences of one job grow over all attempts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
+Rate = Annotated[float, Meta(ge=0.0, le=1e12)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Text = Annotated[str, Meta(max_length=4096)]
+Digest = Annotated[str, Meta(max_length=128)]
+
+SEQUENCES_PER_ATTEMPT = 1_000_000  # an attempt's checkpoints are attempt * this + 1, + 2, ...
+
+
+class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Base of all messages: immutable, tagged with its class name, unknown fields refused."""
+
+
+# ---------------------------------------------------------------- what a job is
+
+
+class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job as a user submits it."""
+
+    name: Name
+    steps: Annotated[int, Meta(ge=1, le=10**12)]
+    step_s: Annotated[float, Meta(gt=0.0, le=1e6)]  # emulated GPU time of one step
+    payload_bytes: Annotated[int, Meta(ge=1, le=2**50)]  # size of a checkpoint
+    workload: Text = "synthetic"  # a built-in name, or "module:Class"
+    params: dict[str, str | int | float | bool] = {}  # passed on to the workload
+    memory_bytes: Annotated[float, Meta(ge=0.0)] = 0.0  # GPU memory needed
+    min_capability: Annotated[float, Meta(ge=0.0)] = 0.0  # CUDA compute capability needed
+    loss_budget_s: Annotated[float, Meta(gt=0.0)] = 900.0  # L_max of paper A, eq. (9)
+
+    @property
+    def runtime_s(self) -> float:
+        """Emulated GPU time of the whole job."""
+        return self.steps * self.step_s
+
+
+# ---------------------------------------------------------------- agent -> coordinator
+
+
+class StoredCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """A checkpoint that a host holds, verified and fsynced."""
+
+    job: Name
+    sequence: Count
+    step: Count
+    payload_bytes: Count
+    digest: Digest
+
+
+class JobClaim(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that is running on the host which says so."""
+
+    job: Name
+    attempt: Count
+    step: Count
+
+
+class ClassCount(Struct, frozen=True, forbid_unknown_fields=True):
+    """Egress counters of one class of service since the programs were loaded (kernel, wire bytes)."""
+
+    bytes: Count
+    packets: Count
+    drops: Count
+
+
+class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
+    """One running transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
+
+    transfer: Text
+    payload_bytes: Count
+    grant_bytes_per_s: Rate
+    drops: Count
+    age_s: Seconds
+
+
+class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
+    """Egress wire bytes of one sampling period (100 ms)."""
+
+    ago_s: Seconds
+    period_s: Seconds
+    migration_bytes: Count
+    research_bytes: Count
+
+
+class Hello(Message, frozen=True):
+    """First message of an agent on each connection. `incarnation` tells a restarted agent from a reconnected one."""
+
+    host: Name
+    incarnation: Count
+    data_port: Port
+    jobs: list[JobClaim]
+    stored: list[StoredCheckpoint]
+    lent: bool
+    reclaim_in_s: Seconds | None = None  # a notice is running
+
+
+class Heartbeat(Message, frozen=True):
+    """Once a second, and at once when something changed. Acknowledged: the acknowledgement extends the lease."""
+
+    number: Count
+    jobs: list[JobClaim]
+    classes: dict[str, ClassCount] = {}
+    flows: list[FlowCount] = []
+    samples: list[EgressSample] = []
+    loop_lag_s: Seconds = 0.0
+
+
+class OwnerReclaims(Message, frozen=True):
+    """The owner takes the host back: in `notice_s` (0: now, the jobs named are dead already)."""
+
+    notice_s: Seconds
+    grace: bool
+    stopped: list[JobClaim]
+
+
+class OwnerReturns(Message, frozen=True):
+    """The owner lends the host (again)."""
+
+
+class JobStarted(Message, frozen=True):
+    """The workload runs; after a restore it has proved by hash that its state is that of `step`."""
+
+    job: Name
+    attempt: Count
+    step: Count
+    digest: Digest
+    restored_sequence: Count | None = None
+
+
+class JobEnded(Message, frozen=True):
+    """The workload process is gone."""
+
+    job: Name
+    attempt: Count
+    outcome: Literal["finished", "failed", "stopped"]
+    step: Count
+    digest: Digest = ""
+    reason: Text = ""
+
+
+class SnapshotTaken(Message, frozen=True):
+    """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`."""
+
+    job: Name
+    attempt: Count
+    sequence: Count
+    step: Count
+    payload_bytes: Count
+    final: bool
+
+
+class TransferEnded(Message, frozen=True):
+    """The sender's account of one transfer."""
+
+    transfer: Text
+    job: Name
+    sequence: Count
+    destination: Name
+    ok: bool
+    bytes_sent: Count
+    bytes_deduplicated: Count
+    duration_s: Seconds
+    goodput_over_grant: Annotated[float, Meta(ge=0.0)] | None = None  # None: too short to measure
+    drops: Count = 0
+    reason: Text = ""
+
+
+class CheckpointStored(Message, frozen=True):
+    """The receiver's word that a checkpoint is verified and fsynced. Only this completes a checkpoint."""
+
+    checkpoint: StoredCheckpoint
+
+
+FromAgent = (
+    Hello
+    | Heartbeat
+    | OwnerReclaims
+    | OwnerReturns
+    | JobStarted
+    | JobEnded
+    | SnapshotTaken
+    | TransferEnded
+    | CheckpointStored
+)
+
+# ---------------------------------------------------------------- coordinator -> agent
+
+
+class Welcome(Message, frozen=True):
+    """The agent is registered. Its jobs may run `lease_s` beyond the sending of the last acknowledged heartbeat."""
+
+    lease_s: Seconds
+    heartbeat_s: Seconds
+
+
+class Refused(Message, frozen=True):
+    """The connection is not wanted; it is closed after this."""
+
+    reason: Text
+
+
+class HeartbeatAck(Message, frozen=True):
+    """Extends the lease to `lease_s` after heartbeat `number` was *sent*."""
+
+    number: Count
+
+
+class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a host takes checkpoints."""
+
+    host: Name
+    address: Annotated[str, Meta(max_length=64)]
+    port: Port
+
+
+class StartJob(Message, frozen=True):
+    """Run the job; `restore` names a checkpoint that the host has stored, None means from step 0."""
+
+    job: JobSpec
+    attempt: Count
+    restore: StoredCheckpoint | None
+
+
+class StopJob(Message, frozen=True):
+    """End this attempt, at once; answered by JobEnded."""
+
+    job: Name
+    attempt: Count
+
+
+class Protect(Message, frozen=True):
+    """P1's plan for a running job: snapshot every `interval_s`, first in `first_s`, sent to `standby` at `rate`."""
+
+    job: Name
+    attempt: Count
+    standby: Endpoint
+    rate_bytes_per_s: Rate
+    interval_s: Annotated[float, Meta(gt=0.0)]
+    first_s: Seconds
+
+
+class Unprotect(Message, frozen=True):
+    """There is no standby at present: take no checkpoints."""
+
+    job: Name
+    attempt: Count
+
+
+class Migrate(Message, frozen=True):
+    """Move the job: copy a running snapshot first, then stop it with a final one, at the latest in `final_within_s`."""
+
+    job: Name
+    attempt: Count
+    destination: Endpoint
+    rate_bytes_per_s: Rate
+    final_within_s: Seconds
+
+
+class SendStored(Message, frozen=True):
+    """Send a stored checkpoint to a host that will resume the job."""
+
+    job: Name
+    sequence: Count
+    destination: Endpoint
+    rate_bytes_per_s: Rate
+
+
+class Grant(Message, frozen=True):
+    """A new rate for all transfers of this job that leave this host for `destination`."""
+
+    job: Name
+    destination: Name
+    rate_bytes_per_s: Rate
+
+
+class CancelTransfers(Message, frozen=True):
+    """Stop sending this job's checkpoints to `destination`."""
+
+    job: Name
+    destination: Name
+
+
+class Forget(Message, frozen=True):
+    """Drop the stored checkpoints of a job older than `before` (all of them: the job is over)."""
+
+    job: Name
+    before: Count
+
+
+ToAgent = (
+    Welcome
+    | Refused
+    | HeartbeatAck
+    | StartJob
+    | StopJob
+    | Protect
+    | Unprotect
+    | Migrate
+    | SendStored
+    | Grant
+    | CancelTransfers
+    | Forget
+)
+
+# ---------------------------------------------------------------- operator <-> coordinator
+
+
+class Submit(Message, frozen=True):
+    """A new job; answered by Accepted once it is in the journal, or by Rejected."""
+
+    job: JobSpec
+
+
+class StatusRequest(Message, frozen=True):
+    """Answered by Status."""
+
+
+class Watch(Message, frozen=True):
+    """Send every fact from now on, as it is recorded."""
+
+
+FromOperator = Submit | StatusRequest | Watch
+
+
+class Accepted(Message, frozen=True):
+    """The job is in the journal."""
+
+    job: Name
+
+
+class Rejected(Message, frozen=True):
+    """The job cannot be taken, and why."""
+
+    job: Name
+    reason: Text
+
+
+class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """One host as the coordinator sees it."""
+
+    host: Name
+    building: Name
+    role: str
+    state: str  # idle, busy, noticed, reclaimed, lost, absent
+    gpus: int
+    jobs: list[str]
+    reclaim_in_s: float | None = None
+
+
+class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """One job as the coordinator sees it."""
+
+    job: Name
+    phase: str
+    host: str
+    standby: str
+    step: int
+    steps: int
+    attempt: int
+    interval_s: float | None
+    grant_bytes_per_s: float | None
+
+
+class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    """One transfer as last reported."""
+
+    transfer: str
+    source: str
+    destination: str
+    traffic_class: str
+    grant_bytes_per_s: float
+    goodput_bytes_per_s: float
+    sent_bytes: int
+
+
+class Status(Message, frozen=True):
+    """The coordinator's view: hosts, unfinished jobs, transfers, the queue."""
+
+    now_s: float
+    hosts: list[HostStatus]
+    jobs: list[JobStatus]
+    transfers: list[TransferStatus]
+    waiting: list[str]
+    level: float  # r = N + p
+    mean_cost: float
+    mean_delay_s: float
+    counts: dict[str, int]
+
+
+class Observed(Message, frozen=True):
+    """One recorded fact, as JSON (see controller/core/facts.py)."""
+
+    at_s: float
+    fact: msgspec.Raw
+
+
+ToOperator = Accepted | Rejected | Status | Observed | Refused
+
+# ---------------------------------------------------------------- owner -> agent (a local datagram; the map is what counts)
+
+
+class LookAtSwitch(Message, frozen=True):
+    """The owner has written the kill-switch map: look now instead of at the next sample."""
+
+    grace: bool = False
+
+
+FromOwner = LookAtSwitch
