@@ -1,0 +1,24 @@
+"""The clock of every live process: trio's time is CLOCK_MONOTONIC.
+
+trio's own clock starts at a random offset in each process. With this one `trio.current_time()`, `time.monotonic()` and
+`bpf_ktime_get_ns()` of every process on the machine are one time line, so times in events can be compared as they are.
+"""
+
+import time
+
+import trio
+
+
+class MonotonicClock(trio.abc.Clock):
+    """`trio.run(main, clock=MonotonicClock())`: `trio.current_time()` is seconds of CLOCK_MONOTONIC."""
+
+    def start_clock(self) -> None:
+        """Nothing to start: the kernel's clock runs."""
+
+    def current_time(self) -> float:
+        """Seconds since boot, without suspend."""
+        return time.monotonic()
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Seconds from now to `deadline`; negative when it has passed."""
+        return deadline - time.monotonic()

@@ -1,0 +1,139 @@
+"""Frames on a byte stream, without the stream: bytes in, messages out, and the other way round.
+
+A frame is a fixed header (magic, protocol version, length of the body) and a MessagePack body: one `msgspec.Struct` of a
+tagged union. The header is judged byte by byte as it arrives, so that a peer that speaks something else is known after its
+first byte and never makes us wait for, or keep, more than `max_bytes`. This module knows no trio, so that a workload's
+process, which must start fast, can speak the same frames over a plain socket; `testbed.wire` puts them on a trio stream.
+
+When a feed holds good messages followed by a bad one, the good ones are handed out first and the error comes with the
+next call: what is delivered does not depend on how the bytes were cut on their way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, Generic, TypeVar, get_args
+
+import msgspec
+
+from testbed.errors import LocalProtocolError, RemoteProtocolError
+
+M = TypeVar("M")
+
+MAGIC: Final = b"RCLM"
+VERSION: Final = 1
+MAX_BYTES: Final = 1 << 20
+
+_HEADER = struct.Struct(">4sHI")
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Codec(Generic[M]):
+    """Encodes and decodes the messages of one union, at most `max_bytes` a body.
+
+    `union_type` is a tagged Struct or a union of tagged Structs; both ends must be given the same one.
+    """
+
+    __slots__ = ("_encoder", "_members", "max_bytes", "union_type")
+
+    def __init__(self, union_type: Any, max_bytes: int = MAX_BYTES) -> None:
+        self.union_type = union_type
+        self.max_bytes = max_bytes
+        self._members = frozenset(get_args(union_type) or (union_type,))
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def encode(self, message: M) -> bytes:
+        """The frame of a message.
+
+        Raises LocalProtocolError if the message is not of the union, cannot be encoded, or is longer than `max_bytes`.
+        """
+        if type(message) not in self._members:
+            names = ", ".join(sorted(member.__name__ for member in self._members))
+            raise LocalProtocolError(
+                f"{type(message).__name__} is not one of the messages sent here: {names}"
+            )
+        try:
+            body = self._encoder.encode(message)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise LocalProtocolError(f"{type(message).__name__} cannot be encoded: {error}") from error
+        if len(body) > self.max_bytes:
+            raise LocalProtocolError(
+                f"{type(message).__name__} of {len(body)} bytes: at most {self.max_bytes} are allowed"
+            )
+        return _HEADER.pack(MAGIC, VERSION, len(body)) + body
+
+    def decoder(self) -> Decoder[M]:
+        """A new decoder, for one connection."""
+        return Decoder(self.union_type, self.max_bytes)
+
+
+class Decoder(Generic[M]):
+    """The receiving half of one connection. After an error it stays broken: the connection must be closed."""
+
+    __slots__ = ("_buffer", "_decoder", "_error", "_max_bytes")
+
+    def __init__(self, union_type: Any, max_bytes: int) -> None:
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union_type)
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+        self._error: str | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes held of a frame that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[M]:
+        """The messages that these bytes complete, in order.
+
+        Raises RemoteProtocolError (at once if no good message came before, else at the next call) for a wrong magic,
+        another protocol version, a body too long, and a body that is not a message of the union.
+        """
+        self._raise_error()
+        self._buffer += data
+        messages: list[M] = []
+        try:
+            while (body := self._next_body()) is not None:
+                messages.append(self._message(body))
+        except RemoteProtocolError as error:
+            self._error = str(error)
+            self._buffer.clear()
+            if not messages:
+                raise
+        return messages
+
+    def eof(self) -> None:
+        """The peer has closed. Raises RemoteProtocolError if that cut a frame off, or an earlier error is still untold."""
+        self._raise_error()
+        if self._buffer:
+            raise RemoteProtocolError(f"the connection ended after {len(self._buffer)} bytes of a frame")
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise RemoteProtocolError(self._error)
+
+    def _next_body(self) -> bytearray | None:
+        buffer = self._buffer
+        if buffer[:4] != MAGIC[: len(buffer)]:
+            raise RemoteProtocolError(f"a frame begins with {MAGIC!r}, not with {bytes(buffer[:4])!r}")
+        if len(buffer) < _HEADER.size:
+            return None
+        _, version, length = _HEADER.unpack_from(buffer)
+        if version != VERSION:
+            raise RemoteProtocolError(
+                f"the peer speaks protocol version {version}, this side version {VERSION}"
+            )
+        if length > self._max_bytes:
+            raise RemoteProtocolError(f"a frame of {length} bytes: at most {self._max_bytes} are allowed")
+        end = _HEADER.size + length
+        if len(buffer) < end:
+            return None
+        body = buffer[_HEADER.size : end]
+        del buffer[:end]
+        return body
+
+    def _message(self, body: bytearray) -> M:
+        try:
+            return self._decoder.decode(body)
+        except _UNDECODABLE as error:
+            raise RemoteProtocolError(f"not a message: {error}") from error

@@ -1,0 +1,67 @@
+"""Messages over a trio stream: `Channel` puts the frames of `testbed.framing` on any `trio.abc.Stream`.
+
+The stream's own errors (`trio.BrokenResourceError` when the peer is gone, `trio.ClosedResourceError` after `aclose`) pass
+through unchanged; only what the peer *said* becomes a RemoteProtocolError.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic
+
+import trio
+
+from testbed.errors import RemoteProtocolError
+from testbed.framing import MAX_BYTES, VERSION, Codec, Decoder, M
+
+__all__ = ["MAX_BYTES", "VERSION", "Channel", "Codec", "Decoder"]
+
+RECEIVE_BYTES: Final = 1 << 16
+
+
+class Channel(Generic[M]):
+    """One connection that carries the messages of a codec, both ways."""
+
+    def __init__(self, stream: trio.abc.Stream, codec: Codec[M]) -> None:
+        self.stream = stream
+        self._codec = codec
+        self._decoder = codec.decoder()
+        self._arrived: deque[M] = deque()
+        self._sending = trio.Lock()
+        self._cut_off = False
+
+    async def send(self, message: M) -> None:
+        """Sends one message, whole: concurrent calls take turns.
+
+        Raises LocalProtocolError (nothing sent, the channel still good) and the stream's errors. A send that was cancelled
+        may have left half a frame on the wire, so afterwards the channel sends no more: BrokenResourceError.
+        """
+        frame = self._codec.encode(message)
+        async with self._sending:
+            if self._cut_off:
+                raise trio.BrokenResourceError("an earlier message was cut off while it was sent")
+            self._cut_off = True
+            await self.stream.send_all(frame)
+            self._cut_off = False
+
+    async def receive(self) -> M | None:
+        """The next message; None when the peer has closed between two frames. Raises RemoteProtocolError, stream errors."""
+        while not self._arrived:
+            self._arrived.extend(
+                self._decoder.feed(b"")
+            )  # tells an error that came right behind good messages
+            data = await self.stream.receive_some(RECEIVE_BYTES)
+            if not data:
+                self._decoder.eof()
+                return None
+            self._arrived.extend(self._decoder.feed(data))
+        return self._arrived.popleft()
+
+    def require_silence(self) -> None:
+        """Before raw bytes follow on the stream. Raises RemoteProtocolError if the peer has already said more."""
+        if self._arrived or self._decoder.buffered_bytes:
+            raise RemoteProtocolError("the peer spoke before it was its turn")
+
+    async def aclose(self) -> None:
+        """Closes the stream."""
+        await self.stream.aclose()

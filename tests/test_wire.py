@@ -1,0 +1,226 @@
+"""Frames: whatever the network does to the bytes, messages come out whole, or the peer is told off."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import LocalProtocolError, RemoteProtocolError
+from testbed.wire import VERSION, Channel, Codec
+
+
+class Ping(msgspec.Struct, tag="ping", frozen=True):
+    number: int
+
+
+class Text(msgspec.Struct, tag="text", frozen=True):
+    words: list[str]
+    blob: bytes = b""
+
+
+class Stranger(msgspec.Struct, tag="stranger", frozen=True):
+    number: int
+
+
+CODEC: Codec[Ping | Text] = Codec(Ping | Text, max_bytes=4096)
+MESSAGES = st.one_of(
+    st.builds(Ping, st.integers(-(2**63), 2**63 - 1)),
+    st.builds(Text, st.lists(st.text(max_size=8), max_size=4), st.binary(max_size=64)),
+)
+
+
+def frame(body: bytes, magic: bytes = b"RCLM", version: int = VERSION) -> bytes:
+    return struct.pack(">4sHI", magic, version, len(body)) + body
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@given(st.lists(MESSAGES, max_size=6), st.lists(st.integers(0, 2000), max_size=12))
+def test_any_split_of_the_bytes_gives_the_same_messages(messages: list[Any], cuts: list[int]) -> None:
+    data = b"".join(CODEC.encode(message) for message in messages)
+    decoder = CODEC.decoder()
+    found = [message for piece in pieces(data, cuts) for message in decoder.feed(piece)]
+    decoder.eof()
+    assert found == messages
+
+
+@given(
+    st.lists(MESSAGES, max_size=3),
+    st.binary(min_size=1, max_size=80),
+    st.lists(st.integers(0, 500), max_size=5),
+)
+def test_garbage_raises_only_remote_errors_and_never_costs_the_messages_before_it(
+    messages: list[Any], garbage: bytes, cuts: list[int]
+) -> None:
+    data = b"".join(CODEC.encode(message) for message in messages) + garbage
+    decoder, found = CODEC.decoder(), []
+    with pytest.raises(RemoteProtocolError):
+        for piece in pieces(data, cuts):
+            found += decoder.feed(piece)
+        decoder.eof()
+    assert found == messages
+
+
+@given(st.binary(max_size=200))
+def test_garbage_in_a_good_frame_raises_only_remote_errors(body: bytes) -> None:
+    try:
+        messages = CODEC.decoder().feed(frame(body))
+    except RemoteProtocolError:
+        return
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n", "begins with"),
+        (b"X", "begins with"),
+        (frame(b"", version=9), f"version 9, this side version {VERSION}"),
+        (struct.pack(">4sHI", b"RCLM", VERSION, 4097), "4097 bytes: at most 4096"),
+        (frame(b"\xc1"), "not a message"),
+        (frame(b"\x91" * 3000), "not a message"),
+        (frame(msgspec.msgpack.encode({"type": "ping", "number": "one"})), r"\$\.number"),
+        (frame(msgspec.msgpack.encode({"type": "text", "words": ["a", 2]})), r"\$\.words\[1\]"),
+        (frame(msgspec.msgpack.encode({"type": "ping"})), "number"),
+        (frame(msgspec.msgpack.encode(Stranger(1))), "stranger"),
+        (frame(msgspec.msgpack.encode({"type": "text", "words": []}) + b"\x00"), "not a message"),
+        (frame(b"\x82\xa4type\xa4text\xa5words\x91\xa2\xff\xfe"), "not a message"),
+        (frame(b"\x82\xa4type\xa4text\xa5words\xdd\xff\xff\xff\xff"), "not a message"),
+    ],
+)
+def test_wrong_bytes_are_refused_with_what_was_wrong(data: bytes, said: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=said):
+        CODEC.decoder().feed(data)
+
+
+def test_first_wrong_byte_is_enough_to_know_a_stranger() -> None:
+    with pytest.raises(RemoteProtocolError):
+        CODEC.decoder().feed(b"\x16")  # a TLS handshake
+
+
+def test_error_stays_after_it_was_told() -> None:
+    decoder = CODEC.decoder()
+    with pytest.raises(RemoteProtocolError):
+        decoder.feed(b"nonsense")
+    with pytest.raises(RemoteProtocolError, match="nons"):
+        decoder.feed(CODEC.encode(Ping(1)))
+    with pytest.raises(RemoteProtocolError, match="nons"):
+        decoder.eof()
+
+
+def test_connection_cut_inside_a_frame_is_an_error() -> None:
+    decoder = CODEC.decoder()
+    decoder.feed(CODEC.encode(Ping(1))[:-1])
+    with pytest.raises(RemoteProtocolError, match="ended after"):
+        decoder.eof()
+
+
+def test_message_too_long_is_not_sent() -> None:
+    with pytest.raises(LocalProtocolError, match="at most 4096"):
+        CODEC.encode(Text([], bytes(5000)))
+
+
+@pytest.mark.parametrize("message", [Stranger(1), "text", None])
+def test_message_outside_the_union_is_not_sent(message: Any) -> None:
+    with pytest.raises(LocalProtocolError, match="Ping, Text"):
+        CODEC.encode(message)
+
+
+def test_field_that_cannot_be_encoded_is_our_own_error() -> None:
+    with pytest.raises(LocalProtocolError, match="cannot be encoded"):
+        CODEC.encode(Ping(2**80))
+
+
+def test_codec_of_a_single_message_works() -> None:
+    codec: Codec[Ping] = Codec(Ping)
+    assert codec.decoder().feed(codec.encode(Ping(3))) == [Ping(3)]
+
+
+@pytest.mark.trio
+async def test_channel_carries_messages_both_ways_and_ends_cleanly() -> None:
+    left, right = trio.testing.memory_stream_pair()
+    a, b = Channel(left, CODEC), Channel(right, CODEC)
+    await a.send(Ping(1))
+    await b.send(Text(["x"]))
+    assert await b.receive() == Ping(1)
+    assert await a.receive() == Text(["x"])
+    await a.aclose()
+    assert await b.receive() is None
+
+
+@pytest.mark.trio
+async def test_concurrent_sends_do_not_mix_their_bytes() -> None:
+    left, right = trio.testing.lockstep_stream_pair()
+    a, b = Channel(left, CODEC), Channel(right, CODEC)
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(a.send, Ping(number))
+        received = [await b.receive() for _ in range(20)]
+    assert sorted(m.number for m in received if isinstance(m, Ping)) == list(range(20))
+
+
+@pytest.mark.trio
+async def test_good_messages_before_garbage_are_received_first() -> None:
+    left, right = trio.testing.memory_stream_pair()
+    channel = Channel(right, CODEC)
+    await left.send_all(CODEC.encode(Ping(1)) + CODEC.encode(Ping(2)) + b"garbage")
+    assert [await channel.receive(), await channel.receive()] == [Ping(1), Ping(2)]
+    with pytest.raises(RemoteProtocolError):
+        await channel.receive()
+
+
+@pytest.mark.trio
+async def test_send_cut_off_by_cancellation_closes_the_channel_for_sending() -> None:
+    left, right = trio.testing.lockstep_stream_pair()
+    channel = Channel(left, CODEC)
+    with trio.move_on_after(0.01):
+        await channel.send(Ping(1))  # nobody reads: the frame is stuck half-way
+    with pytest.raises(trio.BrokenResourceError):
+        await channel.send(Ping(2))
+    await right.aclose()
+
+
+@pytest.mark.trio
+async def test_message_refused_locally_leaves_the_channel_good() -> None:
+    left, right = trio.testing.memory_stream_pair()
+    channel = Channel(left, CODEC)
+    with pytest.raises(LocalProtocolError):
+        await channel.send(Text([], bytes(5000)))
+    await channel.send(Ping(2))
+    assert await Channel(right, CODEC).receive() == Ping(2)
+
+
+@pytest.mark.trio
+async def test_peer_that_speaks_out_of_turn_is_noticed() -> None:
+    left, right = trio.testing.memory_stream_pair()
+    channel = Channel(right, CODEC)
+    await left.send_all(CODEC.encode(Ping(1)) + b"R")
+    assert await channel.receive() == Ping(1)
+    with pytest.raises(RemoteProtocolError, match="turn"):
+        channel.require_silence()
+
+
+@pytest.mark.trio
+async def test_channel_works_over_sockets() -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    client = Channel(await trio.testing.open_stream_to_socket_listener(listeners[0]), CODEC)
+    server = Channel(await listeners[0].accept(), CODEC)
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(client.send, Text([str(number)], bytes(3000)))
+        words = [(await server.receive()).words[0] for _ in range(50)]  # type: ignore[union-attr]
+    await client.aclose()
+    assert await server.receive() is None
+    assert sorted(words, key=int) == [str(number) for number in range(50)]
+    await listeners[0].aclose()
