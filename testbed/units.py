@@ -1,64 +1,39 @@
-"""Human units, at the edges only. Inside the project: seconds, bytes, bytes per second, suffix in the name."""
+"""Human units, at the edges only: the ones of `topologies.units`, under the name that the testbed uses."""
 
-import re
+from topologies.units import (
+    GBIT_PER_S,
+    HOUR_S,
+    MBIT_PER_S,
+    MIB,
+    exact_duration,
+    exact_per_time,
+    exact_rate,
+    exact_size,
+    format_duration,
+    format_rate,
+    format_size,
+    parse_duration,
+    parse_per_time,
+    parse_rate,
+    parse_size,
+    plain,
+)
 
-MBIT_PER_S = 125_000.0  # bytes per second
-GBIT_PER_S = 125_000_000.0
-MIB = 1 << 20
-HOUR_S = 3600.0
-
-_SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
-_NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*"
-_RATE = re.compile(_NUMBER + r"(k|M|G|T|)(bit/s|B/s)\s*")
-_SIZE = re.compile(_NUMBER + r"(k|M|G|T|Ki|Mi|Gi|)B\s*")
-_TIME = re.compile(_NUMBER + r"(us|ms|s|min|h|d)\s*")
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_rate(text: str) -> float:
-    """Bytes per second of "100 Mbit/s", "1.5 GB/s"; ValueError says what is allowed."""
-    found = _RATE.fullmatch(text)
-    if not found:
-        raise ValueError('a rate such as "100 Mbit/s", "10 Gbit/s" or "12.5 MB/s"')
-    return float(found[1]) * _SCALES[found[2]] / (8.0 if found[3] == "bit/s" else 1.0)
-
-
-def parse_size(text: str) -> float:
-    """Bytes of "3.2 GB", "64 MiB"; ValueError says what is allowed."""
-    found = _SIZE.fullmatch(text)
-    if not found:
-        raise ValueError('a size such as "120 MB", "3.2 GB" or "64 MiB"')
-    return float(found[1]) * _SCALES[found[2]]
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of "200 us", "90 s", "12 h"; ValueError says what is allowed."""
-    found = _TIME.fullmatch(text)
-    if not found:
-        raise ValueError('a duration such as "200 us", "90 s", "10 min" or "12 h"')
-    return float(found[1]) * _TIMES[found[2]]
-
-
-def format_rate(bytes_per_s: float) -> str:
-    """"87.5 Mbit/s": bits, as network people write them."""
-    return _scaled(bytes_per_s * 8.0, "bit/s")
-
-
-def format_size(size_bytes: float) -> str:
-    """"3.2 GB": decimal, as papers write them."""
-    return _scaled(size_bytes, "B")
-
-
-def format_duration(duration_s: float) -> str:
-    """"850 ms", "12.3 s", "4.5 min", "2.0 h"."""
-    for limit, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
-        if abs(duration_s) >= limit:
-            return f"{duration_s / _TIMES[unit]:.3g} {unit}"
-    return f"{duration_s * 1e6:.3g} us" if duration_s else "0 s"
-
-
-def _scaled(value: float, unit: str) -> str:
-    for prefix in ("T", "G", "M", "k"):
-        if abs(value) >= _SCALES[prefix]:
-            return f"{value / _SCALES[prefix]:.4g} {prefix}{unit}"
-    return f"{value:.4g} {unit}"
+__all__ = [
+    "GBIT_PER_S",
+    "HOUR_S",
+    "MBIT_PER_S",
+    "MIB",
+    "exact_duration",
+    "exact_per_time",
+    "exact_rate",
+    "exact_size",
+    "format_duration",
+    "format_rate",
+    "format_size",
+    "parse_duration",
+    "parse_per_time",
+    "parse_rate",
+    "parse_size",
+    "plain",
+]

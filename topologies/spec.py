@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
 
-NAME = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface is called NAME-eth1023: 15 characters at most in Linux
+NAME = re.compile(
+    r"[a-z][a-z0-9]{0,8}"
+)  # an interface is called NAME-eth1023: 15 characters at most in Linux
 NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
 MAX_PORTS = 1023  # ports of one Linux bridge
 SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
@@ -68,8 +71,8 @@ class GpuModel:
     """A kind of GPU: memory decides which jobs fit, compute capability which code runs."""
 
     name: str
-    memory_bytes: float
-    compute_capability: float
+    memory_bytes: float = field(metadata=SIZE)
+    compute_capability: float = field(metadata=NUMBER)
 
     def __post_init__(self) -> None:
         _positive(f"gpu_models.{self.name}.memory_bytes", self.memory_bytes)
@@ -140,9 +143,9 @@ class Link:
 
     a: str
     b: str
-    rate_bytes_per_s: float
-    delay_s: float = 0.0  # one way; needs a kernel with netem
-    loss: float = 0.0  # probability of losing a packet; needs netem
+    rate_bytes_per_s: float = field(metadata=RATE)
+    delay_s: float = field(default=0.0, metadata=DURATION)  # one way; needs a kernel with netem
+    loss: float = field(default=0.0, metadata=NUMBER)  # probability of losing a packet; needs netem
 
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"
@@ -163,8 +166,8 @@ class Link:
 class ResearchReserve:
     """What migrations must leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
 
-    beta: float = 0.3
-    minimum_bytes_per_s: float = 0.0
+    beta: float = field(default=0.3, metadata=NUMBER)
+    minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.beta <= 1.0:
@@ -195,12 +198,17 @@ class Campus:
 
     def __post_init__(self) -> None:
         _unique("buildings", (b.name for b in self.buildings))
-        _unique("hosts", (n.name for n in (*self.hosts, *self.switches)))
+        _unique("hosts", (node.name for node in self.nodes))
         _unique("hosts.*.address", (str(h.address) for h in self.hosts))
         _unique("gpu_models", (g.name for g in self.gpu_models))
         self._check_members()
         self._check_one_coordinator()
         self._check_tree()
+
+    @cached_property
+    def nodes(self) -> tuple[Host | Switch, ...]:
+        """Every node, hosts first, in order of description."""
+        return (*self.hosts, *self.switches)
 
     @cached_property
     def host_by_name(self) -> dict[str, Host]:
@@ -220,7 +228,7 @@ class Campus:
     @cached_property
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """node -> neighbour -> the link between them."""
-        table: dict[str, dict[str, Link]] = {n.name: {} for n in (*self.hosts, *self.switches)}
+        table: dict[str, dict[str, Link]] = {node.name: {} for node in self.nodes}
         for link in self.links:
             table[link.a][link.b] = link
             table[link.b][link.a] = link
@@ -254,7 +262,9 @@ class Campus:
                 raise SpecError(f"hosts.{host.name}.gpu_model", host.gpu_model, f"one of {sorted(models)}")
         for switch in self.switches:
             if switch.building is not None and switch.building not in names:
-                raise SpecError(f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}")
+                raise SpecError(
+                    f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}"
+                )
 
     def _check_one_coordinator(self) -> None:
         found = [h.name for h in self.hosts_of(Role.COORDINATOR)]
@@ -262,7 +272,7 @@ class Campus:
             raise SpecError("hosts.*.role", found, "exactly one host with the role coordinator")
 
     def _check_tree(self) -> None:
-        nodes = {n.name for n in (*self.hosts, *self.switches)}
+        nodes = {node.name for node in self.nodes}
         degree = dict.fromkeys(nodes, 0)
         parent = {n: n for n in nodes}
 
@@ -278,7 +288,9 @@ class Campus:
                     raise SpecError(f"links.{link.a}-{link.b}", end, "the name of a host or a switch")
                 degree[end] += 1
             if root(link.a) == root(link.b):
-                raise SpecError(f"links.{link.a}-{link.b}", "a loop", "links that form a tree (no second path)")
+                raise SpecError(
+                    f"links.{link.a}-{link.b}", "a loop", "links that form a tree (no second path)"
+                )
             parent[root(link.a)] = root(link.b)
         self._check_connected(nodes, {n: root(n) for n in nodes})
         self._check_degrees(degree)
@@ -288,12 +300,16 @@ class Campus:
         first = roots[min(nodes)]
         apart = sorted(n for n in nodes if roots[n] != first)
         if apart:
-            raise SpecError("links", apart[:5], f"links that join every node; these are cut off from {min(nodes)}")
+            raise SpecError(
+                "links", apart[:5], f"links that join every node; these are cut off from {min(nodes)}"
+            )
 
     def _check_degrees(self, degree: dict[str, int]) -> None:
         for host in self.hosts:
             if degree[host.name] != 1:
-                raise SpecError(f"links of {host.name}", degree[host.name], "a host hangs on exactly one link")
+                raise SpecError(
+                    f"links of {host.name}", degree[host.name], "a host hangs on exactly one link"
+                )
             peer = next(iter(self.neighbours[host.name]))
             if peer in self.host_by_name:
                 raise SpecError(f"links.{host.name}-{peer}", peer, "a host hangs on a switch, not on a host")

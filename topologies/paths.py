@@ -1,0 +1,90 @@
+"""Routes over a campus. It is a tree, so a route is: up to the lowest common ancestor, then down."""
+
+from __future__ import annotations
+
+import difflib
+
+from topologies.errors import SpecError
+from topologies.spec import Campus, DirectedLink, Link, Tier
+
+
+class Routes:
+    """Paths between nodes (hosts or switches) of one campus; construction is linear in its nodes."""
+
+    def __init__(self, campus: Campus) -> None:
+        self._campus = campus
+        self._parent: dict[str, str] = {}
+        self._depth: dict[str, int] = {}
+        self._up: dict[str, DirectedLink] = {}
+        self._down: dict[str, DirectedLink] = {}
+        self._hang_from(_root(campus))
+
+    def route(self, a: str, b: str) -> tuple[DirectedLink, ...]:
+        """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
+        self._check(a)
+        self._check(b)
+        up: list[DirectedLink] = []
+        down: list[DirectedLink] = []
+        while a != b:
+            if self._depth[a] >= self._depth[b]:
+                up.append(self._up[a])
+                a = self._parent[a]
+            else:
+                down.append(self._down[b])
+                b = self._parent[b]
+        return (*up, *reversed(down))
+
+    def links_of(self, a: str, b: str) -> tuple[Link, ...]:
+        """The cables from a to b, in order, with their rates, delays and losses."""
+        neighbours = self._campus.neighbours
+        return tuple(neighbours[step.source][step.target] for step in self.route(a, b))
+
+    def bottleneck(self, a: str, b: str) -> tuple[float, DirectedLink]:
+        """(bytes/s on the wire, the link that binds) of the narrowest link from a to b: the first, if several are.
+
+        bw_bot of paper A, eq. (10), of an empty network. SpecError if a is b (no link binds) or a node is unknown.
+        """
+        route = self.route(a, b)
+        if not route:
+            raise SpecError("route", f"{a} to {b}", "two different nodes")
+        capacity = self._campus.capacity_bytes_per_s
+        narrowest = min(route, key=capacity.__getitem__)
+        return capacity[narrowest], narrowest
+
+    def delay_s(self, a: str, b: str) -> float:
+        """One-way propagation delay from a to b."""
+        return sum(link.delay_s for link in self.links_of(a, b))
+
+    def same_building(self, a: str, b: str) -> bool:
+        """Whether two nodes stand in one building (the core stands in none). SpecError if a node is unknown."""
+        first, second = self._building(a), self._building(b)
+        return first is not None and first == second
+
+    def _building(self, node: str) -> str | None:
+        self._check(node)
+        host = self._campus.host_by_name.get(node)
+        return host.building if host else self._campus.switch_by_name[node].building
+
+    def _hang_from(self, root: str) -> None:
+        self._depth[root] = 0
+        todo = [root]
+        for node in todo:  # grows while it is walked: breadth first
+            for child in self._campus.neighbours[node]:
+                if child not in self._depth:
+                    self._parent[child], self._depth[child] = node, self._depth[node] + 1
+                    self._up[child], self._down[child] = DirectedLink(child, node), DirectedLink(node, child)
+                    todo.append(child)
+
+    def _check(self, node: str) -> None:
+        if node not in self._depth:
+            near = difflib.get_close_matches(str(node), self._depth, n=1)
+            hint = f" (nearest: {near[0]})" if near else ""
+            raise SpecError(
+                "route", node, f"the name of a host or a switch of campus {self._campus.name}{hint}"
+            )
+
+
+def _root(campus: Campus) -> str:
+    """The core, where there is one: it keeps routes in the tree as shallow as they are in the campus."""
+    core = (switch.name for switch in campus.switches if switch.tier is Tier.CORE)
+    return next(core, campus.switches[0].name if campus.switches else campus.hosts[0].name)

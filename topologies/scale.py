@@ -1,0 +1,97 @@
+"""Playing a big campus on a small machine: one factor for bytes, one for time, and everything else follows.
+
+No clock runs at a multiple of real time over real sockets, so the *description* is scaled, once, before a run, and the
+results are scaled back, once, in the report. Sizes are multiplied by `bytes`, durations by `time`; rates, hazards and
+steps follow from their dimensions. What has no dimension stays as it is, and so does every dimensionless ratio of the
+papers: the share of a notice that a transfer needs, C / (b tau), the expected reclaims in a notice, lambda tau, the
+load of the queue. What is *not* scaled are the kernel's own constants (MTU, super-packets, timer slack, the start of a
+process): a scale that makes a transfer shorter than those measures the machine, not the protocol.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from topologies.dimension import NUMBER, Dimension
+from topologies.errors import SpecError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`bytes` played per real byte, `time` played seconds per real second.
+
+    `Scale(bytes=1/250, time=1/40)` plays a 10 GB checkpoint as 40 MB, an hour in 90 s, and 1 Gbit/s as 160 Mbit/s.
+    """
+
+    bytes: float = field(default=1.0, metadata=NUMBER)
+    time: float = field(default=1.0, metadata=NUMBER)
+
+    def __post_init__(self) -> None:
+        for name in ("bytes", "time"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+                raise SpecError(f"scale.{name}", value, "a finite number greater than 0 (1 is real size)")
+
+    def factor(self, dimension: Dimension) -> float:
+        """What a quantity of this dimension is multiplied by: bytes^a time^b."""
+        of_bytes, of_time = dimension.value
+        return float(self.bytes**of_bytes * self.time**of_time)
+
+    def apply(self, thing: T, dimension: Dimension | None = None) -> T:
+        """Real to played: a number of the given dimension, or a description (campus, trace, ...) as a whole.
+
+        Descriptions are frozen dataclasses whose fields declare their dimensions (`topologies.dimension`). TypeError if
+        a number has none: every number of a description must say what it is. Apply a scale once: what it returns
+        cannot be told from a description that was written that way.
+        """
+        return _scaled(thing, dimension, self)
+
+    def back(self, thing: T, dimension: Dimension | None = None) -> T:
+        """Played to real: the inverse of `apply`, for results (and for descriptions, up to rounding of whole bytes)."""
+        return _scaled(thing, dimension, Scale(1.0 / self.bytes, 1.0 / self.time))
+
+
+def _scaled(thing: T, dimension: Dimension | None, scale: Scale) -> T:
+    if isinstance(thing, bool) or thing is None:
+        return thing
+    if isinstance(thing, int | float):
+        return cast(T, _number(thing, dimension, scale))
+    if isinstance(thing, tuple):
+        return cast(T, tuple(_scaled(item, dimension, scale) for item in thing))
+    if is_dataclass(thing) and not isinstance(thing, type):
+        return cast(T, _described(thing, dimension, scale))
+    return thing
+
+
+def _number(value: float, dimension: Dimension | None, scale: Scale) -> float:
+    if dimension is None:
+        raise TypeError(f"a number without a dimension cannot be scaled: {value!r}")
+    if dimension is Dimension.NUMBER:
+        return value
+    result = value * scale.factor(dimension)
+    return round(result) if isinstance(value, int) else result
+
+
+def _described(thing: Any, held: Dimension | None, scale: Scale) -> Any:
+    changes = {}
+    for each in fields(thing):
+        old = getattr(thing, each.name)
+        new = _scaled(old, _dimension_of(each, held, old), scale)
+        if new is not old:
+            changes[each.name] = new
+    return replace(thing, **changes) if changes else thing
+
+
+def _dimension_of(each: Field[Any], held: Dimension | None, value: object) -> Dimension | None:
+    declared = each.metadata.get("dimension")
+    if declared == "held":
+        return held
+    if declared is None and isinstance(value, int):
+        return Dimension.NUMBER  # a count
+    if declared is None and isinstance(value, float):
+        raise TypeError(f"field {each.name} declares no dimension")
+    return cast("Dimension | None", declared)
