@@ -1,0 +1,235 @@
+"""How soon an owner takes a host back: emergency hazard from the log of departures (paper A, sections IV and V-E).
+
+While a host is lent, emergencies are a Poisson process whose rate changes slowly (Definition 1). Over a window with n
+emergencies in T seconds lent, all hosts' lent time added up, the maximum-likelihood rate is n/T, and exact one-sided bounds at
+level q are
+
+    upper = chi2(q; 2n + 2) / (2T),   lower = chi2(1 - q; 2n) / (2T)   (0 for n = 0).
+
+Decisions use the upper one, in P1 and in survival: a host without emergencies is not a host without hazard (n = 0 gives 3/T at
+95 %). A departure that was announced ends the lent time and is no emergency: the time is censored, not lost.
+
+**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows experience from the other
+hosts: theirs, scaled down until it holds no more than BORROWED_EVENTS emergencies, is added to its own. (That is the posterior
+mean of a gamma prior centred on the others, of that shape.) A host that had few emergencies is taken for an average one; one
+that had many speaks for itself. The campus in turn adds a `prior`, what is believed before anything was seen, so that the first
+minutes have an answer too.
+
+**Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a day, relative to its
+mean; an hour borrows from the whole day by the same rule. Hosts share the profile and differ by a factor (proportional
+hazards): one level a host is all that the data allow. A scaled scenario may have a shorter day, so its length is an argument.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from scipy.special import gammaincinv
+
+HOURS = 24
+DAY_S = 86_400.0
+LEVEL = 0.95  # one-sided confidence
+BORROWED_EVENTS = (
+    3.0  # shape of the prior; paper A's CV of hazard, .62, is that of a gamma of shape 1/.62^2 = 2.6
+)
+
+Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """`events` emergencies in `exposure_s` seconds lent; fractions where experience is borrowed."""
+
+    events: float = 0.0
+    exposure_s: float = 0.0
+
+    @property
+    def rate_per_s(self) -> float:
+        """n/T; 0 before anything was seen."""
+        return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
+
+    def borrowing(self, others: Experience, events: float = BORROWED_EVENTS) -> Experience:
+        """This experience and as much of `others` as holds `events` emergencies; all of it if it holds fewer."""
+        part = min(1.0, events / others.events) if others.events > 0.0 else 1.0
+        return Experience(self.events + part * others.events, self.exposure_s + part * others.exposure_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A rate per second: maximum likelihood, and one-sided bounds. `upper` is infinite where nothing was ever seen."""
+
+    mle: float
+    lower: float
+    upper: float
+
+
+def bounds(experience: Experience, level: float = LEVEL) -> Hazard:
+    """n/T with exact Poisson bounds, each at one-sided `level`."""
+    n, exposure_s = experience.events, experience.exposure_s
+    if exposure_s <= 0.0:
+        return Hazard(0.0, 0.0, math.inf)
+    lower = _half_chi2(1.0 - level, n) / exposure_s if n > 0.0 else 0.0
+    return Hazard(n / exposure_s, lower, _half_chi2(level, n + 1.0) / exposure_s)
+
+
+def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
+    """Integral of the hazard for `duration_s` from the time of day `start_s`; exact for hourly steps, wraps at midnight.
+
+    An infinite duration expects infinitely many, or none if every rate is 0. ValueError: not 24 rates.
+    """
+    if len(table) != HOURS:
+        raise ValueError(f"an hourly table has {HOURS} rates, not {len(table)}")
+    if math.isinf(duration_s):
+        return math.inf if any(table) else 0.0
+    return math.fsum(table[hour] * held_s for hour, held_s in _time_in_hours(start_s, duration_s, day_s))
+
+
+def survival(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
+    """S = exp(-integral of h): the probability of no emergency in that time (paper A, section VI-B)."""
+    return math.exp(-expected_reclaims(table, start_s, duration_s, day_s))
+
+
+def table_at(level_per_s: float, profile: Sequence[float]) -> tuple[float, ...]:
+    """A host's hourly table: its own level (an upper bound, say) times the campus's profile."""
+    return tuple(level_per_s * factor for factor in profile)
+
+
+@dataclass(slots=True)
+class _Record:
+    """One host: the times it was lent and its emergencies, oldest first."""
+
+    spells: deque[tuple[float, float]] = field(default_factory=deque)
+    emergencies: deque[float] = field(default_factory=deque)
+    lent_since_s: float | None = None
+
+    def close(self, now_s: float) -> None:
+        if self.lent_since_s is not None:
+            self.spells.append((self.lent_since_s, now_s))
+            self.lent_since_s = None
+
+    def forget(self, before_s: float) -> None:
+        while self.spells and self.spells[0][1] <= before_s:
+            self.spells.popleft()
+        while self.emergencies and self.emergencies[0] < before_s:
+            self.emergencies.popleft()
+
+    def lent(self, from_s: float, now_s: float) -> Iterator[tuple[float, float]]:
+        """(start, duration) of each time lent, as far as it is after `from_s`; the present one ends now."""
+        for start_s, end_s in self.spells:
+            begin_s = max(start_s, from_s)
+            yield begin_s, end_s - begin_s
+        if self.lent_since_s is not None:
+            begin_s = max(self.lent_since_s, from_s)
+            yield begin_s, now_s - begin_s
+
+
+class HazardWindow:
+    """The log of the last `window_s` seconds, and estimates from it.
+
+    `prior` is added to what the campus has seen, for ever: `Experience(1, 86400)` believes in one emergency a day as firmly as
+    one emergency deserves. Without it, an estimate before any exposure has an infinite upper bound, which P1 refuses.
+    Times must not go backwards.
+    """
+
+    def __init__(self, window_s: float, prior: Experience | None = None) -> None:
+        if not window_s > 0.0:
+            raise ValueError(f"a window of {window_s} s: a duration above 0")
+        self.window_s = window_s
+        self.prior = prior or Experience()
+        self._records: dict[str, _Record] = {}
+        self._campus: tuple[float, Experience] | None = None  # (when, what), until something happens
+
+    def lend(self, host: str, now_s: float) -> None:
+        """The host is lent from now on; nothing new if it already was."""
+        record = self._records.setdefault(host, _Record())
+        if record.lent_since_s is None:
+            record.lent_since_s = now_s
+        self._campus = None
+
+    def withdraw(self, host: str, now_s: float) -> None:
+        """The host is lent no more, without an emergency (announced, switched off, lost)."""
+        self._records.setdefault(host, _Record()).close(now_s)
+        self._campus = None
+
+    def emergency(self, host: str, now_s: float) -> None:
+        """The owner took the host back without notice: one event, and the end of the time lent."""
+        record = self._records.setdefault(host, _Record())
+        record.emergencies.append(now_s)
+        record.close(now_s)
+        self._campus = None
+
+    def experience(self, host: str, now_s: float) -> Experience:
+        """What was seen on one host in the window that ends now."""
+        record = self._records.get(host)
+        return self._seen(record, now_s) if record else Experience()
+
+    def campus(self, now_s: float) -> Experience:
+        """What was seen on all hosts in the window, and the prior."""
+        if self._campus is None or self._campus[0] != now_s:
+            seen = [self._seen(record, now_s) for record in self._records.values()] + [self.prior]
+            total = Experience(math.fsum(e.events for e in seen), math.fsum(e.exposure_s for e in seen))
+            self._campus = (now_s, total)
+        return self._campus[1]
+
+    def estimate(self, now_s: float, level: float = LEVEL, host: str | None = None) -> Hazard:
+        """Hazard of a host, with what it borrows from the others; of the average host where none is named."""
+        campus = self.campus(now_s)
+        if host is None:
+            return bounds(campus, level)
+        own = self.experience(host, now_s)
+        others = Experience(campus.events - own.events, max(0.0, campus.exposure_s - own.exposure_s))
+        return bounds(own.borrowing(others), level)
+
+    def profile(self, now_s: float, day_s: float = DAY_S, day_start_s: float = 0.0) -> tuple[float, ...]:
+        """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen.
+
+        `day_start_s` is the time of day at time 0.
+        """
+        events, exposure_s = [0.0] * HOURS, [0.0] * HOURS
+        from_s = now_s - self.window_s
+        for record in self._records.values():
+            record.forget(from_s)
+            for at_s in record.emergencies:
+                events[int((at_s + day_start_s) % day_s / day_s * HOURS) % HOURS] += 1.0
+            for start_s, lent_s in record.lent(from_s, now_s):
+                for hour, held_s in _time_in_hours(start_s + day_start_s, lent_s, day_s):
+                    exposure_s[hour] += held_s
+        return _relative([Experience(n, t) for n, t in zip(events, exposure_s, strict=True)])
+
+    def _seen(self, record: _Record, now_s: float) -> Experience:
+        from_s = now_s - self.window_s
+        record.forget(from_s)
+        lent_s = math.fsum(duration_s for _, duration_s in record.lent(from_s, now_s))
+        return Experience(float(len(record.emergencies)), lent_s)
+
+
+def _relative(hours: Sequence[Experience]) -> tuple[float, ...]:
+    day = Experience(math.fsum(e.events for e in hours), math.fsum(e.exposure_s for e in hours))
+    if day.rate_per_s == 0.0:
+        return (1.0,) * HOURS
+    return tuple(hour.borrowing(day).rate_per_s / day.rate_per_s for hour in hours)
+
+
+def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:
+    """(hour, seconds spent in it), in order; whole days come as one entry an hour."""
+    hour_s = day_s / HOURS
+    days, rest_s = divmod(duration_s, day_s)
+    if days:
+        yield from ((hour, days * hour_s) for hour in range(HOURS))
+    at_s = start_s % day_s
+    end_s = at_s + rest_s
+    hour = int(at_s // hour_s)
+    while at_s < end_s:
+        next_s = min((hour + 1) * hour_s, end_s)
+        yield hour % HOURS, next_s - at_s
+        at_s, hour = next_s, hour + 1
+
+
+@lru_cache(maxsize=4096)
+def _half_chi2(probability: float, shape: float) -> float:
+    """chi2(probability; 2 shape) / 2: a quantile of the gamma distribution, so `shape` may be a fraction."""
+    return float(gammaincinv(shape, probability))
