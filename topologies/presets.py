@@ -11,10 +11,11 @@ on-demand hosts, so that "same building" never holds between a volunteer and ren
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from topologies.addresses import building_addresses
 from topologies.errors import SpecError
 from topologies.spec import (
     MAX_PORTS,
@@ -145,7 +146,7 @@ class _Tree:
     ) -> None:
         """A distribution switch, its access switches, and one volunteer for each (model, GPUs)."""
         self.buildings.append(Building(name))
-        addresses = _addresses(len(self.buildings))
+        addresses = building_addresses(len(self.buildings))
         distribution = self._switch(
             f"d{len(self.buildings)}", Tier.DISTRIBUTION, name, "core", self.core_rate
         )
@@ -162,7 +163,7 @@ class _Tree:
         """The server room: coordinator and on-demand hosts, on a switch of their own at the core's rate."""
         self.buildings.append(Building(ROOM))
         switch = self._switch(ROOM, Tier.DISTRIBUTION, ROOM, "core", self.core_rate)
-        addresses = _addresses(0)
+        addresses = building_addresses(0)
         self._hang(Host("coord", ROOM, Role.COORDINATOR, next(addresses)), switch, self.core_rate)
         for n in range(1, on_demand + 1):
             host = Host(f"od{n}", ROOM, Role.ON_DEMAND, next(addresses), model.name, slots)
@@ -181,12 +182,6 @@ class _Tree:
     def _hang(self, host: Host, switch: str, rate: float) -> None:
         self.hosts.append(host)
         self.links.append(Link(host.name, switch, rate))
-
-
-def _addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
-    """10.BUILDING.0.1, 10.BUILDING.0.2, ...: 250 to a third byte, so that no address ends in 0 or 255."""
-    base = int(ipaddress.IPv4Address(f"10.{building}.0.0"))
-    return (ipaddress.IPv4Address(base + 256 * (n // 250) + n % 250 + 1) for n in range(250 * 250))
 
 
 def _deal(mix: Sequence[GpuShare], hosts: int) -> list[tuple[GpuModel, int]]:

@@ -75,6 +75,7 @@ class GpuModel:
     compute_capability: float = field(metadata=NUMBER)
 
     def __post_init__(self) -> None:
+        _label("gpu_models", self.name)
         _positive(f"gpu_models.{self.name}.memory_bytes", self.memory_bytes)
         _positive(f"gpu_models.{self.name}.compute_capability", self.compute_capability)
 
@@ -197,6 +198,7 @@ class Campus:
     research_reserve: ResearchReserve = field(default_factory=ResearchReserve)
 
     def __post_init__(self) -> None:
+        _label("name", self.name)
         _unique("buildings", (b.name for b in self.buildings))
         _unique("hosts", (node.name for node in self.nodes))
         _unique("hosts.*.address", (str(h.address) for h in self.hosts))
@@ -321,6 +323,11 @@ class Campus:
 def _name(key: str, name: str) -> None:
     if not NAME.fullmatch(name):
         raise SpecError(key, name, NAME_RULE)
+
+
+def _label(key: str, text: str) -> None:
+    if not (text.isprintable() and 1 <= len(text) <= 64):
+        raise SpecError(key, text[:80], "1 to 64 printable characters")
 
 
 def _positive(key: str, value: float) -> None:

@@ -92,6 +92,7 @@ def exact_per_time(per_s: float) -> str:
 
 def plain(number: float) -> str:
     """A float without a useless ".0"; still exactly the same number."""
+    number = float(number)
     return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
 
 
