@@ -1,0 +1,40 @@
+# make setup: everything a fresh Debian or Ubuntu machine needs. make demo: the main job. make test: all checks.
+SHELL := /bin/bash
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+VENV := .venv
+BIN := $(VENV)/bin
+# Debian's own interpreter: Mininet and bcc are Debian packages, which no other python3 on PATH can import.
+PYTHON := /usr/bin/python3
+OBJECTS := bpf/objects/.built
+
+.PHONY: setup demo test lint clean-build
+
+setup: $(VENV)/.ready $(OBJECTS)
+
+$(VENV)/.apt: setup-apt.sh
+	$(SUDO) ./setup-apt.sh
+	@mkdir -p $(VENV) && touch $@
+
+$(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
+	$(PYTHON) -m venv --system-site-packages $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
+	$(BIN)/python -m bpf.build
+	@touch $@
+
+demo: setup
+	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
+
+test: setup lint
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean-build:
+	rm -rf $(VENV) bpf/objects build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,306 @@
+"""What the journal remembers: one frozen record for each thing that happened or was decided, in JSON as one line.
+
+`events.jsonl` of a run is these, each with `at_s`, the time since the coordinator started. Rates are payload bytes/s.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Fact(Struct, frozen=True, tag_field="fact", tag=True):
+    """Base: immutable, tagged with its class name."""
+
+
+class JobSubmitted(Fact, frozen=True):
+    """A job was accepted into the journal."""
+
+    job: str
+    steps: int
+    step_s: float
+    payload_bytes: int
+
+
+class JobQueued(Fact, frozen=True):
+    """Paper B: the job joined the queue, which held `ahead` jobs, at level r = N + p."""
+
+    job: str
+    ahead: int
+    level: float
+
+
+class JobRedirected(Fact, frozen=True):
+    """Paper B: the job went to on-demand at once, at cost k."""
+
+    job: str
+    ahead: int
+    level: float
+
+
+class JobDispatched(Fact, frozen=True):
+    """An attempt was given to a host. `cost` and `delay_s` are set for the first dispatch only: paper B counts a job once."""
+
+    job: str
+    attempt: int
+    host: str
+    restore_sequence: int | None = None
+    restore_step: int = 0
+    cost: float | None = None
+    delay_s: float | None = None
+
+
+class JobRunning(Fact, frozen=True):
+    """The attempt runs, and its state was proved to be that of `step`."""
+
+    job: str
+    attempt: int
+    host: str
+    step: int
+    digest: str
+    restored_sequence: int | None
+    downtime_s: float | None  # since the last attempt stopped; None for a first start
+
+
+class JobFinished(Fact, frozen=True):
+    """All steps are done."""
+
+    job: str
+    attempt: int
+    host: str
+    step: int
+    digest: str
+
+
+class JobFailed(Fact, frozen=True):
+    """The workload itself failed; it is not tried again."""
+
+    job: str
+    attempt: int
+    host: str
+    reason: str
+
+
+class JobStopped(Fact, frozen=True):
+    """An attempt came to its end before the job did, `last_step` being the last known."""
+
+    job: str
+    attempt: int
+    host: str
+    cause: str  # emergency, deadline, agent_lost, final_checkpoint, failed_start, stopped
+    last_step: int
+
+
+class WorkLost(Fact, frozen=True):
+    """Steps that will be computed again: from the last known step back to the one restored."""
+
+    job: str
+    attempt: int
+    cause: str
+    from_step: int
+    to_step: int
+    work_lost_s: float
+
+
+class JobWaits(Fact, frozen=True):
+    """An interrupted job found no host and is at the head of the queue."""
+
+    job: str
+    reason: str
+
+
+class CheckpointPlanned(Fact, frozen=True):
+    """P1: the interval and the bandwidth of a job, and where its checkpoints go."""
+
+    job: str
+    attempt: int
+    standby: str
+    rate_bytes_per_s: float
+    interval_s: float
+    expected_loss_s: float
+    loss_budget_infeasible: bool
+    hazard_per_h: float
+
+
+class CheckpointTaken(Fact, frozen=True):
+    """A local snapshot exists: not yet a completed checkpoint."""
+
+    job: str
+    attempt: int
+    sequence: int
+    step: int
+    payload_bytes: int
+    final: bool
+
+
+class CheckpointCompleted(Fact, frozen=True):
+    """A host other than the job's has verified and fsynced it, for the first time. At most once a (job, sequence)."""
+
+    job: str
+    sequence: int
+    step: int
+    holder: str
+    payload_bytes: int
+
+
+class CheckpointHeld(Fact, frozen=True):
+    """A completed checkpoint has one more holder."""
+
+    job: str
+    sequence: int
+    holder: str
+
+
+class TransferFinished(Fact, frozen=True):
+    """The sender's account of one transfer."""
+
+    job: str
+    sequence: int
+    source: str
+    destination: str
+    ok: bool
+    bytes_sent: int
+    bytes_deduplicated: int
+    duration_s: float
+    goodput_over_grant: float | None
+    drops: int
+    reason: str = ""
+
+
+class Granted(Fact, frozen=True):
+    """P3: what a flow may send, its guaranteed part, and the link that binds it (none: its own cap)."""
+
+    job: str
+    source: str
+    destination: str
+    traffic_class: str
+    rate_bytes_per_s: float
+    floor_bytes_per_s: float
+    bottleneck: str
+
+
+class GrantEnded(Fact, frozen=True):
+    """The flow is over."""
+
+    job: str
+    source: str
+    destination: str
+
+
+class HostJoined(Fact, frozen=True):
+    """An agent registered, or came back on a new connection."""
+
+    host: str
+    incarnation: int
+    lent: bool
+
+
+class HostLost(Fact, frozen=True):
+    """The connection to an agent is gone; its jobs are fenced until their lease has lapsed."""
+
+    host: str
+    reason: str
+    jobs: list[str]
+
+
+class HostReclaimed(Fact, frozen=True):
+    """The owner reclaims: notice 0 means that the host is closed already."""
+
+    host: str
+    notice_s: float
+    grace: bool
+    jobs: list[str]
+
+
+class HostReturned(Fact, frozen=True):
+    """The owner lends the host again: a spot offer."""
+
+    host: str
+
+
+class OfferLapsed(Fact, frozen=True):
+    """A spot offer was not used within its time."""
+
+    host: str
+
+
+class MigrationAdmitted(Fact, frozen=True):
+    """P2 chose a destination and P3 admitted the flow."""
+
+    job: str
+    attempt: int
+    source: str
+    destination: str
+    notice_s: float
+    payload_bytes: int
+    floor_bytes_per_s: float
+    score_s: float
+    survival: float
+
+
+class MigrationDegraded(Fact, frozen=True):
+    """No feasible migration: the job will resume from its freshest completed checkpoint."""
+
+    job: str
+    attempt: int
+    source: str
+    notice_s: float
+    reason: str
+
+
+class MigrationFinished(Fact, frozen=True):
+    """The job runs on at its destination."""
+
+    job: str
+    source: str
+    destination: str
+    in_time: bool
+    took_s: float
+    downtime_s: float
+
+
+class LevelLearned(Fact, frozen=True):
+    """Algorithm 1 moved r."""
+
+    level: float
+
+
+class EgressMeasured(Fact, frozen=True):
+    """Kernel counters of a host's egress over a window, wire bytes."""
+
+    host: str
+    window_s: float
+    migration_bytes: int
+    research_bytes: int
+    drops: int
+    peak_migration_bytes_per_s: float
+
+
+AnyFact = (
+    JobSubmitted
+    | JobQueued
+    | JobRedirected
+    | JobDispatched
+    | JobRunning
+    | JobFinished
+    | JobFailed
+    | JobStopped
+    | WorkLost
+    | JobWaits
+    | CheckpointPlanned
+    | CheckpointTaken
+    | CheckpointCompleted
+    | CheckpointHeld
+    | TransferFinished
+    | Granted
+    | GrantEnded
+    | HostJoined
+    | HostLost
+    | HostReclaimed
+    | HostReturned
+    | OfferLapsed
+    | MigrationAdmitted
+    | MigrationDegraded
+    | MigrationFinished
+    | LevelLearned
+    | EgressMeasured
+)

@@ -1,0 +1,104 @@
+"""One account for everything that the testbed sends: rates of all flows, on all links that they cross.
+
+A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. Whatever
+changes the set of flows ends with `settle`, which shares the links anew and tells the senders whose rate changed.
+"""
+
+from __future__ import annotations
+
+from controller.core import effects as do
+from controller.core import facts
+from controller.core.sharing import Demand
+from controller.core.state import Flow
+from controller.core.world import World, record
+from testbed.messages import CancelTransfers, Grant
+from topologies.spec import TrafficClass
+
+LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message; every fall is told, and told first
+
+
+def open_flow(world: World, flow: Flow) -> None:
+    """Add a flow, or replace it; `settle` gives it its rate."""
+    if flow.key in world.flows:
+        flow.rate_bytes_per_s = world.flows[flow.key].rate_bytes_per_s
+    world.flows[flow.key] = flow
+
+
+def close_flow(world: World, flow: Flow, *, tell: bool = False) -> list[do.Effect]:
+    """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
+    if world.flows.pop(flow.key, None) is None:
+        return []
+    ended = record(facts.GrantEnded(flow.job, flow.source, flow.destination))
+    if not tell:
+        return [ended]
+    return [do.Tell(flow.source, CancelTransfers(flow.job, flow.destination)), ended]
+
+
+def close_flows(
+    world: World,
+    *,
+    job: str | None = None,
+    source: str | None = None,
+    destination: str | None = None,
+    tell: bool = False,
+) -> list[do.Effect]:
+    """Remove all flows that match every given end."""
+    matching = [
+        flow
+        for flow in world.flows.values()
+        if job in (None, flow.job)
+        and source in (None, flow.source)
+        and destination in (None, flow.destination)
+    ]
+    return [effect for flow in matching for effect in close_flow(world, flow, tell=tell)]
+
+
+def committed_floors(world: World) -> list[Demand]:
+    """What is promised to admitted migrations: they stay admitted."""
+    return [_demand(world, flow) for flow in world.flows.values() if flow.floor_bytes_per_s > 0.0]
+
+
+def settle(world: World) -> list[do.Effect]:
+    """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed."""
+    demands = [_demand(world, flow) for _, flow in sorted(world.flows.items())]
+    shared = world.policy.share(demands, world.share)
+    changed = [
+        (shared.rates[key], flow, str(shared.bottleneck[key] or ""))
+        for key, flow in sorted(world.flows.items())
+        if _matters(flow.rate_bytes_per_s, shared.rates[key])
+    ]
+    changed.sort(key=lambda change: change[0] > change[1].rate_bytes_per_s)
+    return [effect for rate, flow, bottleneck in changed for effect in _grant(flow, rate, bottleneck)]
+
+
+def _matters(old_bytes_per_s: float, new_bytes_per_s: float) -> bool:
+    return new_bytes_per_s < old_bytes_per_s or new_bytes_per_s > old_bytes_per_s * (1.0 + LEAST_RISE)
+
+
+def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str) -> list[do.Effect]:
+    flow.rate_bytes_per_s, flow.bottleneck = rate_bytes_per_s, bottleneck
+    granted = facts.Granted(
+        flow.job,
+        flow.source,
+        flow.destination,
+        flow.traffic_class.value,
+        rate_bytes_per_s,
+        flow.floor_bytes_per_s,
+        bottleneck,
+    )
+    return [do.Tell(flow.source, Grant(flow.job, flow.destination, rate_bytes_per_s)), record(granted)]
+
+
+def _demand(world: World, flow: Flow) -> Demand:
+    return Demand(
+        flow.key,
+        world.routes.route(flow.source, flow.destination),
+        1.0,
+        min(flow.floor_bytes_per_s, flow.cap_bytes_per_s),
+        flow.cap_bytes_per_s,
+    )
+
+
+def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> Flow:
+    """P1's stream of checkpoints from a job's host to its standby."""
+    return Flow(job, source, standby, TrafficClass.PRESYNC, cap_bytes_per_s=cap_bytes_per_s)

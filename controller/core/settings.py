@@ -1,0 +1,34 @@
+"""Everything that a decision may depend on and that does not change during a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Parameters of the coordinator, in the time and byte scale of the run."""
+
+    on_demand_cost: float = 10.0  # k of paper B
+    target_delay_s: float = 3 * 3600.0  # delta of paper B
+    level_step_per_s: float = 0.01 / 3600.0  # alpha of Algorithm 1
+    level_window: int = 100  # W of Algorithm 1
+    level_start: float = 1.0  # r_0
+    level_max: float = 8.0  # r_max
+    offer_ttl_s: float = inf
+    checkpoint_share: float = 0.2  # beta of eq. (9)
+    stability_penalty: float = 1.0  # alpha of eq. (11)
+    restart_s: float = 10.0  # T_r
+    snapshot_s: float = 0.0  # time to write a snapshot before its first byte leaves
+    control_period_s: float = 10.0
+    lease_s: float = 3.0
+    heartbeat_s: float = 1.0
+    fence_margin_s: float = 0.5
+    hazard_window_s: float = 14 * DAY_S
+    prior_hazard_per_s: float = 1.0 / DAY_S
+    day_s: float = DAY_S
+    day_start_s: float = 0.0  # time of day at which the run starts
+    policy: str = "reclaimnet"

@@ -1,0 +1,107 @@
+"""All that the coordinator's decisions look at, and the questions that several of them ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from controller.core import effects as do
+from controller.core.bandwidth import LinkBandwidth
+from controller.core.facts import Fact
+from controller.core.hazard import HazardWindow, Table, survival, table_at
+from controller.core.policies import Policy
+from controller.core.queue import SpotQueue
+from controller.core.settings import Settings
+from controller.core.state import OVER, Checkpoint, Flow, HostState, JobState
+from testbed.messages import Endpoint
+from topologies.paths import Routes
+from topologies.spec import Campus, DirectedLink
+
+
+@dataclass
+class World:
+    """The coordinator's picture of the campus."""
+
+    campus: Campus
+    settings: Settings
+    policy: Policy
+    routes: Routes
+    share: dict[DirectedLink, float]  # what migrations may use of each link, payload bytes/s: the one account
+    queue: SpotQueue
+    hazards: HazardWindow
+    bandwidth: LinkBandwidth
+    hosts: dict[str, HostState]
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    flows: dict[str, Flow] = field(default_factory=dict)
+    started: int = 0  # jobs started so far: spreads their checkpoint timers
+
+    # ------------------------------------------------------------ hosts
+
+    def endpoint(self, host: str) -> Endpoint:
+        """Where a host takes checkpoints."""
+        state = self.hosts[host]
+        return Endpoint(host, str(state.spec.address), state.data_port)
+
+    def fits(self, job: JobState, host: HostState) -> bool:
+        """Whether a GPU of the host can run the job at all."""
+        gpu = self.campus.gpu_by_name[host.spec.gpu_model] if host.spec.gpu_model else None
+        return (
+            gpu is not None
+            and gpu.memory_bytes >= job.spec.memory_bytes
+            and gpu.compute_capability >= job.spec.min_capability
+        )
+
+    def can_send(self, host: str) -> bool:
+        """Whether a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
+        state = self.hosts[host]
+        return state.connected and (state.lent or state.reclaim_at_s is not None)
+
+    def jobs_on(self, host: HostState) -> list[JobState]:
+        """Jobs that run there or have a GPU reserved, by name."""
+        return [self.jobs[name] for name in sorted(host.jobs)]
+
+    def unfinished(self) -> Iterable[JobState]:
+        """Jobs that are not over, by name."""
+        return (job for _, job in sorted(self.jobs.items()) if job.phase not in OVER)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def holders(self, checkpoint: Checkpoint) -> list[str]:
+        """Hosts that hold it and can send it, by name."""
+        return sorted(host for host in checkpoint.holders if self.can_send(host))
+
+    def freshest(self, job: JobState) -> Checkpoint | None:
+        """The completed checkpoint with the most work in it that somebody can still send."""
+        reachable = [c for c in job.checkpoints.values() if self.holders(c)]
+        return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
+
+    # ------------------------------------------------------------ hazards
+
+    def time_of_day_s(self, now_s: float) -> float:
+        """Seconds since midnight, in the run's time scale."""
+        return (now_s + self.settings.day_start_s) % self.settings.day_s
+
+    def profile(self, now_s: float) -> tuple[float, ...]:
+        """The campus's hazard by hour, relative to its mean."""
+        return self.hazards.profile(now_s, self.settings.day_s, self.settings.day_start_s)
+
+    def hazard_table(self, host: str, now_s: float, profile: tuple[float, ...]) -> Table:
+        """Upper bound of the host's hazard for each hour of the day."""
+        return table_at(self.hazards.estimate(now_s, host=host).upper, profile)
+
+    def hazard_now_per_s(self, host: str, now_s: float, profile: tuple[float, ...]) -> float:
+        """Upper bound of the host's hazard at this time of day."""
+        hour = int(self.time_of_day_s(now_s) / self.settings.day_s * len(profile)) % len(profile)
+        return self.hazard_table(host, now_s, profile)[hour]
+
+    def survival(self, host: str, now_s: float, remaining_s: float, profile: tuple[float, ...]) -> float:
+        """Probability that a host is not reclaimed within `remaining_s`; 1 for hosts that nobody can reclaim."""
+        if not self.hosts[host].is_volunteer:
+            return 1.0
+        table = self.hazard_table(host, now_s, profile)
+        return survival(table, self.time_of_day_s(now_s), remaining_s, self.settings.day_s)
+
+
+def record(fact: Fact) -> do.Record:
+    """Shorthand for the commonest effect."""
+    return do.Record(fact)
