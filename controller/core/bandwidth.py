@@ -1,15 +1,20 @@
-"""What a link can still carry, with confidence: B(t) of paper A (eq. 10, section V-E's lower bound) for every direction.
+"""What a link can still carry, with confidence: B(t) of paper A (eq. 10, section V-E's lower bound) for every
+direction.
 
-    available = delivery * payload_share * (B - max(B_res, research)) - committed,  never below 0,  in payload bytes/s
+    available = delivery * payload_share * (B - max(B_res, research)) - committed,  never below 0
+
+in payload bytes/s, where
 
 - **B** is the declared wire rate. Nothing is probed: a probe would be migration traffic.
 - **B_res** = max(beta B, B_min) is kept for research whether or not it is used (section VII-B).
-- **research** is an upper confidence bound of the measured use: mean + z standard deviations of the 100 ms samples of the egress
-  counters over a window. Of a link that several hosts feed, means and variances are added: bursts of different owners are
-  taken to be independent, and what a host sends is taken to cross every link that it may cross, since the counters do
-  not know where it goes. A link that nobody measures keeps its reserve and no more.
+- **research** is an upper confidence bound of the measured use: mean + z standard deviations of the 100 ms
+  samples of the egress counters over a window. Of a link that several hosts feed, means and variances are
+  added: bursts of different owners are taken to be independent, and what a host sends is taken to cross every
+  link that it may cross, since the counters do not know where it goes. A link that nobody measures keeps its
+  reserve and no more.
 - **payload_share** turns wire rates into payload rates: 1448 of 1514 bytes of a full frame at an MTU of 1500.
-- **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while there are none.
+- **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while
+  there are none.
 - **committed** are the floors of admitted flows that cross it.
 """
 
@@ -47,7 +52,8 @@ class Batch:
 
 
 def mean_and_variance(batches: Iterable[Batch]) -> tuple[float, float]:
-    """Of all their samples together; (0, 0) of none. Merging moments this way loses no digits (Chan et al., 1979)."""
+    """Of all their samples together; (0, 0) of none. Merging moments this way loses no digits (Chan et al.,
+    1979)."""
     count, mean, squares = 0, 0.0, 0.0
     for batch in batches:
         total = count + batch.count
@@ -69,9 +75,8 @@ class Bottleneck:
 class LinkBandwidth:
     """Available bandwidth of every directed link, from measurements that are handed in.
 
-    `capacity`: wire bytes/s of each link (`Campus.capacity_bytes_per_s`). `feeds`: link -> hosts whose research traffic may
-    cross it; by default each host's own egress only. Times must not go backwards.
-    """
+    `capacity`: wire bytes/s of each link (`Campus.capacity_bytes_per_s`). `feeds`: link -> hosts whose
+    research traffic may cross it; by default each host's own egress only. Times must not go backwards."""
 
     def __init__(
         self,
@@ -92,7 +97,8 @@ class LinkBandwidth:
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
-        """A batch of egress samples of a host's research class (wire bytes/s, 100 ms each), received at `at_s`."""
+        """A batch of egress samples of a host's research class (wire bytes/s, 100 ms each), received at
+        `at_s`."""
         if research_bytes_per_s:
             batches = self._research[host]
             batches.append(Batch.of(at_s, research_bytes_per_s))
@@ -116,7 +122,8 @@ class LinkBandwidth:
         return min(self.capacity[link], mean + Z * math.sqrt(math.fsum(v for _, v in moments)))
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
-        """What a new flow may count on, payload bytes/s, 0 or more. `committed_bytes_per_s` is payload too."""
+        """What a new flow may count on, payload bytes/s, 0 or more. `committed_bytes_per_s` is payload
+        too."""
         wire = self.capacity[link]
         kept = max(self.reserve.reserve_bytes_per_s(wire), self.research_bytes_per_s(link, now_s))
         free = self.delivery(link, now_s) * self.payload_share * (wire - kept)
@@ -138,7 +145,8 @@ class LinkBandwidth:
 
 
 def bottleneck(path: Iterable[DirectedLink], available: Mapping[DirectedLink, float]) -> Bottleneck:
-    """bw_bot(s, d) = min over the path's links (paper A, eq. 10), and which link that is; the first of equals."""
+    """bw_bot(s, d) = min over the path's links (paper A, eq. 10), and which link that is; the first of
+    equals."""
     least = Bottleneck(math.inf, None)
     for link in path:
         if available[link] < least.bytes_per_s:

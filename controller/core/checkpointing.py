@@ -1,31 +1,35 @@
 """P1: how often each job checkpoints, and at what rate (paper A, section V and Algorithm 1).
 
-A checkpoint interval D trades lost work against bandwidth: at a reclaim D/2 is lost on average, lambda D/2 per second; a
-payload C written at rate b every D seconds occupies the slice for a share C/(b D) of the time (eq. 1 and 3). One job: D =
-sqrt(2C/(lambda b)) (Lemma 1, Young's formula with measured quantities), cost sqrt(2 lambda C/b). Many jobs on one budget:
-minimise sum sqrt(2 lambda_i C_i/b_i) subject to sum b_i <= B and b_i <= W_i. Stationarity gives b_i proportional to
-(lambda_i C_i)^(1/3) (Theorem 1), bounds clip it (Lemma 2), and that is one call of `sharing.fill` with these weights: the
-level is the Lagrange multiplier to the power -2/3. Lemma 2's printed loop computes the same point, a cap at a time.
+A checkpoint interval D trades lost work against bandwidth: at a reclaim D/2 is lost on average, lambda D/2
+per second; a payload C written at rate b every D seconds occupies the slice for a share C/(b D) of the time
+(eq. 1 and 3). One job: D = sqrt(2C/(lambda b)) (Lemma 1, Young's formula with measured quantities), cost
+sqrt(2 lambda C/b). Many jobs on one budget: minimise sum sqrt(2 lambda_i C_i/b_i) subject to sum b_i <= B and
+b_i <= W_i. Stationarity gives b_i proportional to (lambda_i C_i)^(1/3) (Theorem 1), bounds clip it (Lemma 2),
+and that is one call of `sharing.fill` with these weights: the level is the Lagrange multiplier to the power
+-2/3. Lemma 2's printed loop computes the same point, a cap at a time.
 
 Where this follows the paper's formulas but departs from its text:
 
-- **Many links.** The paper has one budget. Here every link crossed has one, and the cube-root weights are shared max-min over
-  the network. That equals Theorem 1 on any single link; on a network it is the natural generalisation and not the exact
-  minimiser (which is 3/2-fair: a flow pays at every link it crosses). The exact one is a row of its own, when it comes.
-- **Loss budgets enter the allocation.** Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the floor is above
-  the cap, the clip has no answer (and a library's `clip` returns the cap, silently breaking beta). But floor <= cap is a
-  statement on bandwidth, b >= C/(2 beta L_max), so it is given to the allocator as a lower bound.
-- **Bounds that cannot be met** (over the write cap, or together over a link) are dropped for the jobs concerned: for these D is
-  the floor, the loss budget is flagged infeasible and the loss that they will see is reported. Which jobs to save on an
-  overloaded link is a knapsack; this rule does not choose, so it depends on no order.
+- **Many links.** The paper has one budget. Here every link crossed has one, and the cube-root weights are
+  shared max-min over the network. That equals Theorem 1 on any single link; on a network it is the natural
+  generalisation and not the exact minimiser (which is 3/2-fair: a flow pays at every link it crosses). The
+  exact one is a row of its own, when it comes.
+- **Loss budgets enter the allocation.** Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the
+  floor is above the cap, the clip has no answer (and a library's `clip` returns the cap, silently breaking
+  beta). But floor <= cap is a statement on bandwidth, b >= C/(2 beta L_max), so it is given to the allocator
+  as a lower bound.
+- **Bounds that cannot be met** (over the write cap, or together over a link) are dropped for the jobs
+  concerned: for these D is the floor, the loss budget is flagged infeasible and the loss that they will see
+  is reported. Which jobs to save on an overloaded link is a knapsack; this rule does not choose, so it
+  depends on no order.
 - **A snapshot protects only when its write has completed**: the mean loss at a reclaim is D/2 + C/b, not D/2.
 - **Zero hazard** has weight 0, so such a job gets its lower bound and the longest interval allowed, 2 L_max.
-- **Algorithm 1** redistributes inside its loop, once a job; here once over all jobs. Its final-checkpoint test is true in every
-  tick once it is true; here it is asked once, when the reclaim is admitted, with the rate that P3 guarantees (`admission`),
-  and the flow goes through P3 like any other.
+- **Algorithm 1** redistributes inside its loop, once a job; here once over all jobs. Its final-checkpoint
+  test is true in every tick once it is true; here it is asked once, when the reclaim is admitted, with the
+  rate that P3 guarantees (`admission`), and the flow goes through P3 like any other.
 
-Hazards are per second. With hazards per hour and rates per second the formula returns the right number, in minutes.
-"""
+Hazards are per second. With hazards per hour and rates per second the formula returns the right number, in
+minutes."""
 
 from __future__ import annotations
 
@@ -54,9 +58,9 @@ class Bound(StrEnum):
 class CheckpointJob:
     """A running job as P1 sees it.
 
-    `hazard_per_s` is the *upper* bound of its host's emergency hazard; `links` lead to its standby host; `write_cap` is W, what
-    its disk or administrator allows; `loss_budget_s` is L_max, the mean work that a reclaim may cost.
-    """
+    `hazard_per_s` is the *upper* bound of its host's emergency hazard; `links` lead to its standby host;
+    `write_cap` is W, what its disk or administrator allows; `loss_budget_s` is L_max, the mean work that a
+    reclaim may cost."""
 
     key: str
     payload_bytes: float
@@ -84,10 +88,9 @@ class Interval:
     """Eq. (9)'s answer.
 
     `loss_budget_infeasible`: the network floor C/(beta b) is above 2 L_max; the interval is the floor.
-    `physically_infeasible`: even writing without a pause (beta = 1), C/b is above 2 L_max.
-    `expected_loss_s`: mean work lost at a reclaim, D/2 + C/b. `bandwidth_needed_bytes_per_s`: the slice that would make the
-    budget feasible, C/(2 beta L_max).
-    """
+    `physically_infeasible`: even writing without a pause (beta = 1), C/b is above 2 L_max. `expected_loss_s`:
+    mean work lost at a reclaim, D/2 + C/b. `bandwidth_needed_bytes_per_s`: the slice that would make the
+    budget feasible, C/(2 beta L_max)."""
 
     interval_s: float
     bound: Bound
@@ -125,24 +128,28 @@ def transfer_s(payload_bytes: float, rate_bytes_per_s: float) -> float:
 
 
 def local_interval_s(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
-    """sqrt(2C/(lambda b)), the interval of least cost (paper A, Lemma 1, eq. 2); infinite without hazard or bandwidth."""
+    """sqrt(2C/(lambda b)), the interval of least cost (paper A, Lemma 1, eq. 2); infinite without hazard or
+    bandwidth."""
     if hazard_per_s == 0.0:
         return math.inf
     return math.sqrt(2.0 * transfer_s(payload_bytes, rate_bytes_per_s) / hazard_per_s)
 
 
 def cost_rate(interval_s: float, hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
-    """Seconds lost per second: lambda D/2 + C/(b D) (paper A, eq. 1 and 3). `interval_s` above 0 and finite."""
+    """Seconds lost per second: lambda D/2 + C/(b D) (paper A, eq. 1 and 3). `interval_s` above 0 and
+    finite."""
     return hazard_per_s * interval_s / 2.0 + transfer_s(payload_bytes, rate_bytes_per_s) / interval_s
 
 
 def network_floor_s(payload_bytes: float, rate_bytes_per_s: float, beta: float = BETA) -> float:
-    """C/(beta b): the shortest interval at which writes occupy no more than beta of the slice (paper A, eq. 9)."""
+    """C/(beta b): the shortest interval at which writes occupy no more than beta of the slice (paper A, eq.
+    9)."""
     return transfer_s(payload_bytes, rate_bytes_per_s) / beta
 
 
 def bandwidth_needed(payload_bytes: float, loss_budget_s: float, beta: float = BETA) -> float:
-    """C/(2 beta L_max) in bytes/s: eq. (9)'s floor and cap meet here, so a slice below it cannot keep the budget."""
+    """C/(2 beta L_max) in bytes/s: eq. (9)'s floor and cap meet here, so a slice below it cannot keep the
+    budget."""
     return transfer_s(payload_bytes, 2.0 * beta * loss_budget_s)
 
 
@@ -153,7 +160,8 @@ def constrained_interval(
     loss_budget_s: float = math.inf,
     beta: float = BETA,
 ) -> Interval:
-    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); where the floor is above the cap, the floor wins."""
+    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); where the floor is above the cap, the
+    floor wins."""
     young = local_interval_s(hazard_per_s, payload_bytes, rate_bytes_per_s)
     return _bounded(young, payload_bytes, rate_bytes_per_s, loss_budget_s, beta)
 
@@ -161,11 +169,11 @@ def constrained_interval(
 def allocate(
     jobs: Sequence[CheckpointJob], budget_bytes_per_s: float, beta: float = BETA
 ) -> dict[str, float]:
-    """Rates b_i of jobs that share one budget B_ckpt, whatever links they name (paper A, Theorem 1 and Lemma 2).
+    """Rates b_i of jobs that share one budget B_ckpt, whatever links they name (paper A, Theorem 1 and Lemma
+    2).
 
-    The exact minimiser of sum sqrt(2 lambda_i C_i/b_i) under caps W_i and the loss budgets' lower bounds. A budget above the sum
-    of the caps is left unused; an empty set gets an empty answer.
-    """
+    The exact minimiser of sum sqrt(2 lambda_i C_i/b_i) under caps W_i and the loss budgets' lower bounds. A
+    budget above the sum of the caps is left unused; an empty set gets an empty answer."""
     budget = DirectedLink("checkpoint", "budget")
     shared = [replace(job, links=(budget,)) for job in jobs]
     return _fill(shared, {budget: budget_bytes_per_s}, beta).rates
@@ -174,11 +182,11 @@ def allocate(
 def plan(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """Rate and interval of every job over the links that they share: Algorithm 1's tick, with the corrections above.
+    """Rate and interval of every job over the links that they share: Algorithm 1's tick, with the corrections
+    above.
 
-    `capacity` is each link's checkpoint budget in payload bytes/s, a lower bound, after P3's research reserve.
-    ValueError: a link without a capacity, a key twice.
-    """
+    `capacity` is each link's checkpoint budget in payload bytes/s, a lower bound, after P3's research
+    reserve. ValueError: a link without a capacity, a key twice."""
     shared = _fill(jobs, capacity, beta)
     return {job.key: _planned(job, shared, beta) for job in jobs}
 
@@ -186,7 +194,8 @@ def plan(
 def plan_as_printed(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """Cube-root allocation first, eq. (9) afterwards: loss budgets have no say in the allocation. A baseline."""
+    """Cube-root allocation first, eq. (9) afterwards: loss budgets have no say in the allocation. A
+    baseline."""
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     return {job.key: _planned(job, shared, beta) for job in jobs}
 
@@ -194,7 +203,8 @@ def plan_as_printed(
 def plan_one_interval(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """One interval for everybody, sqrt(2 C Theta/lambda) of the means of this epoch (paper A's B7, appendix C).
+    """One interval for everybody, sqrt(2 C Theta/lambda) of the means of this epoch (paper A's B7, appendix
+    C).
 
     Rates as in `plan_as_printed`; no job's own hazard, payload or budget has a say in its interval.
     """
@@ -230,29 +240,29 @@ def final_checkpoint_fits(
 ) -> bool:
     """C/b + T_r <= tau: a hand-over without loss is possible (paper A, section V-A).
 
-    Ask it once, when the reclaim is announced, with the floor that P3 guarantees: a share above it may be withdrawn.
-    """
+    Ask it once, when the reclaim is announced, with the floor that P3 guarantees: a share above it may be
+    withdrawn."""
     return transfer_s(payload_bytes, rate_bytes_per_s) + restart_s <= notice_s
 
 
 def latest_final_start_s(
     deadline_s: float, restart_s: float, payload_bytes: float, rate_bytes_per_s: float
 ) -> float:
-    """tau - T_r - C/b on the clock of `deadline_s`: start the final checkpoint here and the window's work is kept.
+    """tau - T_r - C/b on the clock of `deadline_s`: start the final checkpoint here and the window's work is
+    kept.
 
-    At P3's bare minimum rate this is the moment of the notice itself. Whoever wants to start later asks P3 for the rate from
-    that later start (`MigrationRequest.start_s`), since only a floor is guaranteed. Minus infinity without bandwidth.
-    """
+    At P3's bare minimum rate this is the moment of the notice itself. Whoever wants to start later asks P3
+    for the rate from that later start (`MigrationRequest.start_s`), since only a floor is guaranteed. Minus
+    infinity without bandwidth."""
     return deadline_s - restart_s - transfer_s(payload_bytes, rate_bytes_per_s)
 
 
 def stagger(index: int, interval_s: float) -> float:
     """First-fire offset in [0, interval) of the index-th job's timer.
 
-    Multiples of the golden ratio, modulo 1: any n jobs numbered in a row are at least 0.38/n of an interval apart, whatever n
-    becomes later (three-gap theorem), so nobody's timer moves when a job arrives. Deadline flows are never staggered: it
-    breaks Theorem 3. An infinite interval (never) has an infinite offset.
-    """
+    Multiples of the golden ratio, modulo 1: any n jobs numbered in a row are at least 0.38/n of an interval
+    apart, whatever n becomes later (three-gap theorem), so nobody's timer moves when a job arrives. Deadline
+    flows are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset."""
     if math.isinf(interval_s):
         return math.inf
     return math.fmod(index * INVERSE_GOLDEN_RATIO, 1.0) * interval_s
@@ -260,7 +270,8 @@ def stagger(index: int, interval_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AdaptivityGap:
-    """What state-dependent intervals save (paper A, Theorem 2): `ratio` of eq. (6), `defect` Delta_CS of (8), `gap` of (7)."""
+    """What state-dependent intervals save (paper A, Theorem 2): `ratio` of eq. (6), `defect` Delta_CS of (8),
+    `gap` of (7)."""
 
     ratio: float
     defect: float
@@ -270,10 +281,11 @@ class AdaptivityGap:
 def adaptivity_gap(
     hazards_per_s: Sequence[float], rates_bytes_per_s: Sequence[float], payload_bytes: float
 ) -> AdaptivityGap:
-    """Theorem 2 on epochs of equal length: their hazards and bandwidths, paired. ValueError: none, or not paired.
+    """Theorem 2 on epochs of equal length: their hazards and bandwidths, paired. ValueError: none, or not
+    paired.
 
-    The identity holds on any trace; correlation of hazard with 1/bandwidth *shrinks* the gap (the paper tells it the other way).
-    """
+    The identity holds on any trace; correlation of hazard with 1/bandwidth *shrinks* the gap (the paper tells
+    it the other way)."""
     if not hazards_per_s or len(hazards_per_s) != len(rates_bytes_per_s):
         raise ValueError("hazards and rates: one of each for every epoch, at least one epoch")
     theta = _mean([1.0 / rate for rate in rates_bytes_per_s])
@@ -284,7 +296,8 @@ def adaptivity_gap(
 
 
 def stationary_interval_s(payload_bytes: float, mean_hazard_per_s: float, mean_s_per_byte: float) -> float:
-    """sqrt(2 C Theta/lambda): the best single interval, which knows only E[lambda] and Theta = E[1/B] (Theorem 2's proof)."""
+    """sqrt(2 C Theta/lambda): the best single interval, which knows only E[lambda] and Theta = E[1/B]
+    (Theorem 2's proof)."""
     if mean_hazard_per_s == 0.0:
         return math.inf
     return math.sqrt(2.0 * payload_bytes * mean_s_per_byte / mean_hazard_per_s)
@@ -323,7 +336,8 @@ def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> Checkp
 
 
 def _fixed(job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float) -> CheckpointPlan:
-    """A given interval, held to the network floor only; the flags still tell what the job's budget would say."""
+    """A given interval, held to the network floor only; the flags still tell what the job's budget would
+    say."""
     rate = shared.rates[job.key]
     floor_s = network_floor_s(job.payload_bytes, rate, beta)
     chosen_s, bound = (floor_s, Bound.NETWORK) if floor_s > interval_s else (interval_s, Bound.YOUNG)

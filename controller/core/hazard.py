@@ -1,24 +1,26 @@
-"""How soon an owner takes a host back: emergency hazard from the log of departures (paper A, sections IV and V-E).
+"""How soon an owner takes a host back: emergency hazard from the log of departures (paper A, sections IV and
+V-E).
 
-While a host is lent, emergencies are a Poisson process whose rate changes slowly (Definition 1). Over a window with n
-emergencies in T seconds lent, all hosts' lent time added up, the maximum-likelihood rate is n/T, and exact one-sided bounds at
-level q are
+While a host is lent, emergencies are a Poisson process whose rate changes slowly (Definition 1). Over a
+window with n emergencies in T seconds lent, all hosts' lent time added up, the maximum-likelihood rate is
+n/T, and exact one-sided bounds at level q are
 
     upper = chi2(q; 2n + 2) / (2T),   lower = chi2(1 - q; 2n) / (2T)   (0 for n = 0).
 
-Decisions use the upper one, in P1 and in survival: a host without emergencies is not a host without hazard (n = 0 gives 3/T at
-95 %). A departure that was announced ends the lent time and is no emergency: the time is censored, not lost.
+Decisions use the upper one, in P1 and in survival: a host without emergencies is not a host without hazard (n
+= 0 gives 3/T at 95 %). A departure that was announced ends the lent time and is no emergency: the time is
+censored, not lost.
 
-**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows experience from the other
-hosts: theirs, scaled down until it holds no more than BORROWED_EVENTS emergencies, is added to its own. (That is the posterior
-mean of a gamma prior centred on the others, of that shape.) A host that had few emergencies is taken for an average one; one
-that had many speaks for itself. The campus in turn adds a `prior`, what is believed before anything was seen, so that the first
-minutes have an answer too.
+**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows
+experience from the other hosts: theirs, scaled down until it holds no more than BORROWED_EVENTS emergencies,
+is added to its own. (That is the posterior mean of a gamma prior centred on the others, of that shape.) A
+host that had few emergencies is taken for an average one; one that had many speaks for itself. The campus in
+turn adds a `prior`, what is believed before anything was seen, so that the first minutes have an answer too.
 
-**Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a day, relative to its
-mean; an hour borrows from the whole day by the same rule. Hosts share the profile and differ by a factor (proportional
-hazards): one level a host is all that the data allow. A scaled scenario may have a shorter day, so its length is an argument.
-"""
+**Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
+day, relative to its mean; an hour borrows from the whole day by the same rule. Hosts share the profile and
+differ by a factor (proportional hazards): one level a host is all that the data allow. A scaled scenario may
+have a shorter day, so its length is an argument."""
 
 from __future__ import annotations
 
@@ -53,14 +55,16 @@ class Experience:
         return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
 
     def borrowing(self, others: Experience, events: float = BORROWED_EVENTS) -> Experience:
-        """This experience and as much of `others` as holds `events` emergencies; all of it if it holds fewer."""
+        """This experience and as much of `others` as holds `events` emergencies; all of it if it holds
+        fewer."""
         part = min(1.0, events / others.events) if others.events > 0.0 else 1.0
         return Experience(self.events + part * others.events, self.exposure_s + part * others.exposure_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """A rate per second: maximum likelihood, and one-sided bounds. `upper` is infinite where nothing was ever seen."""
+    """A rate per second: maximum likelihood, and one-sided bounds. `upper` is infinite where nothing was ever
+    seen."""
 
     mle: float
     lower: float
@@ -77,7 +81,8 @@ def bounds(experience: Experience, level: float = LEVEL) -> Hazard:
 
 
 def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
-    """Integral of the hazard for `duration_s` from the time of day `start_s`; exact for hourly steps, wraps at midnight.
+    """Integral of the hazard for `duration_s` from the time of day `start_s`; exact for hourly steps, wraps
+    at midnight.
 
     An infinite duration expects infinitely many, or none if every rate is 0. ValueError: not 24 rates.
     """
@@ -130,10 +135,9 @@ class _Record:
 class HazardWindow:
     """The log of the last `window_s` seconds, and estimates from it.
 
-    `prior` is added to what the campus has seen, for ever: `Experience(1, 86400)` believes in one emergency a day as firmly as
-    one emergency deserves. Without it, an estimate before any exposure has an infinite upper bound, which P1 refuses.
-    Times must not go backwards.
-    """
+    `prior` is added to what the campus has seen, for ever: `Experience(1, 86400)` believes in one emergency a
+    day as firmly as one emergency deserves. Without it, an estimate before any exposure has an infinite upper
+    bound, which P1 refuses. Times must not go backwards."""
 
     def __init__(self, window_s: float, prior: Experience | None = None) -> None:
         if not window_s > 0.0:

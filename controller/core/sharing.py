@@ -1,25 +1,27 @@
-"""Weighted max-min sharing of a network, with a floor and a cap for every demand. P1 and P3 both divide links with it.
+"""Weighted max-min sharing of a network, with a floor and a cap for every demand. P1 and P3 both divide links
+with it.
 
-One rule: there is a water level, and a demand takes x = clip(weight * level, floor, cap). The level rises until a link is
-full; whoever crosses that link is settled there; the level goes on rising for the others until everybody is settled
-(progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). The result is the one allocation in which nobody
-can be given more without taking from somebody whose rate, by weight, is no larger and above its floor.
+One rule: there is a water level, and a demand takes x = clip(weight * level, floor, cap). The level rises
+until a link is full; whoever crosses that link is settled there; the level goes on rising for the others
+until everybody is settled (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). The
+result is the one allocation in which nobody can be given more without taking from somebody whose rate, by
+weight, is no larger and above its floor.
 
-What a link's members take together is a piecewise linear function of the level that turns only where a member leaves its
-floor or reaches its cap. So the level at which a link is full is found exactly, by a search among these turns and one
-division; there is no bisection to a tolerance. Settling members of another link can only leave room on this one, so a
-link's level never falls, and a heap of levels that may be out of date (too low) is enough: recompute the smallest; if it has
-risen put it back, else that link is full now.
+What a link's members take together is a piecewise linear function of the level that turns only where a member
+leaves its floor or reaches its cap. So the level at which a link is full is found exactly, by a search among
+these turns and one division; there is no bisection to a tolerance. Settling members of another link can only
+leave room on this one, so a link's level never falls, and a heap of levels that may be out of date (too low)
+is enough: recompute the smallest; if it has risen put it back, else that link is full now.
 
 Two uses:
 
-- **P3** (paper A, section VII-B), "admit all flows, assign each its minimum, distribute the remaining bandwidth with max-min
-  water filling", can be read in two ways. `fill`, the default, makes the *totals* max-min fair: who has a large minimum
-  gets no extra until the others have caught up. `equal_increment` gives everybody the same extra.
-- **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps W_i *is* Lemma
-  2's optimum, and with floors the optimum under lower bounds too: stationarity says b_i = (lambda_i C_i)^(1/3) * level
-  wherever no bound holds. See `checkpointing`.
-"""
+- **P3** (paper A, section VII-B), "admit all flows, assign each its minimum, distribute the remaining
+  bandwidth with max-min water filling", can be read in two ways. `fill`, the default, makes the *totals*
+  max-min fair: who has a large minimum gets no extra until the others have caught up. `equal_increment` gives
+  everybody the same extra.
+- **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps
+  W_i *is* Lemma 2's optimum, and with floors the optimum under lower bounds too: stationarity says b_i =
+  (lambda_i C_i)^(1/3) * level wherever no bound holds. See `checkpointing`."""
 
 from __future__ import annotations
 
@@ -87,9 +89,8 @@ class Filling:
 def fill(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> Filling:
     """Weighted max-min fair rates (bytes/s) with floors and caps; independent of the order of `demands`.
 
-    ValueError: a key that appears twice, a link without a capacity, a capacity that is not a finite rate of 0 or
-    more, or floors that do not fit on a link (it is named).
-    """
+    ValueError: a key that appears twice, a link without a capacity, a capacity that is not a finite rate of 0
+    or more, or floors that do not fit on a link (it is named)."""
     members = members_of_links(demands, capacity)
     check_floors_fit(members, capacity)
     filling = Filling({}, {})
@@ -124,7 +125,8 @@ def equal_increment(demands: Sequence[Demand], capacity: Mapping[DirectedLink, f
 def members_of_links(
     demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, list[Demand]]:
-    """link -> the demands that cross it. ValueError: a key twice; a link whose capacity is unknown or not a rate."""
+    """link -> the demands that cross it. ValueError: a key twice; a link whose capacity is unknown or not a
+    rate."""
     members: dict[DirectedLink, list[Demand]] = {}
     seen: set[str] = set()
     for demand in demands:
@@ -169,7 +171,8 @@ def _full_at(
 
 
 def _level(rising: Sequence[Demand], room: float) -> float:
-    """The level at which these demands take exactly `room` together; infinity if they never take that much."""
+    """The level at which these demands take exactly `room` together; infinity if they never take that
+    much."""
 
     def taken(level: float) -> float:
         return math.fsum(demand.rate_at(level) for demand in rising)

@@ -1,0 +1,248 @@
+"""P3: which migrations are promised to finish in time, and what everybody may send (paper A, section VII).
+
+A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
+r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
+research; what is left, B_mig, is the account from which migrations and checkpoints are paid. Admission
+decides whose minimum is guaranteed; `grants` divides the rest. Whoever is not admitted is told so at once and
+recovers from its freshest completed checkpoint.
+
+Where this departs from the print:
+
+- **The path, not one link.** A flow must fit on every link that it crosses, and a refusal names the link.
+- **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
+  no budget for others.
+- **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
+  stopping there; with 7 flows at 87.5 MB/s that admits .66 on average instead of 3.60 (3.99 for the smallest
+  demand first). Both are rows.
+- **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
+  newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
+  research use grew), nothing more is admitted there.
+- **One account.** Checkpoints (class CS1) draw on the same B_mig, with no floor and capped at P1's b_i.
+- **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late
+  at a rate computed for an early start ends late. Paced flows have no slow-start burst to spread. A flow that
+  wants to start later (to keep the work of the window) says so in `start_s` and is charged the higher rate
+  from there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.core import sharing
+from controller.core.sharing import Demand, Filling
+from topologies.spec import DirectedLink, ResearchReserve
+
+
+class Reason(StrEnum):
+    """Why a migration is not admitted."""
+
+    NO_TIME = "the notice is not longer than the restart"
+    NO_ROOM = "a link cannot carry its minimum rate beside those admitted"
+    BEHIND = "an earlier deadline did not fit"  # only where admission stops there, as printed
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """No rate can meet the deadline; `lacking_s` is by how much the restart alone overruns the notice."""
+
+    lacking_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationRequest:
+    """A planned migration: C, the moment at which its host closes, T_r, and the links from source to
+    destination.
+
+    `start_s`: not before this moment (0: at once).
+    """
+
+    key: str
+    payload_bytes: float
+    deadline_s: float
+    restart_s: float
+    links: tuple[DirectedLink, ...]
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a flow was refused, and the link that is shortest of room for it."""
+
+    reason: Reason
+    link: DirectedLink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`admitted`: key -> guaranteed rate, payload bytes/s. `refused`: everybody else, for degraded
+    recovery."""
+
+    admitted: dict[str, float]
+    refused: dict[str, Refusal]
+
+
+Admit = Callable[
+    [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Demand]], Admission
+]
+Grant = Callable[[Sequence[Demand], Sequence[Demand], Mapping[DirectedLink, float]], Filling]
+
+
+def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float | Infeasible:
+    """r_min = C/(tau - T_r) in bytes/s (eq. 12); Infeasible if tau <= T_r."""
+    time_s = notice_s - restart_s
+    return payload_bytes / time_s if time_s > 0.0 else Infeasible(-time_s)
+
+
+def migration_share(
+    capacity: Mapping[DirectedLink, float], reserve: ResearchReserve, payload_share: float = 1.0
+) -> dict[DirectedLink, float]:
+    """B_mig = B - max(beta B, B_min) of every link, 0 or more; times `payload_share` where B is a wire rate
+    and r is payload."""
+    return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
+
+
+def edf_skip(
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Demand] = (),
+) -> Admission:
+    """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
+
+    `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
+    untouched. Ties go to the first key. ValueError: a link without a share."""
+    return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed)
+
+
+def edf_stop(
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Demand] = (),
+) -> Admission:
+    """Earliest deadline first as the paper can be read: the first that does not fit ends admission. A
+    baseline."""
+    return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed, stops=True)
+
+
+def smallest_demand_first(
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Demand] = (),
+) -> Admission:
+    """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
+
+    def demand(request: MigrationRequest) -> tuple[float, str]:
+        rate = _rate(request, now_s)
+        return (math.inf if isinstance(rate, Infeasible) else rate), request.key
+
+    return _admit_in_order(sorted(requests, key=demand), now_s, share, committed)
+
+
+def admit_all(
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Demand] = (),
+) -> Admission:
+    """No admission control: everybody may try, nobody is promised anything (floor 0). A baseline."""
+    return Admission({request.key: 0.0 for request in requests}, {})
+
+
+admit = edf_skip
+
+
+def grants(
+    migrations: Sequence[Demand], checkpoints: Sequence[Demand], share: Mapping[DirectedLink, float]
+) -> Filling:
+    """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
+
+    Max-min of totals: migrations have the floors that were admitted; checkpoints have floor 0 and P1's b_i as
+    cap. No link's share is exceeded, save where promises made earlier exceed a share that has since shrunk:
+    there promises are kept and nobody gets more. ValueError as in `sharing.fill`."""
+    return sharing.fill([*migrations, *checkpoints], _keeping_promises(migrations, share))
+
+
+def equal_increment_grants(
+    migrations: Sequence[Demand], checkpoints: Sequence[Demand], share: Mapping[DirectedLink, float]
+) -> Filling:
+    """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
+    return sharing.equal_increment([*migrations, *checkpoints], _keeping_promises(migrations, share))
+
+
+def as_demand(
+    request: MigrationRequest, floor_bytes_per_s: float, cap_bytes_per_s: float = math.inf
+) -> Demand:
+    """An admitted migration, for `grants` and as `committed`; a cap below the floor (a slow disk) cannot be
+    promised: ValueError."""
+    return Demand(request.key, request.links, 1.0, floor_bytes_per_s, cap_bytes_per_s)
+
+
+def _admit_in_order(
+    ordered: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Demand],
+    stops: bool = False,
+) -> Admission:
+    taken = _floors(committed)
+    answer, stopped = Admission({}, {}), False
+    for request in ordered:
+        rate = _rate(request, now_s)
+        if isinstance(rate, Infeasible):
+            answer.refused[request.key] = Refusal(Reason.NO_TIME)
+        elif stopped:
+            answer.refused[request.key] = Refusal(Reason.BEHIND)
+        elif (link := _too_full(request.links, rate, taken, share)) is not None:
+            answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
+            stopped = stops
+        else:
+            answer.admitted[request.key] = rate
+            _take(taken, request.links, rate)
+    return answer
+
+
+def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
+    """The minimum rate from when it can start."""
+    notice_s = request.deadline_s - max(now_s, request.start_s)
+    return minimum_rate(request.payload_bytes, notice_s, request.restart_s)
+
+
+def _deadline(request: MigrationRequest) -> tuple[float, str]:
+    return request.deadline_s, request.key
+
+
+def _too_full(
+    links: Sequence[DirectedLink],
+    rate: float,
+    taken: Mapping[DirectedLink, float],
+    share: Mapping[DirectedLink, float],
+) -> DirectedLink | None:
+    """The link that the rate overfills most; None if it fits on all."""
+    for link in links:
+        if link not in share:
+            raise ValueError(f"link {link}: no migration share is known")
+    over = [link for link in links if not sharing.fits(taken.get(link, 0.0) + rate, share[link])]
+    return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
+
+
+def _floors(demands: Sequence[Demand]) -> dict[DirectedLink, float]:
+    taken: dict[DirectedLink, float] = {}
+    for demand in demands:
+        _take(taken, demand.links, demand.floor_bytes_per_s)
+    return taken
+
+
+def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate: float) -> None:
+    for link in links:
+        taken[link] = taken.get(link, 0.0) + rate
+
+
+def _keeping_promises(
+    migrations: Sequence[Demand], share: Mapping[DirectedLink, float]
+) -> dict[DirectedLink, float]:
+    promised = _floors(migrations)
+    return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}

@@ -1,0 +1,92 @@
+"""Named policies: each row is a choice of one function for each decision. ReclaimNet and its baselines differ
+in nothing else.
+
+To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
+`admission.Admit`, `admission.Grant`, `Learner`), and add a row. Nothing registers itself; this file is the
+whole list.
+
+What no row changes: links keep their research reserve, and grants are enforced. A baseline without
+enforcement is a setting of the world that runs it, not a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from controller.core import admission, checkpointing, placement, queue
+from testbed.errors import SpecError
+
+Learner = Callable[[float, float, int, float, float], queue.Controller]  # delta, alpha, W, r_0, r_max
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One system. `plan` is P1, `select` P2, `admit` and `grant` P3, `learner` paper B."""
+
+    about: str
+    plan: checkpointing.Planner = checkpointing.plan
+    select: placement.Selector = placement.select
+    admit: admission.Admit = admission.edf_skip
+    grant: admission.Grant = admission.grants
+    learner: Learner = queue.Algorithm1
+
+
+def _fixed_at_start(
+    target_delay_s: float, step_per_s: float, window: int, r0: float, r_max: float
+) -> queue.Controller:
+    """r stays at r_0."""
+    return queue.Fixed(r0)
+
+
+POLICIES: dict[str, Policy] = {
+    "reclaimnet": Policy("both papers, with the corrections that each file's first paragraph lists"),
+    "reclaimnet-as-printed": Policy(
+        "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
+        plan=checkpointing.plan_as_printed,
+        select=partial(
+            placement.select, k_min=1
+        ),  # the paper gives k_min no value; 1 is the least that filters
+        admit=admission.edf_stop,
+    ),
+    "static-interval": Policy(
+        "paper A's B3 in P1 only: one checkpoint period for everybody, for ever, and equal shares",
+        plan=checkpointing.StaticPlanner(),
+    ),
+    "one-interval": Policy(
+        "paper A's B7: one checkpoint period for everybody, from the means of the epoch",
+        plan=checkpointing.plan_one_interval,
+    ),
+    "random-destination": Policy(
+        "paper A's B4: any host that can run the job, at random",
+        select=placement.select_random,
+    ),
+    "expected-reclaims": Policy(
+        "P2 in its second form: the expected number of reclaims where the paper has the probability of one",
+        select=partial(placement.select, second_form=True),
+    ),
+    "no-admission": Policy(
+        "every migration may try, none is promised a rate; fair shares",
+        admit=admission.admit_all,
+    ),
+    "smallest-demand-first": Policy(
+        "admission in order of minimum rate, not of deadline",
+        admit=admission.smallest_demand_first,
+    ),
+    "equal-increment": Policy(
+        "the other reading of 'remaining by max-min': the same extra for everybody",
+        grant=admission.equal_increment_grants,
+    ),
+    "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
+}
+
+
+def policy(name: str, time_scale: float = 1.0) -> Policy:
+    """The row of that name, for a scenario whose durations are `time_scale` times the paper's. SpecError: no
+    such row."""
+    row = POLICIES.get(name)
+    if row is None:
+        raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
+    if isinstance(row.plan, checkpointing.StaticPlanner):
+        return replace(row, plan=checkpointing.StaticPlanner(row.plan.interval_s * time_scale))
+    return row
