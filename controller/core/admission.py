@@ -86,7 +86,7 @@ class Admission:
 Admit = Callable[
     [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Demand]], Admission
 ]
-Grant = Callable[[Sequence[Demand], Sequence[Demand], Mapping[DirectedLink, float]], Filling]
+Share = Callable[[Sequence[Demand], Mapping[DirectedLink, float]], Filling]
 
 
 def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float | Infeasible:
@@ -155,22 +155,19 @@ def admit_all(
 admit = edf_skip
 
 
-def grants(
-    migrations: Sequence[Demand], checkpoints: Sequence[Demand], share: Mapping[DirectedLink, float]
-) -> Filling:
+def grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
     """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
 
-    Max-min of totals: migrations have the floors that were admitted; checkpoints have floor 0 and P1's b_i as
+    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as its
     cap. No link's share is exceeded, save where promises made earlier exceed a share that has since shrunk:
-    there promises are kept and nobody gets more. ValueError as in `sharing.fill`."""
-    return sharing.fill([*migrations, *checkpoints], _keeping_promises(migrations, share))
+    there promises are kept and nobody gets more. ValueError as in `sharing.fill`, but floors always fit.
+    """
+    return sharing.fill(flows, _keeping_promises(flows, share))
 
 
-def equal_increment_grants(
-    migrations: Sequence[Demand], checkpoints: Sequence[Demand], share: Mapping[DirectedLink, float]
-) -> Filling:
+def equal_increment_grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
     """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
-    return sharing.equal_increment([*migrations, *checkpoints], _keeping_promises(migrations, share))
+    return sharing.equal_increment(flows, _keeping_promises(flows, share))
 
 
 def as_demand(
@@ -242,7 +239,7 @@ def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate:
 
 
 def _keeping_promises(
-    migrations: Sequence[Demand], share: Mapping[DirectedLink, float]
+    flows: Sequence[Demand], share: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, float]:
-    promised = _floors(migrations)
+    promised = _floors(flows)
     return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}

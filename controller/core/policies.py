@@ -2,11 +2,12 @@
 in nothing else.
 
 To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
-`admission.Admit`, `admission.Grant`, `Learner`), and add a row. Nothing registers itself; this file is the
+`admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
 whole list.
 
 What no row changes: links keep their research reserve, and grants are enforced. A baseline without
-enforcement is a setting of the world that runs it, not a decision."""
+enforcement is a setting of the world that runs it, not a decision.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ Learner = Callable[[float, float, int, float, float], queue.Controller]  # delta
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One system. `plan` is P1, `select` P2, `admit` and `grant` P3, `learner` paper B."""
+    """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B."""
 
     about: str
     plan: checkpointing.Planner = checkpointing.plan
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.edf_skip
-    grant: admission.Grant = admission.grants
+    share: admission.Share = admission.grants
     learner: Learner = queue.Algorithm1
 
 
@@ -75,7 +76,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "equal-increment": Policy(
         "the other reading of 'remaining by max-min': the same extra for everybody",
-        grant=admission.equal_increment_grants,
+        share=admission.equal_increment_grants,
     ),
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
 }
