@@ -1,0 +1,34 @@
+"""Checkpoints at rest: manifests that name their content, and a store in which only whole, verified ones are visible.
+
+May import `testbed.errors` and `testbed.units`; knows no network and no trio. Everything here blocks on the disk: a trio host
+calls it through `trio.to_thread.run_sync`. Begin with `store.py`.
+"""
+
+from testbed.checkpoints.errors import (
+    BadManifest,
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointError,
+    ChunkMismatch,
+    NotStored,
+    StoreFull,
+    StoreInUse,
+)
+from testbed.checkpoints.manifest import CHUNK_BYTES, Manifest
+from testbed.checkpoints.reception import Reception
+from testbed.checkpoints.store import CheckpointStore
+
+__all__ = [
+    "CHUNK_BYTES",
+    "BadManifest",
+    "CheckpointConflict",
+    "CheckpointDamaged",
+    "CheckpointError",
+    "CheckpointStore",
+    "ChunkMismatch",
+    "Manifest",
+    "NotStored",
+    "Reception",
+    "StoreFull",
+    "StoreInUse",
+]

@@ -1,0 +1,54 @@
+"""What can be wrong with a checkpoint. None of these leaves anything half-done visible in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.errors import TestbedError
+
+
+class CheckpointError(TestbedError):
+    """The root of this package's errors."""
+
+
+class BadManifest(CheckpointError):
+    """A manifest that contradicts itself or passes a limit: the message says which field and what is allowed."""
+
+
+class NotStored(CheckpointError):
+    """The store has no completed checkpoint of that job and sequence (or of that digest)."""
+
+
+class CheckpointConflict(CheckpointError):
+    """That job and sequence is already stored with other content, or is being received right now."""
+
+
+class CheckpointDamaged(CheckpointError):
+    """A stored payload is no longer what its manifest says; `chunks` are the indices that differ."""
+
+    def __init__(self, path: Path, chunks: Sequence[int], problem: str) -> None:
+        self.path, self.chunks = path, tuple(chunks)
+        super().__init__(f"{path}: {problem}")
+
+
+class ChunkMismatch(CheckpointError):
+    """Bytes given for a chunk do not have the chunk's hash; `chunk` is its index."""
+
+    def __init__(
+        self, chunk: int, problem: str = "its bytes do not have the hash that the manifest gives"
+    ) -> None:
+        self.chunk = chunk
+        super().__init__(f"chunk {chunk}: {problem}")
+
+
+class StoreFull(CheckpointError):
+    """The file system has no room for the payload: known before a byte moves."""
+
+    def __init__(self, root: Path, needed_bytes: int, free_bytes: int) -> None:
+        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
+        super().__init__(f"{root}: no room for {needed_bytes} bytes, {free_bytes} are free to this store")
+
+
+class StoreInUse(CheckpointError):
+    """Another process has this store open."""

@@ -1,0 +1,106 @@
+"""The few file operations that a store needs: durable, allocated up front, copied inside the kernel, hashed in place."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from blake3 import blake3
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_KERNEL_COPY: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+def fsync_directory(path: Path) -> None:
+    """Makes renames and removals inside a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Replaces a file's content; the bytes are on the disk at return. Not atomic: write aside, then rename."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+
+
+def allocate(fd: int, size_bytes: int) -> None:
+    """Gives a file exactly this size with all blocks reserved. OSError with an errno of NO_ROOM if there is no room."""
+    os.ftruncate(fd, size_bytes)
+    if size_bytes:
+        os.posix_fallocate(fd, 0, size_bytes)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that this process could still write on the file system of `path`."""
+    stat = os.statvfs(path)
+    return stat.f_bavail * stat.f_frsize
+
+
+def data_spans(fd: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the parts of a file that were ever written; holes and untouched reservations are left out."""
+    end = os.fstat(fd).st_size
+    offset = 0
+    while offset < end:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole to the end
+                return
+            raise
+        offset = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, offset
+
+
+def copy_span(source: int, source_offset: int, target: int, target_offset: int, length: int) -> bool:
+    """Copies bytes between files without bringing them here (a reference where the file system can share blocks).
+
+    False if the source was too short; OSError as of copy_file_range(2), but for kernels and file systems without it.
+    """
+    done = 0
+    while done < length:
+        try:
+            moved = os.copy_file_range(
+                source, target, length - done, source_offset + done, target_offset + done
+            )
+        except OSError as error:
+            if error.errno not in _NO_KERNEL_COPY:
+                raise
+            moved = _copy_by_hand(source, source_offset + done, target, target_offset + done, length - done)
+        if moved == 0:
+            return False
+        done += moved
+    return True
+
+
+def _copy_by_hand(source: int, source_offset: int, target: int, target_offset: int, length: int) -> int:
+    data = os.pread(source, min(length, 1 << 20), source_offset)
+    return os.pwrite(target, data, target_offset) if data else 0
+
+
+def write_span(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """pwrite(2) until all of it is written."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(fd, rest, offset)
+        offset += written
+        rest = rest[written:]
+
+
+def hash_span(fd: int, offset: int, length: int, buffer: memoryview) -> bytes:
+    """BLAKE3 of a part of a file, read through `buffer` (at least `length` long); of what there is, if it ends early."""
+    got = 0
+    while got < length:
+        count = os.preadv(fd, [buffer[got:length]], offset + got)
+        if count == 0:
+            break
+        got += count
+    return blake3(buffer[:got]).digest()

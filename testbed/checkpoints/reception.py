@@ -1,0 +1,171 @@
+"""A checkpoint that is arriving: a `.partial` file in which only verified chunks count.
+
+What is present is decided by hashing the file itself, never by remembering what was once written: an earlier attempt that
+was cut anywhere, even by a power cut, is resumed by re-hashing what it left. Content that the store already has, in any
+payload, is copied inside the kernel and verified like everything else. A chunk that occurs several times in one payload is
+asked for once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from blake3 import blake3
+
+from testbed.checkpoints.errors import CheckpointError, ChunkMismatch, StoreFull
+from testbed.checkpoints.files import (
+    NO_ROOM,
+    allocate,
+    copy_span,
+    data_spans,
+    free_bytes,
+    hash_span,
+    write_span,
+)
+from testbed.checkpoints.manifest import Manifest
+
+Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset) of a stored copy
+
+
+class Reception:
+    """One checkpoint on its way in. Not thread-safe: one thread at a time, any thread.
+
+    Made by `CheckpointStore.begin`. Must end in `commit` or `abandon`; `abandon` after either does nothing, so it may
+    stand in a `finally`.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        partial: Path,
+        publish: Callable[[Manifest, Path], None],
+        release: Callable[[], None],
+    ) -> None:
+        self.manifest = manifest
+        self.bytes_found = 0  # resumed or copied locally: need not be sent
+        self.bytes_written = 0  # that came through `write`
+        self._partial = partial
+        self._publish, self._release = publish, release
+        self._wanted: dict[bytes, list[int]] = {}
+        for number, digest in enumerate(manifest.chunks):
+            self._wanted.setdefault(digest, []).append(number)
+        self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._buffer = memoryview(bytearray(manifest.chunk_bytes))
+
+    def prepare(self, find: Finder) -> None:
+        """Resumes what an earlier attempt left, reserves the room for all of it, and copies what the store has.
+
+        Raises StoreFull; an attempt that left something keeps it.
+        """
+        written = list(data_spans(self._fd))
+        self._reserve()
+        self._resume(written)
+        for digest, numbers in list(self._wanted.items()):
+            place = find(digest)
+            if place is not None and self._copy(place, digest, numbers[0]):
+                self._settle(digest, numbers[0])
+                self.bytes_found += self._length_of(numbers)
+
+    @property
+    def missing(self) -> list[int]:
+        """Chunks still to be written, ascending; of equal chunks only the first."""
+        return sorted(numbers[0] for numbers in self._wanted.values())
+
+    def write(self, chunk: int, data: bytes | bytearray | memoryview) -> None:
+        """Verifies and keeps the bytes of one chunk (and of its equals). A chunk already present is left alone.
+
+        Raises ChunkMismatch for an index or bytes that are not the manifest's: the file is unchanged then.
+        """
+        if not 0 <= chunk < len(self.manifest.chunks):
+            raise ChunkMismatch(chunk, f"the checkpoint has chunks 0 to {len(self.manifest.chunks) - 1}")
+        digest = blake3(data).digest()
+        if digest != self.manifest.chunks[chunk]:
+            raise ChunkMismatch(chunk)
+        if digest in self._wanted:
+            self._write_span(data, self.manifest.span(chunk)[0])
+            self.bytes_written += len(data)
+            self._settle(digest, chunk)
+
+    def commit(self) -> Manifest:
+        """Makes the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
+        self._require_open()
+        if self._wanted:
+            raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
+        os.fsync(self._fd)
+        self._publish(self.manifest, self._partial)
+        self._close()
+        return self.manifest
+
+    def abandon(self, *, keep_partial: bool = True) -> None:
+        """Gives up. What was verified stays for the next attempt, unless `keep_partial` is False."""
+        if self._fd >= 0:
+            if not keep_partial or os.fstat(self._fd).st_blocks == 0:
+                self._partial.unlink(missing_ok=True)
+            self._close()
+
+    def _reserve(self) -> None:
+        before = os.fstat(self._fd)
+        needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
+        free = free_bytes(self._partial.parent)
+        if needed > free:
+            raise StoreFull(self._partial.parent, needed, free)
+        try:
+            allocate(self._fd, self.manifest.payload_bytes)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            os.ftruncate(self._fd, min(before.st_size, self.manifest.payload_bytes))
+            raise StoreFull(self._partial.parent, needed, free) from error
+
+    def _resume(self, written: list[tuple[int, int]]) -> None:
+        """Looks for each wanted chunk where it belongs, if anything was written there."""
+        chunk_bytes, count = self.manifest.chunk_bytes, len(self.manifest.chunks)
+        touched = {
+            number
+            for start, end in written
+            for number in range(start // chunk_bytes, min(count, -(-end // chunk_bytes)))
+        }
+        for number in sorted(touched):
+            digest = self.manifest.chunks[number]
+            if digest in self._wanted and self._holds(number, digest):
+                self.bytes_found += self._length_of(self._wanted[digest])
+                self._settle(digest, number)
+
+    def _holds(self, chunk: int, digest: bytes) -> bool:
+        offset, length = self.manifest.span(chunk)
+        return hash_span(self._fd, offset, length, self._buffer) == digest
+
+    def _copy(self, place: tuple[int, int], digest: bytes, chunk: int) -> bool:
+        offset, length = self.manifest.span(chunk)
+        return copy_span(*place, self._fd, offset, length) and self._holds(chunk, digest)
+
+    def _settle(self, digest: bytes, chunk: int) -> None:
+        """The chunk is in its place: brings its equals to theirs."""
+        offset, length = self.manifest.span(chunk)
+        for other in self._wanted[digest]:
+            if other != chunk:
+                copy_span(self._fd, offset, self._fd, self.manifest.span(other)[0], length)
+        del self._wanted[digest]
+
+    def _length_of(self, chunks: list[int]) -> int:
+        return sum(self.manifest.span(number)[1] for number in chunks)
+
+    def _write_span(self, data: bytes | bytearray | memoryview, offset: int) -> None:
+        self._require_open()
+        try:
+            write_span(self._fd, data, offset)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise StoreFull(self._partial.parent, len(data), free_bytes(self._partial.parent)) from error
+
+    def _require_open(self) -> None:
+        if self._fd < 0:
+            raise CheckpointError(f"{self._partial}: this reception has ended")
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+        self._release()

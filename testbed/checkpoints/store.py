@@ -1,0 +1,353 @@
+"""The store: completed checkpoints of many jobs in one directory, found by job and sequence, shared by content.
+
+    ROOT/.lock                    held while the store is open
+    ROOT/.scratch/                snapshots before they are taken in; emptied at every start
+    ROOT/JOB/SEQUENCE.payload     the bytes
+    ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
+    ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
+
+Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on disk.
+Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out. A
+manifest whose payload is missing or has another size is not shown; `damaged` tells of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from testbed.checkpoints.errors import (
+    BadManifest,
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointError,
+    NotStored,
+    StoreFull,
+    StoreInUse,
+)
+from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
+from testbed.checkpoints.index import ChunkIndex, Key
+from testbed.checkpoints.manifest import CHUNK_BYTES, JOB, Manifest, check_job
+from testbed.checkpoints.reception import Finder, Reception
+
+_FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
+
+
+class CheckpointStore:
+    """Completed checkpoints under `root`, which is made if missing. Thread-safe; every method may block on the disk.
+
+    `chunk_bytes` is what `ingest` cuts by; received checkpoints keep their own. Raises StoreInUse if another process has
+    the store open. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, root: Path, *, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self.root = root
+        self.chunk_bytes = chunk_bytes
+        self.damaged: list[str] = []
+        self._manifests: dict[Key, Manifest] = {}
+        self._index = ChunkIndex()
+        self._receiving: set[Key] = set()
+        self._guard = threading.Lock()
+        Manifest.of("check", 0, 0, 0, chunk_bytes, ())
+        root.mkdir(parents=True, exist_ok=True)
+        self._lock_file = _locked(root / ".lock")
+        self._scratch = root / ".scratch"
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        self._load()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets another process open the store. Receptions still open keep their partial files."""
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    def manifests(self) -> list[Manifest]:
+        """Every completed checkpoint, by job and sequence."""
+        with self._guard:
+            return [self._manifests[key] for key in sorted(self._manifests)]
+
+    def latest(self, job: str) -> Manifest | None:
+        """The completed checkpoint of a job with the highest sequence."""
+        return max((m for m in self.manifests() if m.job == job), key=lambda m: m.sequence, default=None)
+
+    def get(self, job: str, sequence: int) -> Manifest:
+        """A completed checkpoint. Raises NotStored."""
+        with self._guard:
+            found = self._manifests.get((job, sequence))
+        if found is None:
+            raise NotStored(f"{self.root}: no completed checkpoint {job}/{sequence}")
+        return found
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Is exactly this checkpoint, to the byte, completed here?"""
+        with self._guard:
+            found = self._manifests.get(manifest.key)
+        return found is not None and found.digest == manifest.digest
+
+    def payload(self, manifest: Manifest) -> Path:
+        """The file with the checkpoint's bytes; read only. Raises NotStored."""
+        if not self.holds(manifest):
+            raise NotStored(
+                f"{self.root}: no completed checkpoint {manifest.job}/{manifest.sequence} of that digest"
+            )
+        return self._path(manifest.key, "payload")
+
+    def scratch(self, name: str) -> Path:
+        """A path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
+        check_job(name)
+        return self._scratch / name
+
+    def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
+        """Takes a snapshot file into the store: hashed, on disk, completed at return; `source` is gone then.
+
+        Raises BadManifest (names, sizes), CheckpointConflict (stored with other content, or arriving now), StoreFull.
+        """
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb"):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise BadManifest(f"{source}: a snapshot is a regular file")
+            chunks = _hashes(fd, status.st_size, self.chunk_bytes)
+            manifest = Manifest.of(job, sequence, step, status.st_size, self.chunk_bytes, chunks)
+            if self.holds(manifest):
+                source.unlink()
+                return manifest
+            with ExitStack() as claimed:
+                self._claim(manifest)
+                claimed.callback(self._release, manifest.key)
+                self._make_directory(job)
+                self._take(fd, source, manifest)
+        return manifest
+
+    def begin(self, manifest: Manifest) -> Reception:
+        """Opens the reception of a checkpoint: room reserved, what is here already filled in.
+
+        Raises BadManifest, CheckpointConflict (completed here, or another reception is open), StoreFull.
+        """
+        manifest.validate()
+        with ExitStack() as undo:
+            self._claim(manifest)
+            undo.callback(self._release, manifest.key)
+            self._make_directory(manifest.job)
+            reception = Reception(
+                manifest,
+                self._path(manifest.key, "partial"),
+                self._publish,
+                lambda: self._release(manifest.key),
+            )
+            undo.pop_all()
+            undo.callback(reception.abandon)
+            with ExitStack() as files:
+                reception.prepare(self._finder(files))
+            undo.pop_all()
+        return reception
+
+    def verify(self, manifest: Manifest) -> None:
+        """Reads the payload back and hashes every chunk. Raises NotStored, CheckpointDamaged."""
+        path = self.payload(manifest)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            hashes = _hashes(file.fileno(), size, manifest.chunk_bytes)
+        if size != manifest.payload_bytes:
+            raise CheckpointDamaged(
+                path, (), f"{size} bytes long, the manifest says {manifest.payload_bytes}"
+            )
+        bad = [n for n, (a, b) in enumerate(zip(hashes, manifest.chunks, strict=True)) if a != b]
+        if bad:
+            raise CheckpointDamaged(path, bad, f"chunks {bad[:8]} of {len(hashes)} do not have their hashes")
+
+    def drop(self, job: str, sequence: int) -> None:
+        """Forgets a completed checkpoint and frees its room. Raises NotStored."""
+        manifest = self.get(job, sequence)
+        with self._guard:
+            del self._manifests[manifest.key]
+            self._index.discard(manifest)
+        self._path(manifest.key, "manifest").unlink(missing_ok=True)
+        self._path(manifest.key, "payload").unlink(missing_ok=True)
+        fsync_directory(self._directory(job))
+
+    def keep_latest(self, job: str, count: int) -> list[Manifest]:
+        """Drops all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
+        mine = [m for m in self.manifests() if m.job == job]
+        dropped = mine[: max(0, len(mine) - count)]
+        for manifest in dropped:
+            self.drop(job, manifest.sequence)
+        if mine:
+            self._drop_partials(job, below=mine[-1].sequence)
+        return dropped
+
+    def _drop_partials(self, job: str, below: int) -> None:
+        for partial in self._directory(job).glob("*.partial"):
+            name = _FILE.fullmatch(partial.name)
+            with self._guard:
+                if name and int(name[1]) < below and (job, int(name[1])) not in self._receiving:
+                    partial.unlink(missing_ok=True)
+
+    def _claim(self, manifest: Manifest) -> None:
+        with self._guard:
+            what = f"{manifest.job}/{manifest.sequence}"
+            held = self._manifests.get(manifest.key)
+            if held is not None:
+                same = "with the same" if held.digest == manifest.digest else "with other"
+                raise CheckpointConflict(f"{what} is already completed here, {same} content")
+            if manifest.key in self._receiving:
+                raise CheckpointConflict(f"{what} is being received right now")
+            self._receiving.add(manifest.key)
+
+    def _release(self, key: Key) -> None:
+        with self._guard:
+            self._receiving.discard(key)
+
+    def _finder(self, files: ExitStack) -> Finder:
+        """Finds stored copies, keeping the payloads it opens in `files`."""
+        opened: dict[Key, int] = {}
+
+        def find(digest: bytes) -> tuple[int, int] | None:
+            with self._guard:
+                place = self._index.find(digest)
+                if place is None:
+                    return None
+                key, chunk = place
+                offset = self._manifests[key].span(chunk)[0]
+            if key not in opened:
+                try:
+                    opened[key] = files.enter_context(self._path(key, "payload").open("rb")).fileno()
+                except FileNotFoundError:  # dropped this moment
+                    return None
+            return opened[key], offset
+
+        return find
+
+    def _take(self, fd: int, source: Path, manifest: Manifest) -> None:
+        """Publishes the snapshot in place if it is on the store's file system, else a copy of it."""
+        try:
+            if os.fstat(fd).st_dev == self.root.stat().st_dev:
+                os.fsync(fd)
+                self._publish(manifest, source)
+            else:
+                self._take_copy(source, manifest)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise StoreFull(self.root, manifest.payload_bytes, free_bytes(self.root)) from error
+
+    def _take_copy(self, source: Path, manifest: Manifest) -> None:
+        copy = self._path(manifest.key, "partial")
+        with ExitStack() as undo:
+            undo.callback(copy.unlink, missing_ok=True)
+            shutil.copyfile(source, copy)
+            with copy.open("rb") as file:
+                os.fsync(file.fileno())
+                if _hashes(file.fileno(), manifest.payload_bytes, manifest.chunk_bytes) != list(
+                    manifest.chunks
+                ):
+                    raise CheckpointError(f"{source}: changed while it was taken in")
+            self._publish(manifest, copy)
+            undo.pop_all()
+        source.unlink()
+
+    def _publish(self, manifest: Manifest, payload: Path) -> None:
+        """The moment of completion; `payload` is whole and on disk."""
+        aside = self._path(manifest.key, "manifest.new")
+        write_durably(aside, msgspec.msgpack.encode(manifest))
+        payload.replace(self._path(manifest.key, "payload"))
+        aside.replace(self._path(manifest.key, "manifest"))
+        fsync_directory(self._directory(manifest.job))
+        with self._guard:
+            self._manifests[manifest.key] = manifest
+            self._index.add(manifest)
+
+    def _make_directory(self, job: str) -> None:
+        directory = self._directory(job)
+        if not directory.is_dir():
+            directory.mkdir(exist_ok=True)
+            fsync_directory(self.root)
+
+    def _directory(self, job: str) -> Path:
+        return self.root / job
+
+    def _path(self, key: Key, kind: str) -> Path:
+        return self.root / key[0] / f"{key[1]}.{kind}"
+
+    def _load(self) -> None:
+        for directory in sorted(self.root.iterdir()):
+            if JOB.fullmatch(directory.name) and directory.is_dir() and not directory.is_symlink():
+                self._load_job(directory)
+        for manifest in self.manifests():
+            self._index.add(manifest)
+
+    def _load_job(self, directory: Path) -> None:
+        found: dict[str, set[int]] = {
+            "payload": set(),
+            "manifest": set(),
+            "partial": set(),
+            "manifest.new": set(),
+        }
+        for entry in directory.iterdir():
+            if name := _FILE.fullmatch(entry.name):
+                found[name[2]].add(int(name[1]))
+        for sequence in sorted(found["manifest"]):
+            self._load_manifest((directory.name, sequence))
+        for sequence in found["manifest.new"]:
+            self._path((directory.name, sequence), "manifest.new").unlink()
+        for sequence in found["payload"]:
+            self._demote((directory.name, sequence))
+
+    def _load_manifest(self, key: Key) -> None:
+        path = self._path(key, "manifest")
+        try:
+            manifest = msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
+            manifest.validate()
+            self._check_filed(manifest, key)
+        except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
+            self.damaged.append(f"{path}: {error}")
+            path.unlink()
+        else:
+            self._manifests[key] = manifest
+
+    def _check_filed(self, manifest: Manifest, key: Key) -> None:
+        if manifest.key != key:
+            raise BadManifest(f"it is of {manifest.job}/{manifest.sequence}")
+        size = self._path(key, "payload").stat().st_size
+        if size != manifest.payload_bytes:
+            raise BadManifest(f"the payload has {size} bytes, not {manifest.payload_bytes}")
+
+    def _demote(self, key: Key) -> None:
+        """A payload whose manifest never came (or went first) is only an attempt."""
+        if key not in self._manifests:
+            self._path(key, "payload").replace(self._path(key, "partial"))
+
+
+def _hashes(fd: int, size_bytes: int, chunk_bytes: int) -> list[bytes]:
+    buffer = memoryview(bytearray(chunk_bytes))
+    starts = range(0, size_bytes, chunk_bytes)
+    return [hash_span(fd, start, min(chunk_bytes, size_bytes - start), buffer) for start in starts]
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise StoreInUse(f"{path.parent}: another process has this store open") from error
+    return fd

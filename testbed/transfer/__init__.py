@@ -1,0 +1,30 @@
+"""Checkpoints on their way between two stores: only what is missing is sent, and only what was verified counts.
+
+May import `testbed.checkpoints`, `testbed.wire` and the errors. Begin with `messages.py` for the conversation, then `send.py`
+and `receive.py`.
+"""
+
+from testbed.transfer.errors import TransferFailed
+from testbed.transfer.events import (
+    ReceiveCompleted,
+    ReceiveEvent,
+    ReceiveFailed,
+    ReceiveRepeated,
+    ReceiveStarted,
+)
+from testbed.transfer.messages import Hello
+from testbed.transfer.receive import serve_checkpoints
+from testbed.transfer.send import SendResult, send_checkpoint
+
+__all__ = [
+    "Hello",
+    "ReceiveCompleted",
+    "ReceiveEvent",
+    "ReceiveFailed",
+    "ReceiveRepeated",
+    "ReceiveStarted",
+    "SendResult",
+    "TransferFailed",
+    "send_checkpoint",
+    "serve_checkpoints",
+]

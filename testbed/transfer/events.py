@@ -1,0 +1,53 @@
+"""What a receiver tells its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.checkpoints import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveStarted:
+    """A checkpoint was accepted; `missing_bytes` will come over the wire, `found_bytes` were here already."""
+
+    transfer: str
+    manifest: Manifest
+    peer: str
+    missing_bytes: int
+    found_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveCompleted:
+    """Verified, on disk, visible. Told once for a checkpoint, before the sender is told."""
+
+    transfer: str
+    manifest: Manifest
+    peer: str
+    received_bytes: int
+    found_bytes: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRepeated:
+    """A checkpoint that is already completed here was offered again; nothing changed."""
+
+    transfer: str
+    manifest: Manifest
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveFailed:
+    """A connection ended without completing; `transfer` and `manifest` are None if the peer never said a good hello."""
+
+    transfer: str | None
+    manifest: Manifest | None
+    peer: str
+    reason: str
+    retryable: bool
+
+
+ReceiveEvent = ReceiveStarted | ReceiveCompleted | ReceiveRepeated | ReceiveFailed

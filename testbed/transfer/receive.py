@@ -1,0 +1,274 @@
+"""The receiving side: a connection is a conversation of its own, and its errors close that connection alone.
+
+The bytes themselves are taken by a worker thread (`intake.py`). Everything that can end a conversation badly becomes one
+TransferFailed, told to the host as an event and to the peer as a Rejected.
+
+A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has lost
+its connection and this side has not noticed yet. The successor resumes what the first one verified.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import outcome
+import trio
+
+from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Reception
+from testbed.errors import RemoteProtocolError
+from testbed.transfer.errors import TransferFailed
+from testbed.transfer.events import (
+    ReceiveCompleted,
+    ReceiveEvent,
+    ReceiveFailed,
+    ReceiveRepeated,
+    ReceiveStarted,
+)
+from testbed.transfer.intake import Intake
+from testbed.transfer.messages import (
+    CODEC,
+    REASON_CHARACTERS,
+    Busy,
+    Hello,
+    Message,
+    Rejected,
+    Stored,
+    Want,
+    bitmap_of,
+)
+from testbed.transfer.send import IDLE_TIMEOUT_S
+from testbed.wire import Channel
+
+THREADS: Final = 64  # transfers that can arrive at once; more wait
+LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
+
+Accept = Callable[[Hello], str | None]
+OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
+T = TypeVar("T")
+
+
+async def serve_checkpoints(
+    store: CheckpointStore,
+    listeners: list[trio.SocketListener],
+    *,
+    accept: Accept,
+    on_event: OnEvent,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Receives checkpoints into `store` until cancelled.
+
+    `accept` returns a reason to refuse a hello, or None; it sees a valid manifest. `on_event` (plain or async) hears of
+    everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
+    `idle_timeout_s` is given up; what it sent is kept for the next attempt.
+    """
+    server = _Server(store, accept, on_event, idle_timeout_s)
+    await trio.serve_listeners(server.serve, listeners, task_status=task_status)
+
+
+@dataclass(slots=True, eq=False)
+class _Arrival:
+    """A transfer in progress, so that a later one can supersede it."""
+
+    transfer: str
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+    successor: str | None = None
+
+
+class _Server:
+    def __init__(self, store: CheckpointStore, accept: Accept, on_event: OnEvent, idle_s: float) -> None:
+        self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
+        self.threads = trio.CapacityLimiter(THREADS)
+        self.arrivals: dict[tuple[str, int], _Arrival] = {}
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """One connection; never raises for what the peer or the disk does."""
+        async with stream:
+            conversation = _Conversation(self, stream)
+            try:
+                await conversation.run()
+            except TransferFailed as failure:
+                await conversation.refuse(failure)
+
+    async def tell(self, event: ReceiveEvent) -> None:
+        """Hands an event to the host."""
+        outcome = self.on_event(event)
+        if inspect.isawaitable(outcome):
+            await outcome
+
+    @asynccontextmanager
+    async def arriving(self, hello: Hello) -> AsyncIterator[None]:
+        """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
+        key = hello.manifest.key
+        while (earlier := self.arrivals.get(key)) is not None:
+            earlier.successor = hello.transfer
+            earlier.scope.cancel()
+            await earlier.ended.wait()
+        arrival = self.arrivals[key] = _Arrival(hello.transfer)
+        try:
+            with arrival.scope:
+                yield
+        finally:
+            del self.arrivals[key]
+            arrival.ended.set()
+        if arrival.scope.cancelled_caught:
+            raise TransferFailed(f"superseded by transfer {arrival.successor}", retryable=False)
+
+
+class _Conversation:
+    """One peer, from its hello to our verdict."""
+
+    def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
+        self._server, self._stream = server, stream
+        self._channel: Channel[Message] = Channel(stream, CODEC)
+        self._peer = _peer_name(stream)
+        self._hello: Hello | None = None
+        self._started_s = trio.current_time()
+
+    async def run(self) -> None:
+        """Raises TransferFailed for whatever goes wrong."""
+        with _as_transfer_failed():
+            hello = await self._hear_hello()
+            async with self._server.arriving(hello):
+                if self._server.store.holds(hello.manifest):
+                    await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
+                    stored = Stored(hello.manifest.digest, fresh=False)
+                else:
+                    stored = await self._receive(hello)
+            with trio.move_on_after(self._server.idle_s):
+                await self._channel.send(stored)
+
+    async def refuse(self, failure: TransferFailed) -> None:
+        """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
+        transfer = self._hello.transfer if self._hello else None
+        manifest = self._hello.manifest if self._hello else None
+        await self._server.tell(
+            ReceiveFailed(transfer, manifest, self._peer, failure.reason, failure.retryable)
+        )
+        reason = failure.reason[:REASON_CHARACTERS]
+        with trio.move_on_after(LINGER_S):
+            try:
+                await self._channel.send(Rejected(reason, failure.retryable, failure.chunk))
+                await self._stream.send_eof()
+                while await self._stream.receive_some(1 << 20):
+                    pass
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    async def _hear_hello(self) -> Hello:
+        message: Message | None = None
+        with trio.move_on_after(self._server.idle_s) as scope:
+            message = await self._channel.receive()
+        if scope.cancelled_caught:
+            raise TransferFailed(f"no hello within {self._server.idle_s:g} s", retryable=True)
+        if not isinstance(message, Hello):
+            raise TransferFailed(f"a transfer begins with a hello, not with {message!r}", retryable=False)
+        message.manifest.validate()
+        self._hello = message
+        self._channel.require_silence()
+        reason = self._server.accept(message)
+        if reason is not None:
+            raise TransferFailed(reason, retryable=False)
+        return message
+
+    async def _receive(self, hello: Hello) -> Stored:
+        manifest = hello.manifest
+        reception = await self._in_thread(lambda: self._server.store.begin(manifest))
+        try:
+            missing = reception.missing
+            missing_bytes = sum(manifest.span(chunk)[1] for chunk in missing)
+            await self._server.tell(
+                ReceiveStarted(hello.transfer, manifest, self._peer, missing_bytes, reception.bytes_found)
+            )
+            await self._channel.send(Want(bitmap_of(missing, len(manifest.chunks))))
+            await self._drain(reception, missing)
+            with trio.CancelScope(shield=True):
+                await self._complete(hello, reception)
+        finally:
+            reception.abandon()
+        return Stored(manifest.digest, fresh=True)
+
+    async def _complete(self, hello: Hello, reception: Reception) -> None:
+        await self._in_thread(reception.commit)
+        duration_s = trio.current_time() - self._started_s
+        await self._server.tell(
+            ReceiveCompleted(
+                hello.transfer,
+                hello.manifest,
+                self._peer,
+                reception.bytes_written,
+                reception.bytes_found,
+                duration_s,
+            )
+        )
+
+    async def _drain(self, reception: Reception, missing: list[int]) -> None:
+        """Receives the missing chunks in a thread; on cancellation the thread is told to stop, and waited for."""
+        stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        intake = Intake(self._stream.socket.fileno(), stop, reception, self._server.idle_s)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_signal_when_cancelled, stop)
+                result = await trio.to_thread.run_sync(
+                    outcome.capture, intake.take, missing, limiter=self._server.threads
+                )
+                nursery.cancel_scope.cancel()
+        finally:
+            os.close(stop)
+        result.unwrap()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Does work on the disk in a thread, not to be cut off; meanwhile the peer hears that we are alive."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._say_busy)
+                result = await trio.to_thread.run_sync(outcome.capture, work, limiter=self._server.threads)
+                nursery.cancel_scope.cancel()
+        return result.unwrap()
+
+    async def _say_busy(self) -> None:
+        while True:
+            await trio.sleep(self._server.idle_s / 4)
+            try:
+                with trio.move_on_after(self._server.idle_s, shield=True):  # never half a frame
+                    await self._channel.send(Busy())
+            except trio.BrokenResourceError:
+                return
+
+
+async def _signal_when_cancelled(stop: int) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        os.eventfd_write(stop, 1)
+
+
+@contextmanager
+def _as_transfer_failed() -> Iterator[None]:
+    """What the peer or the disk did wrong, as one kind of error that says whether trying again makes sense."""
+    try:
+        yield
+    except ChunkMismatch as error:
+        raise TransferFailed(str(error), retryable=True, chunk=error.chunk) from error
+    except CheckpointError as error:
+        raise TransferFailed(str(error), retryable=False) from error
+    except RemoteProtocolError as error:
+        raise TransferFailed(f"the sender broke the protocol: {error}", retryable=False) from error
+    except trio.BrokenResourceError as error:
+        raise TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True) from error
+    except OSError as error:
+        raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
+
+
+def _peer_name(stream: trio.SocketStream) -> str:
+    try:
+        host, port, *_ = stream.socket.getpeername()
+    except OSError:  # gone before we looked
+        return "unknown"
+    return f"{host}:{port}"

@@ -1,0 +1,252 @@
+"""The sending side: say what there is, hear what is missing, let the kernel send it from the page cache.
+
+One task streams with sendfile(2) and knows nothing else; another hears the receiver, which may refuse at any moment, and
+watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's kernel (SIOCOUTQ
+falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once and then accepts
+nothing for seconds, although bytes leave all the time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import termios
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import trio
+
+from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
+from testbed.errors import RemoteProtocolError
+from testbed.transfer.errors import TransferFailed
+from testbed.transfer.messages import CODEC, Busy, Hello, Message, Rejected, Stored, Want, chunks_of
+from testbed.wire import Channel
+
+IDLE_TIMEOUT_S: Final = 10.0
+SENDFILE_BYTES: Final = 4 << 20  # most that one call is asked to take: as much as a grown send buffer holds
+UNSENT_BYTES: Final = (
+    1 << 20
+)  # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """A completed transfer. Times in seconds; bytes are payload, without headers and hello.
+
+    `duration_s` runs from the call to the receiver's word that it is on disk, `first_byte_s` from the call to the first
+    payload byte handed to the kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
+    """
+
+    bytes_sent: int
+    bytes_deduplicated: int
+    duration_s: float
+    first_byte_s: float | None
+    fresh: bool
+
+
+async def send_checkpoint(
+    store: CheckpointStore,
+    manifest: Manifest,
+    address: tuple[str, int],
+    *,
+    transfer: str,
+    on_connected: Callable[[socket.socket], None],
+    on_progress: Progress | None = None,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+) -> SendResult:
+    """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
+
+    `on_connected` gets the connected socket before the first byte: pace and mark it there, and keep it to change the pace
+    later (it is closed when this returns). `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel.
+    Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
+    """
+    started_s = trio.current_time()
+    try:
+        path = store.payload(manifest)
+        file = path.open("rb")
+    except (NotStored, FileNotFoundError) as error:
+        raise TransferFailed(f"not here any more: {error}", retryable=False) from error
+    with file:
+        if os.fstat(file.fileno()).st_size != manifest.payload_bytes:
+            raise TransferFailed(f"this host's own copy is damaged: {path} has another size", retryable=False)
+        sock = await _connect(address, idle_timeout_s)
+        with sock:
+            on_connected(sock)
+            sending = _Sending(sock, file.fileno(), manifest, on_progress, idle_timeout_s)
+            try:
+                stored = await sending.converse(transfer)
+            except TransferFailed as failure:
+                raise await _explained(store, manifest, failure, sending.sent_bytes) from failure
+    first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
+    saved = manifest.payload_bytes - sending.sent_bytes
+    return SendResult(sending.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
+
+
+class _Sending:
+    """One connection, from hello to the verdict."""
+
+    def __init__(
+        self, sock: socket.socket, file: int, manifest: Manifest, on_progress: Progress | None, idle_s: float
+    ) -> None:
+        self.sent_bytes = 0
+        self.first_byte_s: float | None = None
+        self._sock, self._file, self._manifest = sock, file, manifest
+        self._on_progress, self._idle_s = on_progress, idle_s
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        self._channel: Channel[Message] = Channel(stream, CODEC)
+        self._alive_s = trio.current_time()
+        self._unacknowledged_bytes = 0
+
+    async def converse(self, transfer: str) -> Stored:
+        """The receiver's word that it is completed. Raises TransferFailed."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._say_hello, Hello(transfer, self._manifest))
+            answer = await self._hear()
+            if isinstance(answer, Want):
+                chunks = self._wanted(answer)
+                if isinstance(chunks, TransferFailed):
+                    answer = chunks
+                else:
+                    nursery.start_soon(self._stream, chunks)
+                    answer = await self._hear()
+            nursery.cancel_scope.cancel()
+        return self._verdict(answer)
+
+    def _verdict(self, answer: Message | TransferFailed) -> Stored:
+        match answer:
+            case TransferFailed():
+                raise answer
+            case Stored(digest=digest) if digest == self._manifest.digest:
+                return answer
+            case Rejected(reason=reason, retryable=retryable, chunk=chunk):
+                raise TransferFailed(f"the receiver refused: {reason}", retryable=retryable, chunk=chunk)
+            case _:
+                raise TransferFailed(f"the receiver answered out of turn: {answer!r}", retryable=False)
+
+    def _wanted(self, answer: Want) -> list[int] | TransferFailed:
+        try:
+            return chunks_of(answer.chunks, len(self._manifest.chunks))
+        except RemoteProtocolError as error:
+            return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
+
+    async def _say_hello(self, hello: Hello) -> None:
+        try:
+            await self._channel.send(hello)
+        except trio.BrokenResourceError:
+            return  # whoever hears the receiver learns why
+
+    async def _hear(self) -> Message | TransferFailed:
+        """The next answer that is more than a sign of life, or why there will be none."""
+        while True:
+            message: Message | TransferFailed | None = None
+            with trio.move_on_after(self._idle_s / 4):
+                message = await self._heard()
+            if isinstance(message, Busy):
+                self._alive_s = trio.current_time()
+            elif message is not None:
+                return message
+            self._note_acknowledged()
+            if trio.current_time() - self._alive_s >= self._idle_s:
+                return TransferFailed(
+                    f"the receiver gave no sign of life for {self._idle_s:g} s", retryable=True
+                )
+
+    async def _heard(self) -> Message | TransferFailed:
+        try:
+            message = await self._channel.receive()
+        except trio.BrokenResourceError as error:
+            return TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True)
+        except RemoteProtocolError as error:
+            return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
+        if message is None:
+            return TransferFailed("the receiver closed the connection without an answer", retryable=True)
+        return message
+
+    def _note_acknowledged(self) -> None:
+        (left,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+        if left < self._unacknowledged_bytes:
+            self._alive_s = trio.current_time()
+        self._unacknowledged_bytes = left
+
+    async def _stream(self, chunks: list[int]) -> None:
+        total = sum(self._manifest.span(chunk)[1] for chunk in chunks)
+        for start, end in _runs(chunks):
+            offset = self._manifest.span(start)[0]
+            stop = sum(self._manifest.span(end - 1))
+            while offset < stop:
+                await trio.lowlevel.wait_writable(self._sock)
+                taken = self._sendfile(offset, min(stop - offset, SENDFILE_BYTES))
+                if taken < 0:
+                    return  # whoever hears the receiver learns why
+                offset += taken
+                self._note_sent(taken, total)
+
+    def _sendfile(self, offset: int, length: int) -> int:
+        """Bytes that the socket took; -1 if the connection is gone or the file too short."""
+        try:
+            return os.sendfile(self._sock.fileno(), self._file, offset, length) or -1
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH):
+                raise
+            return -1
+
+    def _note_sent(self, taken: int, total: int) -> None:
+        if taken:
+            self._alive_s = trio.current_time()
+            if self.first_byte_s is None:
+                self.first_byte_s = self._alive_s
+            self.sent_bytes += taken
+            if self._on_progress is not None:
+                self._on_progress(self.sent_bytes, total)
+
+
+def _runs(chunks: list[int]) -> Iterator[tuple[int, int]]:
+    """[first, after last) of each run of consecutive chunk numbers."""
+    edges = [i for i, (a, b) in enumerate(pairwise(chunks), start=1) if b != a + 1]
+    for start, end in pairwise([0, *edges, len(chunks)]):
+        if end > start:
+            yield chunks[start], chunks[end - 1] + 1
+
+
+async def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
+    version = ipaddress.ip_address(address[0]).version
+    sock = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected = False
+    try:
+        with trio.fail_after(timeout_s):
+            await trio.socket.from_stdlib_socket(sock).connect(address)
+        connected = True
+    except trio.TooSlowError as error:
+        raise TransferFailed(f"{address}: no answer for {timeout_s:g} s", retryable=True) from error
+    except OSError as error:
+        raise TransferFailed(f"{address}: {error.strerror or error}", retryable=True) from error
+    finally:
+        if not connected:
+            sock.close()
+    return sock
+
+
+async def _explained(
+    store: CheckpointStore, manifest: Manifest, failure: TransferFailed, sent_bytes: int
+) -> TransferFailed:
+    """The same failure with its cost; if a chunk arrived damaged, after looking whether the damage is in our own copy."""
+    reason, retryable = failure.reason, failure.retryable
+    if failure.chunk is not None:
+        try:
+            await trio.to_thread.run_sync(store.verify, manifest)
+        except (CheckpointDamaged, NotStored) as error:
+            reason, retryable = f"this host's own copy is damaged: {error}", False
+    return TransferFailed(reason, retryable=retryable, bytes_sent=sent_bytes, chunk=failure.chunk)
