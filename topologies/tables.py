@@ -85,24 +85,23 @@ class Table:
         return float(value)
 
     def quantity(
-        self, name: str, dimension: Dimension, default: float = NOTHING, *, infinite: bool = False
+        self, name: str, dimension: Dimension, default: float = NOTHING, *, infinite: str | None = None
     ) -> float:
-        """A number with its unit, in a text; "inf" where `infinite` says that it makes sense."""
+        """A number with its unit, in a text; or the word that stands for infinity, where there is one."""
         if dimension is Dimension.NUMBER:
             return self.number(name, default=default)
         if not self.has(name) and default is not NOTHING:
             return default
-        value = self.take(name, allowed_text(dimension, infinite=infinite))
-        if infinite and value == "inf":
+        allowed = allowed_text(dimension, infinite)
+        value = self.take(name, allowed)
+        if infinite and value == infinite:
             return math.inf
         if not isinstance(value, str):
-            raise self.wrong(
-                name, f"{allowed_text(dimension, infinite=infinite)}, in quotes and with its unit"
-            )
+            raise self.wrong(name, f"{allowed}, in quotes and with its unit")
         try:
             return dimension.parse(value)
         except ValueError:
-            raise self.wrong(name, allowed_text(dimension, infinite=infinite)) from None
+            raise self.wrong(name, allowed) from None
 
     def texts(
         self, name: str, allowed: str = "a list of texts", default: Sequence[str] = NOTHING
@@ -147,12 +146,14 @@ class Table:
                 )
 
 
-def allowed_text(dimension: Dimension, *, infinite: bool = False) -> str:
+def allowed_text(dimension: Dimension, infinite: str | None = None) -> str:
     """What a value of this dimension may look like, in words."""
+    if dimension is Dimension.NUMBER:
+        return "a finite number"
     try:
         dimension.parse("")
     except ValueError as error:
-        return f'{error}, or "inf"' if infinite else str(error)
+        return f'{error}, or "{infinite}"' if infinite else str(error)
     raise AssertionError(dimension)  # an empty text is no quantity
 
 
