@@ -1,0 +1,336 @@
+"""The live campus: Mininet's network object, built from a description at netlink speed.
+
+    with Campus(campus54()) as net:
+        net.pingAll()
+        agent = net.fork("a1", main, label="agent")
+
+`start()` makes everything and reads it back; `stop()` removes everything and waits until the kernel has. Both belong in the
+main thread. Whatever kills this process, its namespaces die with it; `ledger.clean_up` removes the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import secrets
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mininet.net import Mininet
+
+from testbed.emulation import ledger as ledgers
+from testbed.emulation import linux, processes
+from testbed.emulation.capabilities import require_for_campus
+from testbed.emulation.fabric import FABRICS
+from testbed.emulation.kernel import KernelCampus, pids_in
+from testbed.emulation.ledger import Ledger
+from testbed.emulation.nodes import BridgeSwitch, CampusHost, CampusLink
+from testbed.emulation.plan import End, Plan, plan, prefix_length
+from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
+from testbed.emulation.programs import HostEnforcement
+from testbed.emulation.settings import raise_settings, restore_settings
+from testbed.errors import CommandFailed, SetupError
+from topologies import spec as description
+
+if TYPE_CHECKING:
+    from bpf.objects import HostPrograms
+
+SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
+FIXED = "a campus's nodes and links come from its description: add them there"
+
+
+class Campus(Mininet):  # type: ignore[misc]
+    """A running (after `start`) campus.
+
+    `enforcement` attaches the BPF programs to every host; `ipv6` gives hosts an address in plan.IPV6_PREFIX (default: IPv6 is off
+    inside the campus); `fabric` is a key of FABRICS; `root` is where ledgers and run directories are
+    (default /run/reclaimnet). Raises SetupError on start if the machine lacks what the description needs.
+    """
+
+    def __init__(
+        self,
+        spec: description.Campus,
+        *,
+        enforcement: bool = True,
+        ipv6: bool = False,
+        fabric: str = "bridge",
+        root: Path | None = None,
+    ) -> None:
+        if fabric not in FABRICS:
+            raise SetupError(f"no fabric is called {fabric!r}; there are {sorted(FABRICS)}")
+        self.spec = spec
+        self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
+        self.plan: Plan = plan(spec)
+        self.enforcement = enforcement
+        self.forked: list[ForkedProcess] = []
+        self._root = root or ledgers.default_root()
+        self.run_dir = self._root / self.id
+        self.pin_dir = ledgers.PIN_ROOT / self.id
+        self._ledger: Ledger | None = None
+        self._settings: list[dict[str, Any]] = []
+        self._owner_pid = os.getpid()
+        self._programs = self._host_enforcement(ipv6) if enforcement else None
+        self._kernel = KernelCampus(self.plan, FABRICS[fabric](), self._programs, ipv6=ipv6)
+        with _mininet_leaves_the_machine_alone():
+            super().__init__(
+                topo=None,
+                host=CampusHost,
+                switch=SWITCH_CLASSES[fabric],
+                link=CampusLink,
+                controller=None,
+                build=False,
+            )
+        self.build()
+
+    def _host_enforcement(self, ipv6: bool) -> HostEnforcement:
+        addresses = {host.name: host.address for host in self.spec.hosts}
+        return HostEnforcement(self.pin_dir, addresses, self.spec.coordinator.address, ipv6)
+
+    # Mininet's interface
+
+    def build(self) -> None:
+        """Make Mininet's nodes and links from the plan; touches no kernel object."""
+        if self.hosts:
+            return
+        for name in self.spec.host_by_name:
+            self._adopt(self.hosts, self.host(name))
+        for number, name in enumerate(self.spec.switch_by_name, start=1):
+            self._adopt(self.switches, self.switch(name, dpid=f"{number:x}"))
+        for cable in self.plan.cables:
+            self.links.append(self.link(self._side(cable.a), self._side(cable.b), prefix_length()))
+        self.built = True
+
+    def _adopt(self, group: list[Any], node: Any) -> None:
+        node.campus_id = self.id
+        node.on_started = self._record_program
+        group.append(node)
+        self.nameToNode[node.name] = node
+
+    def _side(self, end: End) -> tuple[End, Any, str | None]:
+        host = self.spec.host_by_name.get(end.node)
+        return end, self.nameToNode[end.node], str(host.address) if host else None
+
+    def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """SetupError: a campus is what its description says."""
+        raise SetupError(f"host {name}: {FIXED}")
+
+    def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """SetupError: a campus is what its description says."""
+        raise SetupError(f"switch {name}: {FIXED}")
+
+    def addLink(self, node1: Any, node2: Any, *args: Any, **params: Any) -> Any:  # noqa: N802
+        """SetupError: a campus is what its description says."""
+        raise SetupError(f"link {node1}-{node2}: {FIXED}")
+
+    def start(self) -> None:
+        """Make the campus in the kernel, and read every setting back.
+
+        SetupError (the machine), NetlinkRefused (a request) or KernelMismatch (a difference); nothing remains after any of them.
+        """
+        if self._ledger:
+            raise SetupError(f"campus {self.id} is already running")
+        require_for_campus(self.plan, enforcement=self.enforcement)
+        try:
+            self._begin()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _begin(self) -> None:
+        _raise_descriptor_limit(8 * len(self.spec.hosts) + 256)
+        self._ledger = Ledger(
+            self._root,
+            self.id,
+            name=self.spec.name,
+            run_dir=str(self.run_dir),
+            pin_dir=str(self.pin_dir),
+            hosts=list(self.spec.host_by_name),
+        )
+        self._ledger.record({"kind": "directory", "path": str(self.run_dir)})
+        self.run_dir.mkdir(mode=0o755)
+        self.run_dir.chmod(0o755)
+        self._settings = raise_settings(self._ledger)
+        if self.enforcement:
+            self._make_pin_dir(self._ledger)
+        self._kernel.build(self._ledger, self.id)
+        for node in (*self.hosts, *self.switches):
+            node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
+
+    def _make_pin_dir(self, ledger: Ledger) -> None:
+        from bpf.objects import ensure_bpffs
+
+        ensure_bpffs()
+        ledger.record({"kind": "pins", "path": str(self.pin_dir)})
+        for directory in (ledgers.PIN_ROOT, self.pin_dir):
+            directory.mkdir(mode=0o755, exist_ok=True)
+
+    def stop(self) -> None:
+        """End every process of the campus and remove every object; safe to repeat, and after a failed start.
+
+        Does nothing in a forked child: the campus belongs to the process that made it.
+        """
+        if not self._ledger or os.getpid() != self._owner_pid:
+            return
+        report = ledgers.CleanReport()
+        with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
+            last.callback(self._forget, self._ledger, report)
+            last.callback(restore_settings, self._settings, self._ledger)
+            if self._programs:
+                last.callback(self._programs.close)
+            last.callback(self._kernel.tear_down)
+            last.callback(self._end_programs)
+            for node in (*self.hosts, *self.switches):
+                last.callback(node.terminate)
+            last.callback(self._end_forked)
+        if report.failed:
+            raise SetupError(f"campus {self.id} is stopped, but these remain: {'; '.join(report.failed)}")
+
+    def _end_forked(self) -> None:
+        for process in self.forked:
+            process.kill()
+        for process in self.forked:
+            process.wait()
+            process.close()
+        self.forked.clear()
+
+    def _end_programs(self) -> None:
+        inodes = self._kernel.namespace_inodes()
+        known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
+        for pid in pids_in(inodes, known):
+            started = linux.start_time(pid)
+            if started is not None:
+                linux.kill_exactly(pid, started)
+
+    def _forget(self, ledger: Ledger, report: ledgers.CleanReport) -> None:
+        ledger.close()
+        self._ledger = None
+        ledgers.remove_listed(ledger.path, ledgers.read_entries(ledger.path), report)
+
+    def __enter__(self) -> Campus:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def iperf(
+        self,
+        hosts: Sequence[Any] | None = None,
+        l4Type: str = "TCP",  # noqa: N803 - Mininet\'s
+        udpBw: str = "10M",  # noqa: N803 - Mininet\'s
+        fmt: str | None = None,
+        seconds: float = 5,
+        port: int = 5001,
+    ) -> list[str]:
+        """[server's, client's] rate as Mininet's iperf gives it, without its `killall iperf` (which is machine-wide)."""
+        client, server = hosts or [self.hosts[0], self.hosts[-1]]
+        common = [
+            "iperf",
+            "-p",
+            str(port),
+            *(["-u"] if l4Type == "UDP" else []),
+            *(["-f", fmt] if fmt else []),
+        ]
+        bandwidth = ["-b", udpBw] if l4Type == "UDP" else []
+        listener = server.popen([*common, "-s"], text=True)
+        try:
+            _wait_listening(server, port, l4Type)
+            run = client.popen([*common, "-t", str(seconds), "-c", server.IP(), *bandwidth], text=True)
+            client_text, client_errors = run.communicate()
+        finally:
+            listener.terminate()
+            server_text, _ = listener.communicate()
+        if run.returncode:
+            raise CommandFailed(common, run.returncode, client_errors)
+        results = [self._parseIperf(server_text), self._parseIperf(client_text)]
+        return [udpBw, *results] if l4Type == "UDP" else results
+
+    # ours
+
+    @property
+    def running(self) -> bool:
+        """Between start and stop."""
+        return self._ledger is not None
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Seconds spent in each phase of start and stop so far."""
+        return dict(self._kernel.phases.seconds)
+
+    @property
+    def kernel(self) -> KernelCampus:
+        """Namespaces of the campus, for read-back while it runs."""
+        return self._kernel
+
+    def maps(self, host: str) -> HostPrograms:
+        """The BPF programs and maps of a host; SetupError if the campus has none."""
+        if not self._programs or host not in self._programs.programs:
+            raise SetupError(f"no BPF maps of {host!r}: not a host of a running campus with enforcement")
+        return self._programs.programs[host]
+
+    def counters(self, host: str) -> Any:
+        """The host's per-class egress counters (bpf.maps)."""
+        return self.maps(host).counters
+
+    def fork(
+        self, host: str, target: Target, *, label: str, log: Path | None = None, keep: Sequence[int] = ()
+    ) -> ForkedProcess:
+        """Run `target` in a process forked from this one, inside the host's network. See `processes` for what the child
+        inherits; descriptors other than 0, 1, 2 and `keep` are closed; with `log` output goes to that file."""
+        return self.fork_all([ForkRequest(host, target, label, log, tuple(keep))])[0]
+
+    def fork_all(self, requests: Sequence[ForkRequest | tuple[str, Target, str]]) -> list[ForkedProcess]:
+        """Fork many at once (one ledger write); (host, target, label) is short for a ForkRequest."""
+        if not self._ledger:
+            raise SetupError("start() the campus before fork()")
+        whole = [r if isinstance(r, ForkRequest) else ForkRequest(*r) for r in requests]
+        holders = [self._holder_of(r.host) for r in whole]
+        made = processes.fork_all(whole, holders, self.id, self._ledger)
+        self.forked += made
+        return made
+
+    def _holder_of(self, host: str) -> int:
+        if host not in self._kernel.holder_pids:
+            raise SetupError(f"no host is called {host!r}")
+        return self._kernel.holder_pids[host]
+
+    def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
+        if self._ledger:
+            self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
+
+
+@contextlib.contextmanager
+def _mininet_leaves_the_machine_alone() -> Any:
+    """Mininet's first network raises a dozen machine-wide limits and never puts them back: not for us."""
+    before = Mininet.inited
+    Mininet.inited = True
+    try:
+        yield
+    finally:
+        Mininet.inited = before
+
+
+def _raise_descriptor_limit(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        if hard < wanted:
+            raise SetupError(
+                f"a campus of this size needs {wanted} descriptors, the limit is {hard}: ulimit -Hn {wanted}"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:
+    """Until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
+    table = Path(f"/proc/{server.pid}/net/{transport.lower()}")
+    wanted = re.compile(rf":{port:04X} 00000000:0000 0[7A] ")
+    for _ in range(attempts):
+        if wanted.search(table.read_text()):
+            return
+        time.sleep(0.02)
+    raise SetupError(f"iperf on {server.name} does not listen on port {port}")

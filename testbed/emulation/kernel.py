@@ -1,0 +1,218 @@
+"""Making a planned campus in the kernel, and taking it down: namespaces, fabric, hosts, enforcement, read-back.
+
+Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so a thread does it while another makes
+namespaces and links. All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
+namespace. Taking down
+is one kill of all holders: the kernel then removes all devices in one batch, and a sentinel (a veth between the
+fabric and a namespace that only our socket holds) tells when it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from testbed.emulation import link_requests, linux, readback, shaping
+from testbed.emulation.fabric import Fabric, disable_ipv6
+from testbed.emulation.holders import Holders
+from testbed.emulation.ledger import MARK, Ledger
+from testbed.emulation.netlink import NetlinkSocket
+from testbed.emulation.plan import IPV6_PREFIX, Plan, ipv6_address, prefix_length
+from testbed.emulation.programs import HostEnforcement
+from testbed.errors import SetupError
+
+T = TypeVar("T")
+RTMGRP_LINK = 1
+SENTINEL = "sentinel"
+GONE_TIMEOUT_S = 30.0
+
+
+@dataclass(slots=True)
+class Phases:
+    """Seconds spent in each phase of bring-up or take-down."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a phase."""
+        begin_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin_s
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread of its own: it may change its network namespace, and the caller's stays as it is."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+class KernelCampus:
+    """The kernel's side of one campus. `build` once, `tear_down` as often as one likes."""
+
+    def __init__(
+        self, plan: Plan, fabric: Fabric, enforcement: HostEnforcement | None, *, ipv6: bool
+    ) -> None:
+        self.plan = plan
+        self.phases = Phases()
+        self.holder_pids: dict[str, int] = {}
+        self.fabric_pid = 0
+        self._fabric, self._enforcement, self._ipv6 = fabric, enforcement, ipv6
+        self._holders: Holders | None = None
+        self._sentinel: NetlinkSocket | None = None
+
+    def build(self, ledger: Ledger, campus_id: str) -> None:
+        """Make everything and read it back. SetupError, NetlinkRefused or KernelMismatch; then call `tear_down`."""
+        with self.phases.timed("fork"):
+            self._fork_holders(ledger, campus_id)
+        with ThreadPoolExecutor(1, "bpf-load") as loader:
+            loaded = loader.submit(self._load_programs)
+            with self.phases.timed("unshare"):
+                assert self._holders is not None
+                self._holders.release()
+                self._holders.wait_unshared()
+            in_thread(self._build_fabric)
+            in_thread(self._build_hosts)
+            with self.phases.timed("wait_for_bpf_load"):
+                loaded.result()
+        in_thread(self._finish_hosts)
+        with self.phases.timed("read_back"):
+            in_thread(self.read_back_fabric)
+
+    def _fork_holders(self, ledger: Ledger, campus_id: str) -> None:
+        hosts = list(self.plan.host_cables)
+        self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
+        ledger.record(ledger.process(self._holders.parent_pid, "holders"))
+        self._holders.wait_forked()
+        ledger.record(*(ledger.process(pid, "namespace") for pid in self._holders.pids))
+        self.fabric_pid = self._holders.pids[0]
+        self.holder_pids = dict(zip(hosts, self._holders.pids[1:], strict=True))
+
+    def _load_programs(self) -> None:
+        if self._enforcement:
+            with self.phases.timed("bpf_load_meanwhile"):
+                self._enforcement.load()
+
+    def _build_fabric(self) -> None:
+        with self.phases.timed("sentinel"):
+            self._make_sentinel()
+        linux.enter_network_of(self.fabric_pid)
+        self._fabric.prepare()
+        with NetlinkSocket() as socket:
+            self._fabric.build(socket, self.plan, self.holder_pids, self.phases.timed)
+
+    def _make_sentinel(self) -> None:
+        linux.unshare_network()
+        self._sentinel = NetlinkSocket(groups=RTMGRP_LINK)
+        with NetlinkSocket() as socket:
+            socket.send([link_requests.sentinel(SENTINEL, self.fabric_pid)])
+
+    def _build_hosts(self) -> None:
+        for host in self.plan.spec.hosts:
+            linux.enter_network_of(self.holder_pids[host.name])
+            with NetlinkSocket() as socket:
+                self._build_host(socket, host.name)
+
+    def _build_host(self, socket: NetlinkSocket, name: str) -> None:
+        end = self.plan.host_cables[name].b
+        address = self.plan.spec.host_by_name[name].address
+        with self.phases.timed("address_and_up"):
+            if not self._ipv6:
+                disable_ipv6()
+            batch = [link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {name}")]
+            batch.append(link_requests.address(end.ifindex, address, prefix_length(), end.name))
+            if self._ipv6:
+                batch.append(
+                    link_requests.address(end.ifindex, ipv6_address(address), IPV6_PREFIX.prefixlen, end.name)
+                )
+            socket.send(batch)
+        with self.phases.timed("htb"):
+            socket.send(shaping.requests(end.ifindex, end.shape, end.name))
+        with self.phases.timed("address_and_up"):
+            socket.send([link_requests.up(end.ifindex, end.name)])
+
+    def _finish_hosts(self) -> None:
+        for name, pid in self.holder_pids.items():
+            linux.enter_network_of(pid)
+            with NetlinkSocket() as socket:
+                if self._enforcement:
+                    with self.phases.timed("bpf_attach"):
+                        self._enforcement.attach(socket, name, self.plan.host_cables[name].b)
+                with self.phases.timed("read_back"):
+                    self._read_back_host(socket, name)
+
+    def _read_back_host(self, socket: NetlinkSocket, name: str) -> None:
+        end = self.plan.host_cables[name].b
+        readback.check_ends(socket, {end.ifindex: end}, {})
+        address = self.plan.spec.host_by_name[name].address
+        readback.check_address(socket, end, address.packed, prefix_length())
+        if self._enforcement:
+            self._enforcement.read_back(socket, name, end)
+
+    def read_back_fabric(self) -> None:
+        """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
+        linux.enter_network_of(self.fabric_pid)
+        with NetlinkSocket() as socket:
+            self._fabric.read_back(socket, self.plan)
+
+    def read_back_hosts(self) -> None:
+        """KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""
+        for name, pid in self.holder_pids.items():
+            linux.enter_network_of(pid)
+            with NetlinkSocket() as socket:
+                self._read_back_host(socket, name)
+
+    def namespace_inodes(self) -> set[int]:
+        """Numbers of the campus's namespaces that stand."""
+        pids = [self.fabric_pid, *self.holder_pids.values()] if self.fabric_pid else []
+        inodes = {linux.network_inode(pid) for pid in pids}
+        return {inode for inode in inodes if inode is not None} - {linux.network_inode()}
+
+    def tear_down(self) -> None:
+        """Kill the holders and wait until the kernel has removed every device; safe to repeat.
+
+        SetupError if a process outside the campus's knowledge keeps a namespace alive.
+        """
+        try:
+            if self._holders:
+                with self.phases.timed("kill"):
+                    self._holders.close()
+                with self.phases.timed("devices_gone"):
+                    self._wait_devices_gone()
+        finally:
+            self._holders = None
+            self.holder_pids, self.fabric_pid = {}, 0
+            if self._sentinel:
+                self._sentinel.close()
+                self._sentinel = None
+
+    def _wait_devices_gone(self) -> None:
+        if self._sentinel is None:
+            return
+        deadline_s = time.monotonic() + GONE_TIMEOUT_S
+        poller = select.poll()
+        poller.register(self._sentinel, select.POLLIN)
+        while SENTINEL in {state.name for state in _links_of(self._sentinel)}:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise SetupError(
+                    "links of the stopped campus are still there: some process keeps its namespace alive"
+                )
+            poller.poll(left_s * 1e3)
+            self._sentinel.drain()
+
+
+def _links_of(socket: NetlinkSocket) -> Any:
+    return readback.link_states(socket).values()
+
+
+def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
+    """Processes whose network is one of these namespaces, except those known."""
+    return [pid for pid in linux.pids() if pid not in known and linux.network_inode(pid) in inodes]

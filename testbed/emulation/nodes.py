@@ -1,0 +1,143 @@
+"""Mininet's hosts, switches, links and interfaces, over objects that are created elsewhere in batches.
+
+Mininet's own classes start a shell for each node and run a command for each setting. These keep its interface (`cmd`, `popen`,
+`IP`, `intfList`, `monitor`, ...) but start a node's shell on the first command, and take addresses from the plan. The processes
+live in the machine's file and pid namespaces; only the network is the host's own, so /sys/class/net shows the
+machine's interfaces (use `ip`), while /sys/fs/bpf shows the pinned maps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from subprocess import Popen
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.node import Host, Node, Switch
+
+from testbed.emulation.ledger import MARK
+from testbed.emulation.plan import End
+from testbed.errors import SetupError
+
+Started = Callable[[Popen[Any], str], None]
+
+
+class CampusIntf(Intf):  # type: ignore[misc]
+    """An interface whose address and MAC are known from the plan."""
+
+    def __init__(self, end: End, node: Any, link: Any, address: str | None, prefix: int) -> None:
+        super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=_stay)
+        self.ip, self.prefixLen = address, prefix if address else None
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing: netlink configures all interfaces in one batch."""
+        return {}
+
+
+class CampusLink(Link):  # type: ignore[misc]
+    """A cable of the plan; `delete` and `stop` of Mininet would run a command, the campus removes all at once."""
+
+    def __init__(self, a: tuple[End, Any, str | None], b: tuple[End, Any, str | None], prefix: int) -> None:
+        self.fast = True
+        self.intf1 = CampusIntf(a[0], a[1], self, a[2], prefix)
+        self.intf2 = CampusIntf(b[0], b[1], self, b[2], prefix)
+
+    def stop(self) -> None:
+        """Nothing: the kernel removes links with their namespaces."""
+
+
+class _LazyShell(Node):  # type: ignore[misc]
+    """A node in the namespace of a holder process; its shell starts on the first command."""
+
+    pid: int | None
+    campus_id = ""
+    on_started: Started | None = None
+    starting = True  # Node.__init__ calls startShell: not yet
+
+    def __init__(self, name: str, **params: Any) -> None:
+        if params.get("privateDirs"):
+            raise SetupError(f"{name}: privateDirs are not supported: hosts share the machine's files")
+        super().__init__(name, inNamespace=True, **params)
+        self.starting = False
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Start the shell (Mininet's, so that its prompt protocol works) in the holder's namespace."""
+        if self.starting or self.shell:
+            return
+        self.starting = True
+        holder = self._holder()
+        try:
+            super().startShell(mnopts)
+        finally:
+            self.pid, self.starting = holder, False
+
+    def _holder(self) -> int:
+        if self.pid is None:
+            raise SetupError(f"{self.name} is not running: start() the campus first")
+        return int(self.pid)
+
+    def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
+        if list(cmd[:2]) == ["mnexec", "-cdn"]:
+            cmd = ["mnexec", "-cda", str(self._holder()), *cmd[2:]]
+        environment = params.pop("env", None) or os.environ
+        process = super()._popen(list(cmd), env={**environment, MARK: self.campus_id}, **params)
+        if self.on_started:
+            self.on_started(process, self.name)
+        return process
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+        """Mininet's, after starting the shell if need be."""
+        if not self.starting:
+            self.startShell()
+        return super().sendCmd(*args, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Mininet's, after starting the shell if need be."""
+        if not self.starting:
+            self.startShell()
+        return super().cmd(*args, **kwargs)
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """Mininet's; needs no shell."""
+        self._holder()
+        return super().popen(*args, **kwargs)
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing: netlink configures all hosts in one batch."""
+        return {}
+
+    def terminate(self) -> None:
+        """End the shell, if one was started."""
+        super().terminate()
+        self.pid = None
+
+
+class CampusHost(_LazyShell, Host):  # type: ignore[misc]
+    """A host of the campus."""
+
+
+class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
+    """A kernel bridge in the fabric's namespace; its shell sees all bridges of the campus."""
+
+    def start(self, _controllers: Sequence[Any]) -> None:
+        """Nothing: the fabric made it."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Nothing: it goes with the fabric's namespace."""
+
+    def defaultIntf(self) -> Any:  # noqa: N802
+        """The first port."""
+        return Node.defaultIntf(self)
+
+    def connected(self) -> bool:
+        """It forwards from the start: no spanning tree, no controller."""
+        return True
+
+    def dpctl(self, *args: Any) -> Any:
+        """Run brctl, as Mininet's LinuxBridge does."""
+        return self.cmd("brctl", *args)
+
+
+def _stay(*_args: Any) -> None:
+    """Interfaces are created where they belong."""

@@ -1,0 +1,213 @@
+"""Functions of this program, run as processes inside a host's namespace.
+
+A forked child is already warm: 500 agents forked from one parent start in seconds, where 500 interpreters would take minutes. The
+fork happens in the calling thread, which must be the main one (the child dies with the thread that forked it, and only the main
+thread lives as long as the campus) and must hold no lock that the target needs: other threads do not exist in the child. A
+parent that runs trio is fine: the child forgets the parent's run before it calls the target, so that the target can call
+`trio.run` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from testbed.emulation import linux
+from testbed.emulation.ledger import MARK, Ledger
+from testbed.errors import SetupError
+
+Target = Callable[[], object]
+FAILED = 1  # exit status of a target that raised
+
+
+@dataclass(slots=True)
+class ForkedProcess:
+    """A running target. `returncode` is as in subprocess.Popen: negative is the signal that ended it."""
+
+    pid: int
+    label: str
+    host: str
+    log: Path | None
+    started: int
+    pidfd: int
+    returncode: int | None = field(default=None)
+
+    def fileno(self) -> int:
+        """The pidfd, readable once the process has ended."""
+        return self.pidfd
+
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs."""
+        if self.returncode is None:
+            self._reap(os.WNOHANG)
+        return self.returncode
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Exit status; TimeoutError if it still runs after the timeout."""
+        if self.returncode is None:
+            poller = select.poll()
+            poller.register(self.pidfd, select.POLLIN)
+            if not poller.poll(None if timeout_s is None else max(0.0, timeout_s) * 1e3):
+                raise TimeoutError(f"{self.label} (process {self.pid}) still runs after {timeout_s} s")
+            self._reap(0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL; nothing if it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM; nothing if it has ended."""
+        self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, signum: int) -> None:
+        """Any signal; nothing if it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signum)
+
+    def close(self) -> None:
+        """Close the pidfd; call once the process is done."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # somebody else reaped it: the status is unknown
+            self.returncode = FAILED
+            return
+        if pid:
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """What to run where. `log` None keeps the parent's standard streams; `keep` are descriptors that stay open."""
+
+    host: str
+    target: Target
+    label: str
+    log: Path | None = None
+    keep: tuple[int, ...] = ()
+
+
+def fork_all(
+    requests: Sequence[ForkRequest], ns_pids: Sequence[int], campus_id: str, ledger: Ledger
+) -> list[ForkedProcess]:
+    """Fork every request into the namespace of its holder; each waits until the ledger has it on disk.
+
+    SetupError outside the main thread. OSError (EAGAIN) if the machine has no processes left; those already
+    forked then end by themselves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise SetupError(
+            "fork() must be called from the main thread: a child dies with the thread that forked it"
+        )
+    _flush()
+    gc.freeze()
+    go_fd, release_fd = os.pipe()
+    children: list[ForkedProcess] = []
+    try:
+        for request, ns_pid in zip(requests, ns_pids, strict=True):
+            children.append(_fork(request, ns_pid, campus_id, go_fd, release_fd))
+        ledger.record(
+            *({"kind": "process", "pid": c.pid, "start": c.started, "label": c.label} for c in children)
+        )
+        os.write(release_fd, b"g" * len(children))
+    finally:
+        os.close(go_fd)
+        os.close(release_fd)
+        gc.unfreeze()
+    return children
+
+
+def _fork(request: ForkRequest, ns_pid: int, campus_id: str, go_fd: int, release_fd: int) -> ForkedProcess:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _child(request, ns_pid, campus_id, parent, go_fd, release_fd)
+    started = linux.start_time(pid)
+    return ForkedProcess(pid, request.label, request.host, request.log, started or 0, os.pidfd_open(pid))
+
+
+def _child(
+    request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd: int, release_fd: int
+) -> NoReturn:
+    status = FAILED
+    try:
+        linux.die_with_parent(parent)
+        os.close(release_fd)
+        if not os.read(go_fd, 1):  # the parent failed before the ledger had us
+            os._exit(FAILED)
+        _reset_signals()
+        _redirect(request.log)
+        linux.close_all_but({0, 1, 2, *request.keep})
+        linux.enter_network_of(ns_pid)
+        os.environ[MARK] = campus_id
+        _forget_event_loops()
+        request.target()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else FAILED if end.code else 0
+    except BaseException:  # noqa: BLE001 - the edge of a process: nothing above could report it
+        _report(request)
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            _flush()
+        os._exit(status)
+
+
+def _report(request: ForkRequest) -> None:
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"{stamp} {request.label} on {request.host} ended by an error:", file=sys.stderr)
+    traceback.print_exc()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _redirect(log: Path | None) -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    if log is None:
+        return
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+
+
+def _forget_event_loops() -> None:
+    """Forget that the parent may have been inside trio.run when it forked: that run does not exist here."""
+    runner: Any = sys.modules.get("trio._core._run")
+    if runner is not None:
+        vars(runner.GLOBAL_RUN_CONTEXT).clear()
+    sniffio: Any = sys.modules.get("sniffio._impl")
+    if sniffio is not None:
+        sniffio.thread_local.name = None
