@@ -21,7 +21,8 @@ Where this departs from the print:
 - **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late
   at a rate computed for an early start ends late. Paced flows have no slow-start burst to spread. A flow that
   wants to start later (to keep the work of the window) says so in `start_s` and is charged the higher rate
-  from there."""
+  from there.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Admission:
     """`admitted`: key -> guaranteed rate, payload bytes/s. `refused`: everybody else, for degraded
-    recovery."""
+    recovery.
+    """
 
     admitted: dict[str, float]
     refused: dict[str, Refusal]
@@ -99,7 +101,8 @@ def migration_share(
     capacity: Mapping[DirectedLink, float], reserve: ResearchReserve, payload_share: float = 1.0
 ) -> dict[DirectedLink, float]:
     """B_mig = B - max(beta B, B_min) of every link, 0 or more; times `payload_share` where B is a wire rate
-    and r is payload."""
+    and r is payload.
+    """
     return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
 
@@ -112,7 +115,8 @@ def edf_skip(
     """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
 
     `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
-    untouched. Ties go to the first key. ValueError: a link without a share."""
+    untouched. Ties go to the first key. ValueError: a link without a share.
+    """
     return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed)
 
 
@@ -123,7 +127,8 @@ def edf_stop(
     committed: Sequence[Demand] = (),
 ) -> Admission:
     """Earliest deadline first as the paper can be read: the first that does not fit ends admission. A
-    baseline."""
+    baseline.
+    """
     return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed, stops=True)
 
 
@@ -174,7 +179,8 @@ def as_demand(
     request: MigrationRequest, floor_bytes_per_s: float, cap_bytes_per_s: float = math.inf
 ) -> Demand:
     """An admitted migration, for `grants` and as `committed`; a cap below the floor (a slow disk) cannot be
-    promised: ValueError."""
+    promised: ValueError.
+    """
     return Demand(request.key, request.links, 1.0, floor_bytes_per_s, cap_bytes_per_s)
 
 

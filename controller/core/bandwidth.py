@@ -53,7 +53,8 @@ class Batch:
 
 def mean_and_variance(batches: Iterable[Batch]) -> tuple[float, float]:
     """Of all their samples together; (0, 0) of none. Merging moments this way loses no digits (Chan et al.,
-    1979)."""
+    1979).
+    """
     count, mean, squares = 0, 0.0, 0.0
     for batch in batches:
         total = count + batch.count
@@ -76,7 +77,8 @@ class LinkBandwidth:
     """Available bandwidth of every directed link, from measurements that are handed in.
 
     `capacity`: wire bytes/s of each link (`Campus.capacity_bytes_per_s`). `feeds`: link -> hosts whose
-    research traffic may cross it; by default each host's own egress only. Times must not go backwards."""
+    research traffic may cross it; by default each host's own egress only. Times must not go backwards.
+    """
 
     def __init__(
         self,
@@ -98,7 +100,8 @@ class LinkBandwidth:
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
         """A batch of egress samples of a host's research class (wire bytes/s, 100 ms each), received at
-        `at_s`."""
+        `at_s`.
+        """
         if research_bytes_per_s:
             batches = self._research[host]
             batches.append(Batch.of(at_s, research_bytes_per_s))
@@ -123,7 +126,8 @@ class LinkBandwidth:
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more. `committed_bytes_per_s` is payload
-        too."""
+        too.
+        """
         wire = self.capacity[link]
         kept = max(self.reserve.reserve_bytes_per_s(wire), self.research_bytes_per_s(link, now_s))
         free = self.delivery(link, now_s) * self.payload_share * (wire - kept)
@@ -146,7 +150,8 @@ class LinkBandwidth:
 
 def bottleneck(path: Iterable[DirectedLink], available: Mapping[DirectedLink, float]) -> Bottleneck:
     """bw_bot(s, d) = min over the path's links (paper A, eq. 10), and which link that is; the first of
-    equals."""
+    equals.
+    """
     least = Bottleneck(math.inf, None)
     for link in path:
         if available[link] < least.bytes_per_s:

@@ -29,7 +29,8 @@ Where this follows the paper's formulas but departs from its text:
   rate that P3 guarantees (`admission`), and the flow goes through P3 like any other.
 
 Hazards are per second. With hazards per hour and rates per second the formula returns the right number, in
-minutes."""
+minutes.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class CheckpointJob:
 
     `hazard_per_s` is the *upper* bound of its host's emergency hazard; `links` lead to its standby host;
     `write_cap` is W, what its disk or administrator allows; `loss_budget_s` is L_max, the mean work that a
-    reclaim may cost."""
+    reclaim may cost.
+    """
 
     key: str
     payload_bytes: float
@@ -90,7 +92,8 @@ class Interval:
     `loss_budget_infeasible`: the network floor C/(beta b) is above 2 L_max; the interval is the floor.
     `physically_infeasible`: even writing without a pause (beta = 1), C/b is above 2 L_max. `expected_loss_s`:
     mean work lost at a reclaim, D/2 + C/b. `bandwidth_needed_bytes_per_s`: the slice that would make the
-    budget feasible, C/(2 beta L_max)."""
+    budget feasible, C/(2 beta L_max).
+    """
 
     interval_s: float
     bound: Bound
@@ -129,7 +132,8 @@ def transfer_s(payload_bytes: float, rate_bytes_per_s: float) -> float:
 
 def local_interval_s(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
     """sqrt(2C/(lambda b)), the interval of least cost (paper A, Lemma 1, eq. 2); infinite without hazard or
-    bandwidth."""
+    bandwidth.
+    """
     if hazard_per_s == 0.0:
         return math.inf
     return math.sqrt(2.0 * transfer_s(payload_bytes, rate_bytes_per_s) / hazard_per_s)
@@ -137,19 +141,22 @@ def local_interval_s(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s
 
 def cost_rate(interval_s: float, hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
     """Seconds lost per second: lambda D/2 + C/(b D) (paper A, eq. 1 and 3). `interval_s` above 0 and
-    finite."""
+    finite.
+    """
     return hazard_per_s * interval_s / 2.0 + transfer_s(payload_bytes, rate_bytes_per_s) / interval_s
 
 
 def network_floor_s(payload_bytes: float, rate_bytes_per_s: float, beta: float = BETA) -> float:
     """C/(beta b): the shortest interval at which writes occupy no more than beta of the slice (paper A, eq.
-    9)."""
+    9).
+    """
     return transfer_s(payload_bytes, rate_bytes_per_s) / beta
 
 
 def bandwidth_needed(payload_bytes: float, loss_budget_s: float, beta: float = BETA) -> float:
     """C/(2 beta L_max) in bytes/s: eq. (9)'s floor and cap meet here, so a slice below it cannot keep the
-    budget."""
+    budget.
+    """
     return transfer_s(payload_bytes, 2.0 * beta * loss_budget_s)
 
 
@@ -161,7 +168,8 @@ def constrained_interval(
     beta: float = BETA,
 ) -> Interval:
     """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); where the floor is above the cap, the
-    floor wins."""
+    floor wins.
+    """
     young = local_interval_s(hazard_per_s, payload_bytes, rate_bytes_per_s)
     return _bounded(young, payload_bytes, rate_bytes_per_s, loss_budget_s, beta)
 
@@ -173,7 +181,8 @@ def allocate(
     2).
 
     The exact minimiser of sum sqrt(2 lambda_i C_i/b_i) under caps W_i and the loss budgets' lower bounds. A
-    budget above the sum of the caps is left unused; an empty set gets an empty answer."""
+    budget above the sum of the caps is left unused; an empty set gets an empty answer.
+    """
     budget = DirectedLink("checkpoint", "budget")
     shared = [replace(job, links=(budget,)) for job in jobs]
     return _fill(shared, {budget: budget_bytes_per_s}, beta).rates
@@ -186,7 +195,8 @@ def plan(
     above.
 
     `capacity` is each link's checkpoint budget in payload bytes/s, a lower bound, after P3's research
-    reserve. ValueError: a link without a capacity, a key twice."""
+    reserve. ValueError: a link without a capacity, a key twice.
+    """
     shared = _fill(jobs, capacity, beta)
     return {job.key: _planned(job, shared, beta) for job in jobs}
 
@@ -195,7 +205,8 @@ def plan_as_printed(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
     """Cube-root allocation first, eq. (9) afterwards: loss budgets have no say in the allocation. A
-    baseline."""
+    baseline.
+    """
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     return {job.key: _planned(job, shared, beta) for job in jobs}
 
@@ -241,7 +252,8 @@ def final_checkpoint_fits(
     """C/b + T_r <= tau: a hand-over without loss is possible (paper A, section V-A).
 
     Ask it once, when the reclaim is announced, with the floor that P3 guarantees: a share above it may be
-    withdrawn."""
+    withdrawn.
+    """
     return transfer_s(payload_bytes, rate_bytes_per_s) + restart_s <= notice_s
 
 
@@ -253,7 +265,8 @@ def latest_final_start_s(
 
     At P3's bare minimum rate this is the moment of the notice itself. Whoever wants to start later asks P3
     for the rate from that later start (`MigrationRequest.start_s`), since only a floor is guaranteed. Minus
-    infinity without bandwidth."""
+    infinity without bandwidth.
+    """
     return deadline_s - restart_s - transfer_s(payload_bytes, rate_bytes_per_s)
 
 
@@ -262,7 +275,8 @@ def stagger(index: int, interval_s: float) -> float:
 
     Multiples of the golden ratio, modulo 1: any n jobs numbered in a row are at least 0.38/n of an interval
     apart, whatever n becomes later (three-gap theorem), so nobody's timer moves when a job arrives. Deadline
-    flows are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset."""
+    flows are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset.
+    """
     if math.isinf(interval_s):
         return math.inf
     return math.fmod(index * INVERSE_GOLDEN_RATIO, 1.0) * interval_s
@@ -271,7 +285,8 @@ def stagger(index: int, interval_s: float) -> float:
 @dataclass(frozen=True, slots=True)
 class AdaptivityGap:
     """What state-dependent intervals save (paper A, Theorem 2): `ratio` of eq. (6), `defect` Delta_CS of (8),
-    `gap` of (7)."""
+    `gap` of (7).
+    """
 
     ratio: float
     defect: float
@@ -285,7 +300,8 @@ def adaptivity_gap(
     paired.
 
     The identity holds on any trace; correlation of hazard with 1/bandwidth *shrinks* the gap (the paper tells
-    it the other way)."""
+    it the other way).
+    """
     if not hazards_per_s or len(hazards_per_s) != len(rates_bytes_per_s):
         raise ValueError("hazards and rates: one of each for every epoch, at least one epoch")
     theta = _mean([1.0 / rate for rate in rates_bytes_per_s])
@@ -297,7 +313,8 @@ def adaptivity_gap(
 
 def stationary_interval_s(payload_bytes: float, mean_hazard_per_s: float, mean_s_per_byte: float) -> float:
     """sqrt(2 C Theta/lambda): the best single interval, which knows only E[lambda] and Theta = E[1/B]
-    (Theorem 2's proof)."""
+    (Theorem 2's proof).
+    """
     if mean_hazard_per_s == 0.0:
         return math.inf
     return math.sqrt(2.0 * payload_bytes * mean_s_per_byte / mean_hazard_per_s)
@@ -337,7 +354,8 @@ def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> Checkp
 
 def _fixed(job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float) -> CheckpointPlan:
     """A given interval, held to the network floor only; the flags still tell what the job's budget would
-    say."""
+    say.
+    """
     rate = shared.rates[job.key]
     floor_s = network_floor_s(job.payload_bytes, rate, beta)
     chosen_s, bound = (floor_s, Bound.NETWORK) if floor_s > interval_s else (interval_s, Bound.YOUNG)

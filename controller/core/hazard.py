@@ -11,16 +11,18 @@ Decisions use the upper one, in P1 and in survival: a host without emergencies i
 = 0 gives 3/T at 95 %). A departure that was announced ends the lent time and is no emergency: the time is
 censored, not lost.
 
-**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows
-experience from the other hosts: theirs, scaled down until it holds no more than BORROWED_EVENTS emergencies,
-is added to its own. (That is the posterior mean of a gamma prior centred on the others, of that shape.) A
-host that had few emergencies is taken for an average one; one that had many speaks for itself. The campus in
-turn adds a `prior`, what is believed before anything was seen, so that the first minutes have an answer too.
+**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from the
+campus: to its own record the others' is added, scaled by the part of the campus's record that holds
+BORROWED_EVENTS emergencies (the posterior mean of a gamma prior of that shape around the campus's rate). A host
+with little exposure is taken for an average one; one with a long record speaks for itself, even where all
+others are of another kind. The campus in turn adds a `prior`, what is believed before anything was seen, so that
+the first minutes have an answer too.
 
 **Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
 day, relative to its mean; an hour borrows from the whole day by the same rule. Hosts share the profile and
 differ by a factor (proportional hazards): one level a host is all that the data allow. A scaled scenario may
-have a shorter day, so its length is an argument."""
+have a shorter day, so its length is an argument.
+"""
 
 from __future__ import annotations
 
@@ -54,17 +56,23 @@ class Experience:
         """n/T; 0 before anything was seen."""
         return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
 
-    def borrowing(self, others: Experience, events: float = BORROWED_EVENTS) -> Experience:
-        """This experience and as much of `others` as holds `events` emergencies; all of it if it holds
-        fewer."""
-        part = min(1.0, events / others.events) if others.events > 0.0 else 1.0
-        return Experience(self.events + part * others.events, self.exposure_s + part * others.exposure_s)
+    def pooled(self, whole: Experience, events: float = BORROWED_EVENTS) -> Experience:
+        """This experience, and of the rest of `whole` the part in which `events` emergencies of the whole fall.
+
+        All of the whole if it holds no more. The own part is never counted twice.
+        """
+        part = min(1.0, events / whole.events) if whole.events > 0.0 else 1.0
+        return Experience(
+            self.events + part * (whole.events - self.events),
+            self.exposure_s + part * max(0.0, whole.exposure_s - self.exposure_s),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
     """A rate per second: maximum likelihood, and one-sided bounds. `upper` is infinite where nothing was ever
-    seen."""
+    seen.
+    """
 
     mle: float
     lower: float
@@ -137,7 +145,8 @@ class HazardWindow:
 
     `prior` is added to what the campus has seen, for ever: `Experience(1, 86400)` believes in one emergency a
     day as firmly as one emergency deserves. Without it, an estimate before any exposure has an infinite upper
-    bound, which P1 refuses. Times must not go backwards."""
+    bound, which P1 refuses. Times must not go backwards.
+    """
 
     def __init__(self, window_s: float, prior: Experience | None = None) -> None:
         if not window_s > 0.0:
@@ -184,9 +193,7 @@ class HazardWindow:
         campus = self.campus(now_s)
         if host is None:
             return bounds(campus, level)
-        own = self.experience(host, now_s)
-        others = Experience(campus.events - own.events, max(0.0, campus.exposure_s - own.exposure_s))
-        return bounds(own.borrowing(others), level)
+        return bounds(self.experience(host, now_s).pooled(campus), level)
 
     def profile(self, now_s: float, day_s: float = DAY_S, day_start_s: float = 0.0) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen.
@@ -215,7 +222,7 @@ def _relative(hours: Sequence[Experience]) -> tuple[float, ...]:
     day = Experience(math.fsum(e.events for e in hours), math.fsum(e.exposure_s for e in hours))
     if day.rate_per_s == 0.0:
         return (1.0,) * HOURS
-    return tuple(hour.borrowing(day).rate_per_s / day.rate_per_s for hour in hours)
+    return tuple(hour.pooled(day).rate_per_s / day.rate_per_s for hour in hours)
 
 
 def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:

@@ -19,7 +19,8 @@ departs from the print:
 - A failure says what was missing and who came closest.
 
 Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
-`hazard`)."""
+`hazard`).
+"""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ class Candidate:
     the source.
 
     `mean_migration_s` None: nobody else could take the job, so T_mig(s, d) stands for it. `expected_reclaims`
-    None: -ln S_d."""
+    None: -ln S_d.
+    """
 
     host: str
     building: str
@@ -77,7 +79,8 @@ class Candidate:
     @property
     def reclaims_to_expect(self) -> float:
         """The integral of its hazard over the remaining time; infinite where the survival has underflowed to
-        0."""
+        0.
+        """
         if self.expected_reclaims is not None:
             return self.expected_reclaims
         return -math.log(self.survival) if self.survival > 0.0 else math.inf
@@ -108,7 +111,8 @@ class Missing(StrEnum):
 @dataclass(frozen=True, slots=True)
 class NoDestination:
     """Degraded recovery: nobody fits. `closest` came nearest and lacked `shortfall` (GPUs, bytes, capability,
-    load or seconds)."""
+    load or seconds).
+    """
 
     reason: Missing
     closest: str | None = None
@@ -130,7 +134,8 @@ def migration_s(request: Request, candidate: Candidate) -> float:
 
 def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
     """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11). `risk` is 1 - S, or the expected reclaims in
-    the second form."""
+    the second form.
+    """
     if alpha * risk == 0.0:  # even if there is no way on from there
         return migration_s
     return migration_s + alpha * risk * mean_migration_s
@@ -150,7 +155,8 @@ def select(
     Algorithm 2).
 
     `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
-    never."""
+    never.
+    """
     feasible = _feasible(request, candidates, theta, in_time=True)
     if isinstance(feasible, NoDestination):
         return feasible
@@ -192,7 +198,8 @@ def mean_migration_s(
 @dataclass(frozen=True, slots=True)
 class Reach:
     """How a host is connected: what it can send up from, and receive down to, the switch that it shares with
-    its `group`."""
+    its `group`.
+    """
 
     host: str
     group: str
@@ -209,7 +216,8 @@ def mean_migrations_s(
     """`mean_migration_s` of every host, where bw(d, d') = min(up(d), between(group, group'), down(d')).
 
     Time n * groups * log n, not n^2: C/bw is the largest of three terms, and a group whose 1/down' are
-    sorted, with sums from the end, answers "the sum of max(a, 1/down')" by one search."""
+    sorted, with sums from the end, answers "the sum of max(a, 1/down')" by one search.
+    """
     groups: dict[str, list[float]] = {}
     for reach in reaches:
         if reach.down_bytes_per_s > 0.0:

@@ -84,7 +84,8 @@ POLICIES: dict[str, Policy] = {
 
 def policy(name: str, time_scale: float = 1.0) -> Policy:
     """The row of that name, for a scenario whose durations are `time_scale` times the paper's. SpecError: no
-    such row."""
+    such row.
+    """
     row = POLICIES.get(name)
     if row is None:
         raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")

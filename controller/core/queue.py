@@ -76,7 +76,8 @@ class OnDemand:
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """The job takes the offer, after waiting `delay_s`. `first`: for the first time, so cost 1 and the delay
-    were counted."""
+    were counted.
+    """
 
     job: str
     offer_id: int
@@ -151,7 +152,8 @@ class Algorithm1(Fixed):
 
     `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
     .01/3600 a second, and a scenario whose time runs s times faster has alpha s times larger. A window in
-    which nobody left changes nothing and goes on."""
+    which nobody left changes nothing and goes on.
+    """
 
     def __init__(
         self,
@@ -229,7 +231,8 @@ class SpotQueue:
 
     `choose` picks among the standing offers that suit an arriving job (P2, say); None: none of them, the job
     is treated as if there were none. The caller calls `expire` when `next_deadline_s` is due; until then a
-    lapsed offer is listed but not used."""
+    lapsed offer is listed but not used.
+    """
 
     def __init__(
         self, controller: Controller, offer_ttl_s: float = math.inf, choose: Choose = oldest_offer
@@ -255,7 +258,8 @@ class SpotQueue:
 
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
         """A new job: takes a standing offer, or joins, or goes to on-demand. ValueError: the key waits
-        already; a draw outside [0, 1)."""
+        already; a draw outside [0, 1).
+        """
         self._check_new(job)
         if not 0.0 <= draw < 1.0:
             raise ValueError(f"draw {draw}: at least 0 and less than 1")
@@ -269,7 +273,8 @@ class SpotQueue:
 
     def requeue_at_head(self, job: SpotJob, now_s: float) -> Dispatch | Queued:
         """An interrupted job comes back: before all that were never dispatched, behind those interrupted
-        earlier."""
+        earlier.
+        """
         self._check_new(job)
         returned = _Waiting(job, now_s, first=False)
         taken = self._take_standing(returned, now_s)

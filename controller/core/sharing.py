@@ -21,7 +21,8 @@ Two uses:
   everybody the same extra.
 - **P1** (paper A, Theorem 1 and Lemma 2): on one link, `fill` with weights (hazard * payload)^(1/3) and caps
   W_i *is* Lemma 2's optimum, and with floors the optimum under lower bounds too: stationarity says b_i =
-  (lambda_i C_i)^(1/3) * level wherever no bound holds. See `checkpointing`."""
+  (lambda_i C_i)^(1/3) * level wherever no bound holds. See `checkpointing`.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def fill(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> F
     """Weighted max-min fair rates (bytes/s) with floors and caps; independent of the order of `demands`.
 
     ValueError: a key that appears twice, a link without a capacity, a capacity that is not a finite rate of 0
-    or more, or floors that do not fit on a link (it is named)."""
+    or more, or floors that do not fit on a link (it is named).
+    """
     members = members_of_links(demands, capacity)
     check_floors_fit(members, capacity)
     filling = Filling({}, {})
@@ -126,7 +128,8 @@ def members_of_links(
     demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, list[Demand]]:
     """link -> the demands that cross it. ValueError: a key twice; a link whose capacity is unknown or not a
-    rate."""
+    rate.
+    """
     members: dict[DirectedLink, list[Demand]] = {}
     seen: set[str] = set()
     for demand in demands:
@@ -172,7 +175,8 @@ def _full_at(
 
 def _level(rising: Sequence[Demand], room: float) -> float:
     """The level at which these demands take exactly `room` together; infinity if they never take that
-    much."""
+    much.
+    """
 
     def taken(level: float) -> float:
         return math.fsum(demand.rate_at(level) for demand in rising)

@@ -1,0 +1,171 @@
+"""P3: whom to promise, on which links, and how the rest is divided."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core import admission as p3
+from controller.core.admission import Infeasible, MigrationRequest, Reason, Refusal
+from controller.core.sharing import Demand
+from topologies.spec import DirectedLink, ResearchReserve
+
+UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")
+
+
+def flow(
+    key: str, payload: float, deadline_s: float, links: tuple[DirectedLink, ...] = (TRUNK,), **options: float
+) -> MigrationRequest:
+    return MigrationRequest(key, payload, deadline_s, options.pop("restart_s", 0.0), links, **options)
+
+
+def test_the_minimum_rate_moves_the_payload_before_the_restart_must_begin() -> None:
+    assert p3.minimum_rate(3.2e9, 60.0, 10.0) == 64e6
+
+
+@pytest.mark.parametrize(("notice_s", "lacking_s"), [(15.0, 0.0), (10.0, 5.0), (-1.0, 16.0)])
+def test_a_notice_that_the_restart_uses_up_is_infeasible(notice_s: float, lacking_s: float) -> None:
+    assert p3.minimum_rate(1e9, notice_s, 15.0) == Infeasible(lacking_s)
+
+
+def test_every_link_keeps_the_larger_reserve_and_a_small_link_has_nothing_to_give() -> None:
+    reserve = ResearchReserve(beta=0.3, minimum_bytes_per_s=20.0)
+    assert p3.migration_share({UP: 100.0, TRUNK: 40.0, SIDE: 10.0}, reserve) == {
+        UP: 70.0,
+        TRUNK: 20.0,
+        SIDE: 0.0,
+    }
+    assert p3.migration_share({UP: 100.0}, reserve, payload_share=0.5) == {UP: 35.0}
+
+
+def test_a_flow_that_does_not_fit_is_skipped_and_the_link_is_named() -> None:
+    requests = [flow("big", 90.0, 10.0), flow("early", 40.0, 5.0), flow("late", 20.0, 20.0)]
+    answer = p3.edf_skip(requests, 0.0, {TRUNK: 10.0})
+    assert answer.admitted == {"early": 8.0, "late": 1.0}
+    assert answer.refused == {"big": Refusal(Reason.NO_ROOM, TRUNK)}
+
+
+def test_as_printed_admission_stops_at_the_first_misfit() -> None:
+    requests = [flow("big", 90.0, 10.0), flow("early", 40.0, 5.0), flow("late", 20.0, 20.0)]
+    answer = p3.edf_stop(requests, 0.0, {TRUNK: 10.0})
+    assert answer.admitted == {"early": 8.0}
+    assert answer.refused == {"big": Refusal(Reason.NO_ROOM, TRUNK), "late": Refusal(Reason.BEHIND)}
+
+
+def test_smallest_demand_first_admits_more_than_earliest_deadline_first() -> None:
+    requests = [flow("hungry", 90.0, 10.0), *(flow(f"small{i}", 60.0, 20.0) for i in range(3))]
+    assert len(p3.edf_skip(requests, 0.0, {TRUNK: 9.0}).admitted) == 1
+    assert len(p3.smallest_demand_first(requests, 0.0, {TRUNK: 9.0}).admitted) == 3
+
+
+def test_an_infeasible_flow_frees_no_budget() -> None:
+    requests = [flow("over", 10.0, 10.0, restart_s=15.0), flow("a", 50.0, 10.0), flow("b", 60.0, 11.0)]
+    for admit in (p3.edf_skip, p3.edf_stop, p3.smallest_demand_first):
+        answer = admit(requests, 0.0, {TRUNK: 6.0})
+        assert answer.admitted == {"a": 5.0}
+        assert answer.refused["over"] == Refusal(Reason.NO_TIME)
+
+
+def test_a_flow_must_fit_on_every_link_that_it_crosses() -> None:
+    requests = [flow("a", 50.0, 10.0, (UP, TRUNK)), flow("b", 60.0, 20.0, (SIDE, TRUNK))]
+    answer = p3.edf_skip(requests, 0.0, {UP: 4.0, SIDE: 4.0, TRUNK: 100.0})
+    assert answer.admitted == {"b": 3.0}
+    assert answer.refused == {"a": Refusal(Reason.NO_ROOM, UP)}
+
+
+def test_the_link_shortest_of_room_is_the_one_named() -> None:
+    answer = p3.edf_skip([flow("a", 50.0, 10.0, (UP, TRUNK, SIDE))], 0.0, {UP: 4.0, TRUNK: 1.0, SIDE: 3.0})
+    assert answer.refused["a"].link == TRUNK
+
+
+def test_flows_admitted_earlier_keep_their_floors() -> None:
+    committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
+    urgent = flow("urgent", 40.0, 10.0)
+    assert p3.edf_skip([urgent], 0.0, {TRUNK: 10.0}, committed).admitted == {}
+    assert p3.edf_skip([urgent], 0.0, {TRUNK: 11.0}, committed).admitted == {"urgent": 4.0}
+
+
+def test_nothing_is_admitted_on_a_link_whose_share_shrank_below_its_promises() -> None:
+    committed = [Demand("old", (TRUNK,), floor_bytes_per_s=7.0)]
+    assert p3.edf_skip([flow("tiny", 1e-6, 10.0)], 0.0, {TRUNK: 5.0}, committed).admitted == {}
+
+
+def test_time_that_has_passed_raises_the_rate() -> None:
+    assert p3.edf_skip([flow("a", 60.0, 110.0, restart_s=4.0)], 100.0, {TRUNK: 10.0}).admitted == {"a": 10.0}
+
+
+def test_a_later_start_is_charged_the_rate_from_there() -> None:
+    late = flow("a", 60.0, 20.0, start_s=10.0)
+    assert p3.edf_skip([late], 0.0, {TRUNK: 10.0}).admitted == {"a": 6.0}
+    assert p3.edf_skip([flow("a", 60.0, 20.0)], 0.0, {TRUNK: 10.0}).admitted == {"a": 3.0}
+
+
+def test_equal_deadlines_go_by_name() -> None:
+    requests = [flow("b", 60.0, 10.0), flow("a", 60.0, 10.0)]
+    assert list(p3.edf_skip(requests, 0.0, {TRUNK: 6.0}).admitted) == ["a"]
+
+
+def test_a_path_over_an_unknown_link_is_a_bug_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="link h1>sw: no migration share"):
+        p3.edf_skip([flow("a", 1.0, 1.0, (UP,))], 0.0, {TRUNK: 1.0})
+
+
+def test_without_admission_everybody_tries_and_nobody_is_promised_anything() -> None:
+    answer = p3.admit_all([flow("a", 1e9, 1.0), flow("b", 1e9, 0.0)], 5.0, {TRUNK: 1.0})
+    assert answer == p3.Admission({"a": 0.0, "b": 0.0}, {})
+
+
+def test_checkpoints_and_migrations_share_one_account() -> None:
+    flows = [
+        Demand("mig", (UP, TRUNK), floor_bytes_per_s=6.0),
+        Demand("ckpt", (SIDE, TRUNK), cap_bytes_per_s=2.0),
+        Demand("ckpt2", (TRUNK,), cap_bytes_per_s=50.0),
+    ]
+    granted = p3.grants(flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
+    assert granted.rates == {"mig": 6.0, "ckpt": 2.0, "ckpt2": 2.0}
+    assert granted.bottleneck == {"mig": TRUNK, "ckpt": None, "ckpt2": TRUNK}
+
+
+def test_promises_survive_a_share_that_shrinks_and_nobody_else_gets_anything() -> None:
+    flows = [Demand("mig", (TRUNK,), floor_bytes_per_s=6.0), Demand("ckpt", (TRUNK,), cap_bytes_per_s=2.0)]
+    assert p3.grants(flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
+
+
+requests_strategy = st.lists(
+    st.tuples(
+        st.floats(1.0, 1e3),
+        st.floats(0.1, 100.0),
+        st.floats(0.0, 20.0),
+        st.lists(st.sampled_from([UP, TRUNK, SIDE]), unique=True, max_size=3),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(requests_strategy, st.floats(0.0, 100.0), st.floats(0.0, 50.0))
+@pytest.mark.parametrize("admit", [p3.edf_skip, p3.edf_stop, p3.smallest_demand_first])
+def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(
+    admit: p3.Admit,
+    shapes: list[tuple[float, float, float, list[DirectedLink]]],
+    trunk: float,
+    side: float,
+) -> None:
+    requests = [
+        MigrationRequest(f"m{i}", c, deadline, restart, tuple(links))
+        for i, (c, deadline, restart, links) in enumerate(shapes)
+    ]
+    share = {UP: 30.0, TRUNK: trunk, SIDE: side}
+    answer = admit(requests, 0.0, share, [])
+    assert answer.admitted.keys() | answer.refused.keys() == {r.key for r in requests}
+    assert not answer.admitted.keys() & answer.refused.keys()
+    flows = [p3.as_demand(r, answer.admitted[r.key]) for r in requests if r.key in answer.admitted]
+    rates = p3.grants(flows, share).rates
+    for request in requests:
+        if request.key in rates and rates[request.key] < math.inf:
+            done_s = request.payload_bytes / rates[request.key] + request.restart_s
+            assert done_s <= request.deadline_s * (1 + 1e-9)
+    for link, most in share.items():
+        carried = math.fsum(rates[f.key] for f in flows if link in f.links)
+        assert carried <= most * (1 + 1e-8) + 1e-9

@@ -1,0 +1,233 @@
+"""P1: intervals, the cube-root allocation and its bounds, and what happens when they cannot be kept."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core import checkpointing as p1
+from topologies.spec import DirectedLink
+
+HOUR_S = 3600.0
+TRUNK, LEAF = DirectedLink("sw", "core"), DirectedLink("h1", "sw")
+
+
+def job(
+    key: str,
+    payload: float = 1e9,
+    per_h: float = 1.0,
+    cap: float = math.inf,
+    loss_budget_s: float = math.inf,
+    links: tuple[DirectedLink, ...] = (TRUNK,),
+) -> p1.CheckpointJob:
+    return p1.CheckpointJob(key, payload, per_h / HOUR_S, links, cap, loss_budget_s)
+
+
+def total_cost(jobs: list[p1.CheckpointJob], rates: dict[str, float]) -> float:
+    """Sum of sqrt(2 lambda C/b): the objective of Lemma 2."""
+    return sum(math.sqrt(2.0 * j.hazard_per_s * j.payload_bytes / rates[j.key]) for j in jobs)
+
+
+def lemma_2_as_printed(jobs: list[p1.CheckpointJob], budget: float) -> dict[str, float]:
+    """The paper's water-filling iteration, cap by cap."""
+    active = {j.key: j for j in jobs}
+    rates: dict[str, float] = {}
+    while active:
+        total = sum(j.weight for j in active.values())
+        share = {key: budget * j.weight / total for key, j in active.items()}
+        over = [key for key, j in active.items() if share[key] > j.write_cap_bytes_per_s]
+        if not over:
+            return rates | share
+        for key in over:
+            rates[key] = active.pop(key).write_cap_bytes_per_s
+            budget -= rates[key]
+    return rates
+
+
+some_jobs = st.lists(
+    st.tuples(st.floats(1e6, 1e11), st.floats(1e-3, 50.0), st.floats(1e5, 1e9)), min_size=1, max_size=8
+)
+
+
+def test_youngs_interval_takes_hazard_per_second() -> None:
+    assert p1.local_interval_s(0.2 / HOUR_S, 120e6, 100e6) == pytest.approx(207.846, rel=1e-5)
+
+
+def test_youngs_interval_costs_least() -> None:
+    best_s = p1.local_interval_s(1e-4, 1e9, 5e7)
+    best = p1.cost_rate(best_s, 1e-4, 1e9, 5e7)
+    assert best == pytest.approx(math.sqrt(2.0 * 1e-4 * 1e9 / 5e7))
+    assert all(p1.cost_rate(best_s * f, 1e-4, 1e9, 5e7) > best for f in (0.5, 0.9, 1.1, 2.0))
+
+
+def test_the_cube_root_of_hazard_times_payload_divides_the_budget() -> None:
+    assert p1.allocate([job("small"), job("large", payload=8e9)], 30e6) == pytest.approx(
+        {"small": 1e7, "large": 2e7}
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(some_jobs, st.floats(1e5, 3e9))
+def test_one_filling_equals_the_printed_iteration_of_lemma_2(
+    shapes: list[tuple[float, float, float]], budget: float
+) -> None:
+    jobs = [job(str(i), payload, per_h, cap) for i, (payload, per_h, cap) in enumerate(shapes)]
+    assert p1.allocate(jobs, budget) == pytest.approx(lemma_2_as_printed(jobs, budget), rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(some_jobs, st.floats(1e5, 1e9), st.integers(0, 7), st.integers(0, 7))
+def test_no_exchange_of_bandwidth_between_two_jobs_lowers_the_cost(
+    shapes: list[tuple[float, float, float]], budget: float, giver: int, taker: int
+) -> None:
+    jobs = [job(str(i), payload, per_h, cap) for i, (payload, per_h, cap) in enumerate(shapes)]
+    rates = p1.allocate(jobs, budget)
+    a, b = jobs[giver % len(jobs)], jobs[taker % len(jobs)]
+    moved = min(0.01 * rates[a.key], b.write_cap_bytes_per_s - rates[b.key])
+    if a is b or moved <= 0.0:
+        return
+    exchanged = rates | {a.key: rates[a.key] - moved, b.key: rates[b.key] + moved}
+    assert total_cost(jobs, exchanged) >= total_cost(jobs, rates) * (1.0 - 1e-9)
+
+
+def test_a_budget_above_all_caps_is_left_unused() -> None:
+    assert p1.allocate([job("a", cap=5e6), job("b", cap=7e6)], 1e9) == {"a": 5e6, "b": 7e6}
+
+
+def test_a_job_without_hazard_gets_only_what_its_loss_budget_needs() -> None:
+    jobs = [job("calm", per_h=0.0, loss_budget_s=1000.0), job("busy", per_h=1.0)]
+    plans = p1.plan(jobs, {TRUNK: 1e8}, beta=0.2)
+    assert plans["calm"].rate_bytes_per_s == pytest.approx(1e9 / (2 * 0.2 * 1000.0))
+    assert plans["calm"].interval_s == pytest.approx(2000.0)
+    assert not plans["calm"].interval.loss_budget_infeasible
+
+
+def test_loss_budgets_raise_a_share_that_cube_roots_alone_would_leave_too_small() -> None:
+    jobs = [job("strict", loss_budget_s=300.0), job("lax", payload=64e9, per_h=8.0)]
+    capacity = {TRUNK: 20e6}
+    assert p1.plan_as_printed(jobs, capacity)["strict"].interval.loss_budget_infeasible
+    strict = p1.plan(jobs, capacity)["strict"]
+    assert not strict.interval.loss_budget_infeasible
+    assert strict.interval_s <= 600.0 * (1 + 1e-9)
+
+
+def test_loss_budgets_that_do_not_fit_together_are_flagged_with_the_loss_they_will_see() -> None:
+    jobs = [job("a", loss_budget_s=100.0), job("b", loss_budget_s=100.0)]
+    plans = p1.plan(jobs, {TRUNK: 10e6})
+    for plan in plans.values():
+        assert plan.rate_bytes_per_s == pytest.approx(5e6)
+        assert plan.interval.loss_budget_infeasible
+        assert plan.interval.bound is p1.Bound.NETWORK
+        assert plan.interval_s == pytest.approx(1e9 / (0.2 * 5e6))
+        assert plan.interval.expected_loss_s == pytest.approx(plan.interval_s / 2 + 200.0)
+        assert plan.interval.bandwidth_needed_bytes_per_s == pytest.approx(25e6)
+
+
+def test_an_overloaded_link_takes_no_lower_bound_from_jobs_elsewhere() -> None:
+    elsewhere = DirectedLink("h9", "sw9")
+    crowd = [job(f"c{i}", loss_budget_s=100.0) for i in range(3)]
+    alone = job("alone", payload=1e9, per_h=0.01, loss_budget_s=100.0, links=(elsewhere,))
+    rival = job("rival", payload=64e9, per_h=9.0, links=(elsewhere,))
+    plans = p1.plan([*crowd, alone, rival], {TRUNK: 10e6, elsewhere: 30e6})
+    assert plans["alone"].rate_bytes_per_s == pytest.approx(25e6)
+    assert all(plans[j.key].interval.loss_budget_infeasible for j in crowd)
+
+
+def test_a_write_cap_below_the_lower_bound_wins_and_is_flagged() -> None:
+    plan = p1.plan([job("slow", cap=1e6, loss_budget_s=100.0)], {TRUNK: 1e9})["slow"]
+    assert plan.rate_bytes_per_s == 1e6
+    assert plan.interval.loss_budget_infeasible and plan.interval.physically_infeasible
+    assert plan.bottleneck is None
+
+
+def test_the_binding_link_is_part_of_the_plan() -> None:
+    jobs = [job("far", links=(LEAF, TRUNK)), job("near")]
+    plans = p1.plan(jobs, {TRUNK: 10e6, LEAF: 1e6})
+    assert (plans["far"].bottleneck, plans["near"].bottleneck) == (LEAF, TRUNK)
+
+
+def test_the_floor_wins_over_the_cap() -> None:
+    interval = p1.constrained_interval(0.99 / HOUR_S, 48e9, 66.25e6, loss_budget_s=600.0, beta=0.2)
+    assert interval.interval_s == pytest.approx(3622.64, rel=1e-5)
+    assert interval.loss_budget_infeasible and not interval.physically_infeasible
+    assert interval.expected_loss_s == pytest.approx(3622.64 / 2 + 48e9 / 66.25e6, rel=1e-5)
+
+
+@pytest.mark.parametrize("hazard", [0.0, 1e-4])
+@pytest.mark.parametrize("rate", [0.0, 1e6])
+@pytest.mark.parametrize("budget_s", [0.0, 100.0, math.inf])
+def test_no_corner_gives_nan(hazard: float, rate: float, budget_s: float) -> None:
+    interval = p1.constrained_interval(hazard, 1e9, rate, budget_s)
+    assert not math.isnan(interval.interval_s) and not math.isnan(interval.expected_loss_s)
+    assert interval.interval_s >= p1.network_floor_s(1e9, rate)
+    assert interval.loss_budget_infeasible == (budget_s < math.inf and (rate == 0.0 or budget_s < 2500.0))
+
+
+def test_nobody_to_plan_for() -> None:
+    for planner in (p1.plan, p1.plan_as_printed, p1.plan_one_interval, p1.StaticPlanner()):
+        assert planner([], {TRUNK: 1.0}, 0.2) == {}
+
+
+def test_without_bandwidth_nobody_ever_checkpoints_and_it_is_said() -> None:
+    plan = p1.plan([job("a", loss_budget_s=60.0)], {TRUNK: 0.0})["a"]
+    assert plan.interval_s == math.inf
+    assert plan.interval.physically_infeasible
+
+
+def test_one_interval_for_all_is_youngs_interval_of_the_means() -> None:
+    jobs = [job("a", payload=1e9, per_h=1.0), job("b", payload=3e9, per_h=2.0)]
+    plans = p1.plan_one_interval(jobs, {TRUNK: 1e9}, 0.2)
+    rates = [plan.rate_bytes_per_s for plan in plans.values()]
+    theta = sum(1 / rate for rate in rates) / 2
+    expected_s = math.sqrt(2 * 2e9 * theta / (1.5 / HOUR_S))
+    assert [plan.interval_s for plan in plans.values()] == pytest.approx([expected_s, expected_s])
+
+
+def test_a_static_interval_ignores_hazard_but_not_the_wire() -> None:
+    jobs = [job("a", per_h=50.0), job("b", payload=400e9)]
+    plans = p1.StaticPlanner(600.0)(jobs, {TRUNK: 1e9}, 0.2)
+    assert plans["a"].interval_s == 600.0
+    assert plans["b"].interval_s == pytest.approx(400e9 / (0.2 * 0.5e9))
+
+
+def test_final_checkpoint_that_cannot_finish_is_refused() -> None:
+    assert not p1.final_checkpoint_fits(3.2e9, 66.25e6, 10.0, 58.0)  # needs 58.30 s
+    assert p1.final_checkpoint_fits(3.2e9, 66.25e6, 10.0, 58.4)
+    assert not p1.final_checkpoint_fits(1.0, 0.0, 0.0, 1e9)
+
+
+def test_the_latest_final_checkpoint_ends_with_the_restart_at_the_deadline() -> None:
+    start_s = p1.latest_final_start_s(100.0, 10.0, 2e9, 1e8)
+    assert start_s + 2e9 / 1e8 + 10.0 == 100.0
+
+
+@pytest.mark.parametrize("jobs", [2, 7, 33, 200])
+def test_staggered_timers_stay_apart_whatever_their_number(jobs: int) -> None:
+    fires = sorted(p1.stagger(index, 600.0) for index in range(jobs))
+    gaps = [b - a for a, b in zip(fires, [*fires[1:], fires[0] + 600.0], strict=True)]
+    assert min(gaps) >= 0.38 * 600.0 / jobs
+    assert fires[0] >= 0.0 and fires[-1] < 600.0
+
+
+def test_who_never_checkpoints_never_fires() -> None:
+    assert p1.stagger(3, math.inf) == math.inf
+
+
+def test_correlated_hazard_and_slowness_leave_less_to_adapt() -> None:
+    hazards = [1.0, 1.0, 4.0, 4.0]
+    independent = p1.adaptivity_gap(hazards, [1.0, 4.0, 1.0, 4.0], 1.0)
+    correlated = p1.adaptivity_gap(hazards, [4.0, 4.0, 1.0, 1.0], 1.0)
+    assert correlated.ratio == pytest.approx(1.0)
+    assert independent.ratio > 1.1
+
+
+@pytest.mark.parametrize("payload", [0.0, -1.0, math.inf, math.nan])
+def test_a_job_without_a_payload_is_refused(payload: float) -> None:
+    with pytest.raises(ValueError, match="checkpoint job a: payload"):
+        job("a", payload=payload)
+
+
+def test_an_unknown_hazard_is_refused() -> None:
+    with pytest.raises(ValueError, match="checkpoint job a: hazard inf"):
+        job("a", per_h=math.inf)

@@ -1,0 +1,159 @@
+"""Hazard from the log: exact bounds, exposure, borrowing, hours of the day."""
+
+import math
+
+import pytest
+from scipy.stats import chi2
+
+from controller.core import hazard
+from controller.core.hazard import Experience, HazardWindow
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+PEAKS = (
+    [0.2 / HOUR_S] * 11 + [1.2 / HOUR_S] * 2 + [0.2 / HOUR_S] * 4 + [1.2 / HOUR_S] * 3 + [0.2 / HOUR_S] * 4
+)
+
+
+@pytest.mark.parametrize("events", [0, 1, 3, 40])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_bounds_are_the_exact_poisson_ones(events: int, level: float) -> None:
+    found = hazard.bounds(Experience(events, 1000.0), level)
+    assert found.upper == pytest.approx(chi2.ppf(level, 2 * events + 2) / 2000.0)
+    assert found.lower == pytest.approx(chi2.ppf(1 - level, 2 * events) / 2000.0 if events else 0.0)
+    assert found.mle == events / 1000.0
+
+
+def test_no_emergencies_are_not_no_hazard() -> None:
+    assert hazard.bounds(Experience(0, 100.0)).upper == pytest.approx(2.99573 / 100.0, rel=1e-5)
+
+
+def test_before_any_exposure_nothing_is_known() -> None:
+    assert HazardWindow(100.0).estimate(0.0) == hazard.Hazard(0.0, 0.0, math.inf)
+
+
+def test_a_prior_answers_before_any_exposure() -> None:
+    assert HazardWindow(100.0, Experience(1.0, 500.0)).estimate(0.0).mle == pytest.approx(1 / 500.0)
+
+
+def test_only_time_lent_is_exposure_and_only_emergencies_are_events() -> None:
+    log = HazardWindow(1000.0)
+    log.lend("a", 0.0)
+    log.emergency("a", 100.0)  # 100 s lent, one event
+    log.lend("a", 300.0)
+    log.withdraw("a", 350.0)  # 50 s, announced: censored
+    log.lend("b", 340.0)  # 60 s so far
+    log.lend("b", 380.0)  # it was lent already
+    assert log.campus(400.0) == Experience(1.0, 210.0)
+
+
+def test_what_left_the_window_is_forgotten_and_the_rest_is_cut() -> None:
+    log = HazardWindow(100.0)
+    log.lend("a", 0.0)
+    log.emergency("a", 50.0)
+    log.lend("a", 60.0)
+    assert log.campus(140.0) == Experience(1.0, 10.0 + 80.0)
+    assert log.campus(155.0) == Experience(0.0, 95.0)
+    assert log.campus(1000.0) == Experience(0.0, 100.0)
+
+
+def test_a_host_unheard_of_is_taken_for_an_average_one() -> None:
+    log = HazardWindow(1e6)
+    for index in range(10):
+        log.lend(f"h{index}", 0.0)
+        log.emergency(f"h{index}", 100.0 * (index + 1))
+    assert log.estimate(2000.0, host="new").mle == pytest.approx(log.estimate(2000.0).mle)
+    assert log.estimate(2000.0, host="new").upper > log.estimate(2000.0).upper  # but with less certainty
+
+
+def test_a_host_with_a_long_record_speaks_for_itself() -> None:
+    log = HazardWindow(1e9)
+    for cycle in range(200):
+        log.lend("restless", cycle * 100.0)
+        log.emergency("restless", cycle * 100.0 + 10.0)
+        log.lend("calm", cycle * 100.0)
+    now_s = 200 * 100.0
+    assert log.estimate(now_s, host="restless").mle == pytest.approx(0.1, rel=0.15)
+    assert log.estimate(now_s, host="calm").mle < 0.001
+
+
+def test_borrowing_holds_no_more_than_the_agreed_number_of_events() -> None:
+    assert Experience().pooled(Experience(300.0, 600.0), events=3.0) == Experience(3.0, 6.0)
+    assert Experience(1.0, 2.0).pooled(Experience(3.0, 52.0), events=3.0) == Experience(3.0, 52.0)
+
+
+def test_a_campus_of_one_host_counts_nothing_twice() -> None:
+    log = HazardWindow(1e6)
+    log.lend("only", 0.0)
+    assert log.estimate(500.0, host="only") == log.estimate(500.0)
+    for index in range(20):
+        log.emergency("only", 500.0 + index)
+        log.lend("only", 500.0 + index)
+    assert log.estimate(600.0, host="only").mle == pytest.approx(log.estimate(600.0).mle)
+
+
+def test_survival_integrates_step_by_step_and_wraps_at_midnight() -> None:
+    assert hazard.survival(PEAKS, 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
+    assert hazard.survival(PEAKS, 16.5 * HOUR_S, 3.0 * HOUR_S) == pytest.approx(0.0450492, rel=1e-5)
+    assert hazard.survival(PEAKS, 23.5 * HOUR_S, 1.0 * HOUR_S) == pytest.approx(math.exp(-0.2))
+    assert hazard.survival(PEAKS, 3 * DAY_S + 11.25 * HOUR_S, 0.5 * HOUR_S) == pytest.approx(math.exp(-0.6))
+
+
+def test_a_whole_day_is_a_whole_day_from_any_hour() -> None:
+    a_day = sum(PEAKS) * HOUR_S
+    for start_h in (0.0, 7.3, 23.99):
+        assert hazard.expected_reclaims(PEAKS, start_h * HOUR_S, 2.5 * DAY_S) == pytest.approx(
+            2 * a_day + hazard.expected_reclaims(PEAKS, start_h * HOUR_S, 0.5 * DAY_S)
+        )
+        assert hazard.expected_reclaims(PEAKS, start_h * HOUR_S, DAY_S) == pytest.approx(a_day)
+
+
+def test_a_scaled_day_gives_the_same_survival() -> None:
+    table = [rate * 1000 for rate in PEAKS]
+    assert hazard.survival(table, 16.5 * 3.6, 3.0 * 3.6, day_s=86.4) == pytest.approx(0.0450492, rel=1e-5)
+
+
+def test_for_ever_survives_only_without_hazard() -> None:
+    assert hazard.survival(PEAKS, 0.0, math.inf) == 0.0
+    assert hazard.survival([0.0] * 24, 0.0, math.inf) == 1.0
+    assert hazard.survival(PEAKS, 0.0, 0.0) == 1.0
+
+
+def test_a_table_of_other_than_24_rates_is_refused() -> None:
+    with pytest.raises(ValueError, match="24 rates, not 23"):
+        hazard.survival([1.0] * 23, 0.0, 1.0)
+
+
+def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely_seen() -> None:
+    log = HazardWindow(1000 * DAY_S)
+    for day in range(200):
+        log.lend("a", day * DAY_S)
+        log.emergency("a", day * DAY_S + 12.5 * HOUR_S)
+        log.lend("a", day * DAY_S + 12.5 * HOUR_S)
+    profile = log.profile(200 * DAY_S)
+    assert profile.index(max(profile)) == 12
+    assert profile[12] > 15.0
+    assert 0.0 < profile[3] < 0.5
+
+    fresh = HazardWindow(DAY_S)
+    fresh.lend("a", 11.5 * HOUR_S)
+    fresh.emergency("a", 12.5 * HOUR_S)
+    assert max(fresh.profile(13 * HOUR_S)) < 3.0
+    assert fresh.profile(13 * HOUR_S)[20] == pytest.approx(1.0)
+
+
+def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
+    log = HazardWindow(100 * DAY_S)
+    for day in range(50):
+        log.lend("a", day * DAY_S)
+        log.emergency("a", day * DAY_S + 0.5 * HOUR_S)
+        log.lend("a", day * DAY_S + 0.6 * HOUR_S)
+    profile = log.profile(50 * DAY_S, day_start_s=9 * HOUR_S)
+    assert profile.index(max(profile)) == 9
+
+
+def test_without_events_all_hours_are_alike() -> None:
+    log = HazardWindow(DAY_S)
+    log.lend("a", 0.0)
+    assert log.profile(5 * HOUR_S) == (1.0,) * 24
+    assert hazard.table_at(0.5, log.profile(5 * HOUR_S)) == (0.5,) * 24
