@@ -1,0 +1,109 @@
+"""The workload interface. A workload is a state that advances in steps, can be saved, loaded and *verified*.
+
+To write your own: subclass `Workload`, check the parameters in `__init__` (cheap: it also runs where jobs are submitted), and
+name it "your.module:YourClass" in the job. It lives in a process of its own; nothing there is shared with the agent. It
+may be killed at any instruction: what counts is what `save` wrote.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from testbed.errors import SpecError, TestbedError
+
+BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
+
+
+class StateMismatch(TestbedError):
+    """A state is not the one of the step that it claims to be: it must not be used."""
+
+
+class Workload(ABC):
+    """One job's computation.
+
+    `step_number` is how many steps are done, `steps_total` how many make the job; `step_s` is the least time from the end of
+    one step to the end of the next, for workloads that only emulate computing: the runner sleeps, and keeps listening, until
+    a step is due. A workload that really computes leaves it 0.
+    """
+
+    step_number: int = 0
+    step_s: float = 0.0
+
+    def __init__(self, params: Mapping[str, object]) -> None:
+        """Checks and keeps the parameters; allocates nothing large. Raises SpecError."""
+        self.given = dict(params)
+
+    @property
+    @abstractmethod
+    def steps_total(self) -> int:
+        """Steps from the start to the end of the job."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Makes the state of step 0."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Advances the state by one step, and `step_number` with it."""
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Writes the state to a new file, quickly: the job stands still meanwhile. No fsync; OSError passes."""
+
+    @abstractmethod
+    def load(self, path: Path) -> None:
+        """Takes the state and `step_number` from a saved file. Raises StateMismatch if it is not one of this job."""
+
+    @abstractmethod
+    def verify(self) -> bytes:
+        """Proves that the state is that of step `step_number`, and returns its digest. Raises StateMismatch if it is not."""
+
+
+def load_workload(name: str, params: Mapping[str, object]) -> Workload:
+    """The workload of a job: a built-in name or "module:Class". Raises SpecError for a wrong name or wrong parameters."""
+    target = BUILT_IN.get(name, name)
+    module_name, colon, class_name = target.partition(":")
+    allowed = f'one of {sorted(BUILT_IN)}, or "module:Class" of a testbed.workloads.base.Workload'
+    if not (colon and module_name and class_name):
+        raise SpecError("workload", name, allowed)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise SpecError(
+            "workload", name, f"{allowed} that can be imported ({error}; path: {sys.path[:3]})"
+        ) from error
+    found = getattr(module, class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Workload)):
+        raise SpecError("workload", name, allowed)
+    return found(params)
+
+
+def number(
+    params: Mapping[str, object],
+    key: str,
+    default: float | None,
+    low: float,
+    high: float,
+    *,
+    whole: bool = False,
+) -> float:
+    """A number among parameters, checked; for use in `__init__`. Raises SpecError with the key and what is allowed."""
+    value = params.get(key, default)
+    kind = "whole number" if whole else "number"
+    allowed = f"a {kind} from {low:g} to {high:g}"
+    right_type = isinstance(value, int) if whole else isinstance(value, int | float)
+    if isinstance(value, bool) or not right_type or not low <= value <= high:  # type: ignore[operator]
+        raise SpecError(f"params.{key}", value, allowed)
+    return value  # type: ignore[return-value]
+
+
+def only(params: Mapping[str, object], known: frozenset[str]) -> None:
+    """Raises SpecError for a parameter that is not among `known`."""
+    for key in params:
+        if key not in known:
+            raise SpecError(f"params.{key}", params[key], f"no such parameter; there are {sorted(known)}")

@@ -1,0 +1,83 @@
+"""What an agent and the process of a job say to each other, framed by `testbed.framing` over a socket pair."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from testbed.framing import Codec
+
+
+class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to run: a built-in name or "module:Class", with its parameters; progress is told at most so often."""
+
+    workload: str
+    params: dict[str, Any]
+    progress_per_s: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 5.0
+
+
+class Start(msgspec.Struct, tag="start", frozen=True):
+    """Begin, or go on from the state in the file `restore`."""
+
+    spec: WorkloadSpec
+    restore: str | None
+
+
+class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
+    """Save the state to `path`; `number` comes back with the answer."""
+
+    number: int
+    path: str
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """End now; the state is not needed."""
+
+
+class Started(msgspec.Struct, tag="started", frozen=True):
+    """The state is verified to be that of `step`, and the job runs."""
+
+    step: int
+    digest: bytes
+
+
+class Progress(msgspec.Struct, tag="progress", frozen=True):
+    """`step` steps are done."""
+
+    step: int
+
+
+class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
+    """The state of `step` is in the file; the job stood still for `pause_s`."""
+
+    number: int
+    step: int
+    pause_s: float
+    size_bytes: int
+
+
+class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
+    """The file could not be written; the job goes on."""
+
+    number: int
+    reason: str
+
+
+class Finished(msgspec.Struct, tag="finished", frozen=True):
+    """All steps are done and the state is verified."""
+
+    step: int
+    digest: bytes
+
+
+class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The job cannot go on; the process ends."""
+
+    reason: str
+
+
+Order = Start | Snapshot | Stop
+Report = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed
+
+CODEC: Final[Codec[Order | Report]] = Codec(Order | Report)

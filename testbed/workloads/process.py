@@ -1,0 +1,238 @@
+"""The agent's side of a job's process: start it, hear it, snapshot it, end it.
+
+There is no background task: whoever waits (for an event, for a snapshot) takes turns in reading the socket, and sorts
+what arrives. The process is started with subprocess.Popen in the thread that runs trio: a helper thread's end would look to
+the kernel like the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import trio
+
+from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
+from testbed.wire import Channel
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import (
+    CODEC,
+    Failed,
+    Finished,
+    Order,
+    Progress,
+    Report,
+    Snapshot,
+    SnapshotFailed,
+    SnapshotTaken,
+    Start,
+    Started,
+    Stop,
+    WorkloadSpec,
+)
+from testbed.workloads.runner import EXIT_AGENT_GONE, EXIT_FAILED, EXIT_LEASE_LAPSED
+
+STOP_GRACE_S: Final = 2.0
+_REASONS: Final = {
+    0: "ended",
+    EXIT_FAILED: "failed; see its log",
+    EXIT_AGENT_GONE: "its agent was gone",
+    EXIT_LEASE_LAPSED: "its lease lapsed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process is gone: always the last event. `status` is its exit status, or minus the signal that killed it."""
+
+    status: int
+    reason: str
+
+    @property
+    def lease_lapsed(self) -> bool:
+        """Did it end because nobody extended its lease?"""
+        return self.status == EXIT_LEASE_LAPSED
+
+
+Event = Started | Progress | Finished | Failed | Exited
+
+
+class WorkloadEnded(TestbedError):
+    """The process ended before it did what was asked."""
+
+
+class SnapshotImpossible(TestbedError):
+    """The state could not be written; the job goes on."""
+
+
+class WorkloadProcess:
+    """A job in a process of its own. Make it with `start`; end it with `kill` or `stop`.
+
+    Somebody must read its events to the end (`Exited`), by `receive` or `async for event in process.events`: that is when the
+    process is reaped and its socket closed.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes], channel: Channel[Order | Report]) -> None:
+        self.exited: Exited | None = None
+        self._popen, self._channel = popen, channel
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._turn = trio.Lock()
+        self._events: deque[Event] = deque()
+        self._snapshots = 0
+        self._answers: dict[int, SnapshotTaken | SnapshotFailed | None] = {}
+
+    @classmethod
+    async def start(
+        cls, spec: WorkloadSpec, *, restore: Path | None, lease: LeaseFile, log: Path, cwd: Path | None = None
+    ) -> Self:
+        """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
+
+        Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise LocalProtocolError(
+                "a job is started in the main thread: its life is tied to the thread that forks"
+            )
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("ab") as output:
+            popen = _spawn(theirs.fileno(), lease.fileno(), output.fileno(), cwd)
+        ours.setblocking(False)
+        process = cls(popen, Channel(trio.SocketStream(trio.socket.from_stdlib_socket(ours)), CODEC))
+        with trio.CancelScope(shield=True):  # a process that was started is always handed out
+            await process._send(Start(spec, None if restore is None else str(restore)))
+        return process
+
+    @property
+    def pid(self) -> int:
+        """The process id; also its process group."""
+        return self._popen.pid
+
+    @property
+    def events(self) -> AsyncIterator[Event]:
+        """Started, then Progress, then Finished or Failed, then (always, last) Exited."""
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            return await self.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Event:
+        """The next event. Raises trio.EndOfChannel after Exited."""
+        await self._pump_until(lambda: bool(self._events))
+        if not self._events:
+            raise trio.EndOfChannel
+        return self._events.popleft()
+
+    async def snapshot(self, path: Path) -> SnapshotTaken:
+        """Has the state written to `path`; the job stands still only for that.
+
+        Raises SnapshotImpossible (the job goes on, no file is left) and WorkloadEnded.
+        """
+        self._snapshots += 1
+        number = self._snapshots
+        self._answers[number] = None
+        try:
+            await self._send(Snapshot(number, str(path)))
+            await self._pump_until(lambda: self._answers[number] is not None)
+            answer = self._answers[number]
+        finally:
+            del self._answers[number]
+        if isinstance(answer, SnapshotFailed):
+            raise SnapshotImpossible(f"{path}: {answer.reason}")
+        if answer is None:
+            raise WorkloadEnded(f"no snapshot: the job's process has gone ({self.exited})")
+        return answer
+
+    def kill(self) -> None:
+        """SIGKILL to the process and its group, now. The events tell when it is gone."""
+        if self._popen.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    async def stop(self) -> Exited:
+        """Asks it to end, kills it if it does not within STOP_GRACE_S, and waits until it is gone."""
+        if self.exited is None:
+            with trio.move_on_after(STOP_GRACE_S):
+                await self._send(Stop())
+                await self._pump_until(lambda: False)
+            self.kill()
+            await self._pump_until(lambda: False)
+        assert self.exited is not None
+        return self.exited
+
+    async def _send(self, order: Order) -> None:
+        try:
+            await self._channel.send(order)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return  # it is gone, or going: the events tell
+
+    async def _pump_until(self, ready: Callable[[], bool]) -> None:
+        """Reads and sorts what arrives until it is what the caller waits for, or the process is gone."""
+        while not (ready() or self.exited):
+            async with self._turn:
+                if not (ready() or self.exited):
+                    await self._pump()
+
+    async def _pump(self) -> None:
+        try:
+            message = await self._channel.receive()
+        except (trio.BrokenResourceError, RemoteProtocolError):
+            self.kill()
+            message = None
+        match message:
+            case None:
+                await self._reap()
+            case SnapshotTaken() | SnapshotFailed():
+                if message.number in self._answers:
+                    self._answers[message.number] = message
+            case Started() | Progress() | Finished() | Failed():
+                self._events.append(message)
+            case _:
+                self.kill()
+
+    async def _reap(self) -> None:
+        """The socket has ended; so does the process, at once or when it is made to."""
+        with trio.move_on_after(STOP_GRACE_S):
+            await trio.lowlevel.wait_readable(self._pidfd)
+        self.kill()
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.wait_readable(self._pidfd)
+            await self._channel.aclose()
+        os.close(self._pidfd)
+        status = self._popen.wait()
+        self.exited = Exited(status, _reason(status))
+        self._events.append(self.exited)
+
+
+def _reason(status: int) -> str:
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return _REASONS.get(status, "ended by the workload itself")
+
+
+def _spawn(sock: int, lease: int, output: int, cwd: Path | None) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "testbed.workloads", str(os.getpid()), str(sock), str(lease)]
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=(sock, lease),
+        start_new_session=True,
+        cwd=cwd,
+    )

@@ -1,0 +1,197 @@
+"""The inside of a job's process: listens, steps, saves, and ends itself when it has no right to run any more.
+
+Three things end it whatever the workload does: its agent dying (the kernel kills it: PR_SET_PDEATHSIG), the agent closing
+the socket, and its lease lapsing, which a watchdog thread sees even during a long step and which is looked at before every
+step, so that a process that was stopped and continued does not take one more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn
+
+from testbed.errors import RemoteProtocolError
+from testbed.workloads.base import Workload, load_workload
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import (
+    CODEC,
+    Failed,
+    Finished,
+    Order,
+    Progress,
+    Report,
+    Snapshot,
+    SnapshotFailed,
+    SnapshotTaken,
+    Start,
+    Started,
+    Stop,
+)
+
+EXIT_FAILED: Final = 1
+EXIT_AGENT_GONE: Final = 71
+EXIT_LEASE_LAPSED: Final = 72
+LONGEST_SLEEP_S: Final = 3600.0
+CATCH_UP_S: Final = (
+    0.25  # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
+)
+_PR_SET_PDEATHSIG: Final = 1
+_RECEIVE_BYTES: Final = 1 << 16
+
+
+class Link:
+    """Frames over the blocking socket to the agent. The agent gone means the end."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._decoder = CODEC.decoder()
+
+    def send(self, report: Report) -> None:
+        """Tells the agent."""
+        try:
+            self._sock.sendall(CODEC.encode(report))
+        except ConnectionError:
+            leave(EXIT_AGENT_GONE)
+
+    def receive(self, timeout_s: float | None) -> list[Order | Report]:
+        """Orders that arrive within the time; empty when none did."""
+        if not select.select([self._sock], [], [], timeout_s)[0]:
+            return []
+        try:
+            data = self._sock.recv(_RECEIVE_BYTES)
+        except ConnectionError:
+            leave(EXIT_AGENT_GONE)
+        if not data:
+            leave(EXIT_AGENT_GONE)
+        return self._decoder.feed(data)
+
+
+class Runner:
+    """One job, from Start to Finished."""
+
+    def __init__(self, link: Link, lease: LeaseFile) -> None:
+        self._link, self._lease = link, lease
+        self._told_s = 0.0
+
+    def run(self) -> None:
+        """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
+        start = self._await_start()
+        workload = load_workload(start.spec.workload, start.spec.params)
+        if start.restore is None:
+            workload.begin()
+        else:
+            workload.load(Path(start.restore))
+        self._link.send(Started(workload.step_number, workload.verify()))
+        if self._work(workload, 1.0 / start.spec.progress_per_s):
+            self._link.send(Finished(workload.step_number, workload.verify()))
+
+    def _await_start(self) -> Start:
+        orders = self._link.receive(None)
+        while not orders:
+            orders = self._link.receive(None)
+        if len(orders) != 1 or not isinstance(orders[0], Start):
+            raise RemoteProtocolError(f"the first order must be Start, alone, not {orders!r}")
+        return orders[0]
+
+    def _work(self, workload: Workload, tell_every_s: float) -> bool:
+        """Steps until the end (True) or until stopped (False)."""
+        due_s = time.monotonic() + workload.step_s
+        while workload.step_number < workload.steps_total:
+            paused_s = self._listen_until(due_s, workload)
+            if paused_s is None:
+                return False
+            if self._lease.left_s() <= 0.0:
+                leave(EXIT_LEASE_LAPSED)
+            workload.step()
+            due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
+            self._tell(workload, tell_every_s)
+        return True
+
+    def _listen_until(self, due_s: float, workload: Workload) -> float | None:
+        """Obeys orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
+        paused_s = 0.0
+        while True:
+            wait_s = max(0.0, due_s + paused_s - time.monotonic())
+            orders = self._link.receive(min(wait_s, LONGEST_SLEEP_S))
+            for order in orders:
+                if isinstance(order, Stop):
+                    return None
+                paused_s += self._obey(order, workload)
+            if not orders and time.monotonic() >= due_s + paused_s:
+                return paused_s
+
+    def _obey(self, order: Order | Report, workload: Workload) -> float:
+        if not isinstance(order, Snapshot):
+            raise RemoteProtocolError(f"not an order for a running job: {order!r}")
+        path, began_s = Path(order.path), time.monotonic()
+        try:
+            workload.save(path)
+            size_bytes = path.stat().st_size
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            self._link.send(SnapshotFailed(order.number, str(error)))
+            return time.monotonic() - began_s
+        pause_s = time.monotonic() - began_s
+        self._link.send(SnapshotTaken(order.number, workload.step_number, pause_s, size_bytes))
+        return pause_s
+
+    def _tell(self, workload: Workload, every_s: float) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._told_s + every_s:
+            self._told_s = now_s
+            self._link.send(Progress(workload.step_number))
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process here and now, without any clean-up."""
+    os._exit(status)
+
+
+def die_with(agent: int) -> None:
+    """Asks the kernel to kill this process when the thread that started it ends; leaves if that has happened already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != agent:
+        leave(EXIT_AGENT_GONE)
+
+
+def watch(lease: LeaseFile) -> None:
+    """Ends the process when the lease lapses, whatever its main thread does then."""
+    while (left_s := lease.left_s()) > 0.0:
+        time.sleep(min(left_s, LONGEST_SLEEP_S))
+    leave(EXIT_LEASE_LAPSED)
+
+
+def main(argv: list[str]) -> None:
+    """`python -m testbed.workloads AGENT_PID SOCKET_FD LEASE_FD`: not for people; an agent starts it."""
+    agent, sock_fd, lease_fd = (int(word) for word in argv)
+    die_with(agent)
+    os.set_inheritable(sock_fd, False)
+    os.set_inheritable(lease_fd, False)
+    link, lease = Link(socket.socket(fileno=sock_fd)), LeaseFile(lease_fd)
+    sys.excepthook = _reporter(link)
+    threading.Thread(target=watch, args=(lease,), daemon=True, name="lease").start()
+    Runner(link, lease).run()
+
+
+def _reporter(
+    link: Link,
+) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
+    """An excepthook that tells the agent before the traceback goes to the log; the interpreter then exits with 1."""
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        link.send(Failed(f"{kind.__name__}: {error}"[:2000]))
+        sys.__excepthook__(kind, error, trace)
+
+    return report
