@@ -1,0 +1,21 @@
+"""What happens to a campus from outside during one run: jobs arrive, owners reclaim. Begin with `trace.py`; `generated.py`
+draws a trace from a scenario, `recorded.py` reads one from a file. Nothing here depends on what the coordinator decides.
+"""
+
+from experiments.scenario.owners import OwnerEvent
+from experiments.traces.counts import load_spot_trace
+from experiments.traces.generated import generate
+from experiments.traces.lifetimes import load_preemptions
+from experiments.traces.recorded import load_trace
+from experiments.traces.trace import JobArrival, JobSpec, Trace
+
+__all__ = [
+    "JobArrival",
+    "JobSpec",
+    "OwnerEvent",
+    "Trace",
+    "generate",
+    "load_preemptions",
+    "load_spot_trace",
+    "load_trace",
+]

@@ -1,0 +1,176 @@
+"""Recorded availability: how many instances of a cloud region could be had, sampled every so often.
+
+    {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
+
+A drop is so many reclaims, a rise so many returns; when in the gap between two samples it happened is not recorded, so
+the times are spread over the gap. How the record is fitted to a run:
+
+* Hosts: up to `max(data)` hosts take part, drawn once; if there are more, the rest stay lent. If there are fewer, counts
+  are scaled down in proportion.
+* Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's, the slowest that brings a reclaim for every
+  second host that takes part (or the whole record into the run).
+* Window: of all stretches of the record as long as the run, one of those with the most changes (at least 80 % of the
+  most), drawn by the seed.
+* Which hosts, and whether they give notice, follow the scenario's law of owners; the record does not say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from experiments.scenario.owners import OwnerEvent, Owners
+from experiments.traces.generated import reclaim_of
+from experiments.traces.streams import stream
+from experiments.traces.trace import Recorded, in_order
+from topologies import toml
+from topologies.errors import SpecError
+from topologies.tables import shown
+
+MOST = 100_000  # instances
+LONGEST_GAP_S = 30 * 86_400.0
+FASTEST = 4096
+BUSY = 0.8  # of the changes of the busiest window
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """So many instances available, every `gap_s` seconds."""
+
+    gap_s: float
+    available: tuple[int, ...]
+
+    def fitted(self, hosts: int) -> Counts:
+        """The same, for so many hosts at most."""
+        most = max(self.available)
+        if most <= hosts:
+            return self
+        return replace(self, available=tuple((n * hosts + most // 2) // most for n in self.available))
+
+    def drops(self) -> list[int]:
+        """Reclaims in each gap."""
+        return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
+
+    def changes(self) -> list[int]:
+        """Reclaims and returns in each gap."""
+        return [abs(before - after) for before, after in itertools.pairwise(self.available)]
+
+
+def load_spot_trace(
+    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, place, value, what is allowed."""
+    try:
+        counts = parse_counts(toml.read_text(Path(path), "a spot trace (JSON)"))
+    except SpecError as error:
+        raise error.within(str(path)) from None
+    return fit_counts(counts, Path(path).name, hosts, duration_s, owners, seed)
+
+
+def parse_counts(text: str) -> Counts:
+    """The record in a JSON text."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError(f"line {error.lineno}, column {error.colno}", error.msg, "JSON") from None
+    except (RecursionError, ValueError):
+        raise SpecError("JSON", text[:40], "values of a reasonable depth and length") from None
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict) or "data" not in document:
+        raise SpecError(
+            "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
+        )
+    return Counts(_gap_s(metadata.get("gap_seconds")), _available(document["data"]))
+
+
+def fit_counts(
+    counts: Counts, name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The record, fitted to the run as this file's head says."""
+    rng = stream(seed, "spot trace")
+    fitted = counts.fitted(len(hosts))
+    chosen = rng.sample(list(hosts), max(fitted.available))
+    speed, steps = _speed(fitted, duration_s, max(1, len(chosen) // 2))
+    start = _window(fitted.changes(), steps, rng)
+    window = replace(
+        fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
+    )
+    origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}, played {speed:g} times as fast"
+    return Recorded(origin, in_order(list(_events(window, chosen, owners, rng)), duration_s))
+
+
+def _gap_s(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= LONGEST_GAP_S:
+        return float(value)
+    raise SpecError(
+        "metadata.gap_seconds", shown(value), f"seconds, greater than 0, at most {LONGEST_GAP_S:g}"
+    )
+
+
+def _available(data: object) -> tuple[int, ...]:
+    if not isinstance(data, list) or len(data) < 2:
+        raise SpecError("data", shown(data), "a list of at least two counts")
+    for place, count in enumerate(data):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            raise SpecError(f"data[{place}]", shown(count), f"a whole number from 0 to {MOST}")
+    if not any(data):
+        raise SpecError("data", "only zeros", "at least one count above 0")
+    return tuple(data)
+
+
+def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
+    """(speed, gaps in the window): the slowest power of two whose busiest window has the reclaims that are wanted."""
+    drops = counts.drops()
+    speed = 1.0
+    while True:
+        steps = min(len(drops), max(1, round(duration_s * speed / counts.gap_s)))
+        if steps == len(drops) or speed >= FASTEST or max(_sums(drops, steps)) >= wanted:
+            return speed, steps
+        speed *= 2.0
+
+
+def _window(changes: Sequence[int], steps: int, rng: Random) -> int:
+    """Where the window begins."""
+    sums = _sums(changes, steps)
+    enough = BUSY * max(sums)
+    return rng.choice([start for start, changed in enumerate(sums) if changed >= enough])
+
+
+def _sums(values: Sequence[int], steps: int) -> list[int]:
+    """The sum of each stretch of so many values."""
+    total = [0, *itertools.accumulate(values)]
+    return [after - before for before, after in zip(total, total[steps:], strict=False)]
+
+
+def _events(window: Counts, hosts: Sequence[str], owners: Owners, rng: Random) -> Iterator[OwnerEvent]:
+    lent, away = list(hosts), []
+    for _ in range(len(hosts) - window.available[0]):
+        away.append(_take(lent, rng))
+        yield OwnerEvent(0.0, away[-1])
+    reclaimed: dict[str, OwnerEvent] = {}  # not given out yet: a return may cut the notice short
+    for step, (before, after) in enumerate(itertools.pairwise(window.available)):
+        for share in sorted(rng.random() for _ in range(abs(after - before))):
+            at_s = (step + share) * window.gap_s
+            host = _take(lent if after < before else away, rng)
+            if after < before:
+                away.append(host)
+                reclaimed[host] = reclaim_of(owners, host, at_s, rng.random(), rng.random())
+            else:
+                lent.append(host)
+                if host in reclaimed:
+                    yield shortened(reclaimed.pop(host), at_s)
+                yield OwnerEvent(at_s, host, "return")
+    yield from reclaimed.values()
+
+
+def shortened(reclaim: OwnerEvent, return_s: float) -> OwnerEvent:
+    """The reclaim, its notice at most half of the time until the host's return."""
+    return replace(reclaim, notice_s=min(reclaim.notice_s, (return_s - reclaim.at_s) / 2.0))
+
+
+def _take(names: list[str], rng: Random) -> str:
+    return names.pop(int(rng.random() * len(names)))

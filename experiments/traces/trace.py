@@ -1,0 +1,73 @@
+"""What happens from outside during one run, in the units of the scenario that it was made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from experiments.scenario.owners import OwnerEvent, check_order
+from topologies.dimension import DURATION, NUMBER, SIZE
+from topologies.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job: so many steps of `step_s` on one GPU, with a state of `payload_bytes` that a checkpoint must carry."""
+
+    name: str
+    payload_bytes: int = field(metadata=SIZE)
+    steps: int
+    step_s: float = field(metadata=DURATION)
+    dirty_fraction: float = field(metadata=NUMBER)  # share of the state that a step rewrites
+    memory_bytes: float = field(metadata=SIZE)  # of a GPU
+    min_capability: float = field(metadata=NUMBER)
+    loss_budget_s: float = field(metadata=DURATION)
+
+    @property
+    def run_s(self) -> float:
+        """How long it runs if nobody interrupts it."""
+        return self.steps * self.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class JobArrival:
+    """A job is submitted."""
+
+    at_s: float = field(metadata=DURATION)
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted.
+
+    Hosts begin lent: one that is away from the start has a reclaim at 0 s. `Scale.apply(trace)` plays it.
+    """
+
+    origin: str
+    arrivals: tuple[JobArrival, ...]
+    owner_events: tuple[OwnerEvent, ...]
+
+    def __post_init__(self) -> None:
+        times = [arrival.at_s for arrival in self.arrivals]
+        if any(after < before for before, after in pairwise(times)):
+            raise SpecError("arrivals", "out of order", "arrivals in order of time")
+        check_order(self.owner_events, "owner_events")
+
+    @property
+    def emergencies(self) -> int:
+        """Reclaims without notice."""
+        return sum(e.kind == "reclaim" and e.notice_s == 0.0 for e in self.owner_events)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Owners' events taken from a file; `origin` says which part of it, and how it was fitted."""
+
+    origin: str
+    events: tuple[OwnerEvent, ...]
+
+
+def in_order(events: list[OwnerEvent], until_s: float) -> tuple[OwnerEvent, ...]:
+    """The events before the run ends, in order of (time, host); a return and a reclaim of one instant keep their order."""
+    return tuple(sorted((e for e in events if e.at_s < until_s), key=lambda e: (e.at_s, e.host)))
