@@ -1,0 +1,122 @@
+"""The ctypes mirror of `src/reclaim.h`: same names, same order, same units. A test compares sizes and offsets with the
+BTF of the compiled objects, so a change of one without the other cannot pass."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+
+CREDIT_PER_BYTE = 1_000_000_000
+MAX_FLOWS = 256
+MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
+MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
+DEEPEST_DEBT_BYTES = 1 << 20  # longer than the longest super-packet (BIG TCP: 512 KiB)
+NEVER_FULL_NS = (1 << 64) - 1
+
+
+class ClassId(IntEnum):
+    """`enum reclaim_class`: index into the class counters."""
+
+    EMERGENCY = 0
+    PLANNED = 1
+    PRESYNC = 2
+    RESEARCH = 3
+
+
+class BucketMode(IntEnum):
+    """`enum reclaim_mode`: what a bucket does to a packet."""
+
+    ACCOUNT = 0
+    DEBT = 1
+    DROP = 2
+
+
+class Mode(IntEnum):
+    """`enum switch_mode`: the kill-switch."""
+
+    OFF = 0
+    DRAIN = 1
+    ISOLATE = 2
+
+
+class FlowKeyStruct(ctypes.Structure):
+    """`struct flow_key`; everything in network byte order."""
+
+    _fields_ = [
+        ("saddr", ctypes.c_uint8 * 16),
+        ("daddr", ctypes.c_uint8 * 16),
+        ("sport", ctypes.c_uint8 * 2),
+        ("dport", ctypes.c_uint8 * 2),
+        ("proto", ctypes.c_uint8),
+        ("zero", ctypes.c_uint8 * 3),
+    ]
+
+
+class BucketStruct(ctypes.Structure):
+    """`struct bucket`."""
+
+    _fields_ = [
+        ("credit", ctypes.c_int64),
+        ("last_ns", ctypes.c_uint64),
+        ("rate_bytes_per_s", ctypes.c_uint64),
+        ("burst_bytes", ctypes.c_uint64),
+        ("fill_ns", ctypes.c_uint64),
+    ]
+
+
+class TrafficStruct(ctypes.Structure):
+    """`struct traffic`."""
+
+    _fields_ = [
+        ("bytes", ctypes.c_uint64),
+        ("packets", ctypes.c_uint64),
+        ("dropped_bytes", ctypes.c_uint64),
+        ("dropped_packets", ctypes.c_uint64),
+    ]
+
+
+class MeterStruct(ctypes.Structure):
+    """`struct meter`."""
+
+    _fields_ = [
+        ("traffic_class", ctypes.c_uint32),
+        ("mode", ctypes.c_uint8),
+        ("in_use", ctypes.c_uint8),
+        ("zero", ctypes.c_uint8 * 2),
+        ("bucket", BucketStruct),
+        ("traffic", TrafficStruct),
+    ]
+
+
+class KillSwitchStruct(ctypes.Structure):
+    """`struct kill_switch`."""
+
+    _fields_ = [
+        ("mode", ctypes.c_uint32),
+        ("coordinator_v4", ctypes.c_uint8 * 4),
+        ("coordinator_v6", ctypes.c_uint8 * 16),
+        ("set_at_ns", ctypes.c_uint64),
+        ("isolate_at_ns", ctypes.c_uint64),
+        ("first_drop_ns", ctypes.c_uint64),
+        ("dropped_packets", ctypes.c_uint64),
+        ("dropped_bytes", ctypes.c_uint64),
+    ]
+
+
+MIRRORED: dict[str, type[ctypes.Structure]] = {
+    "flow_key": FlowKeyStruct,
+    "bucket": BucketStruct,
+    "traffic": TrafficStruct,
+    "meter": MeterStruct,
+    "kill_switch": KillSwitchStruct,
+}
+
+
+def fill_ns(rate_bytes_per_s: int, burst_bytes: int) -> int:
+    """Time after which a bucket is full whatever it owed: ceil((burst + deepest debt) / rate), in ns.
+
+    The kernel multiplies rate by elapsed time only below it, so that the product stays under 2^63.
+    """
+    if rate_bytes_per_s == 0:
+        return NEVER_FULL_NS
+    return -(-(burst_bytes + DEEPEST_DEBT_BYTES) * CREDIT_PER_BYTE // rate_bytes_per_s)

@@ -1,0 +1,64 @@
+"""A map's file descriptor, and the memory of a map that can be mapped."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import Self
+
+from bpf.library import check, libbpf
+
+
+class KernelMap:
+    """A BPF map; owns its file descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @classmethod
+    def open_pinned(cls, path: Path | str) -> Self:
+        """The map pinned at `path` on a bpffs; BpfError if there is none."""
+        return cls(open_pinned_fd(path))
+
+    def pin(self, path: Path | str) -> None:
+        """Makes the map outlive this process, under `path` on a bpffs."""
+        check(libbpf().bpf_obj_pin(self.fd, os.fsencode(path)), f"pin a map at {path}")
+
+    def close(self) -> None:
+        """Closes the file descriptor (once); the kernel's map lives on while it is pinned or used by a program."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class MappedMap(KernelMap):
+    """An array whose entries are mapped into this process: 8-byte words are loaded and stored whole."""
+
+    size_bytes = mmap.PAGESIZE
+    protection = mmap.PROT_READ
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._memory = mmap.mmap(fd, self.size_bytes, mmap.MAP_SHARED, self.protection)
+        self.u8 = memoryview(self._memory)
+        self.u32, self.u64, self.s64 = self.u8.cast("I"), self.u8.cast("Q"), self.u8.cast("q")
+
+    def close(self) -> None:
+        """Unmaps, and closes the file descriptor (once)."""
+        if self.fd >= 0:
+            for view in (self.u32, self.u64, self.s64, self.u8):
+                view.release()
+            self._memory.close()
+        super().close()
+
+
+class WritableMap(MappedMap):
+    """The same, to be written too."""
+
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+def open_pinned_fd(path: Path | str) -> int:
+    """Descriptor of a pinned map; BpfError if there is none at `path`."""
+    return check(libbpf().bpf_obj_get(os.fsencode(path)), f"open the pinned map {path}")

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+/*
+ * What enters a host: the owner's kill-switch.
+ *
+ * The verdict hangs on one word of memory that user space maps, so closing a host is one store. A notice is a time
+ * in the same memory (isolate_at_ns): from then on a draining host is isolated by this program, whether or not the
+ * agent or the coordinator still lives.
+ *
+ * Draining must let no new inbound connection in and kill no established one. New is: a TCP SYN without ACK, and UDP
+ * for which this host has no connected socket. A SYN+ACK passes, because the host may still connect out to send its
+ * checkpoint away; a handshake whose SYN was in before the switch may finish. What cannot be judged is dropped: truncated
+ * headers, a first TCP fragment too short to show its flags, TCP at fragment offset 1, which could overwrite them
+ * (RFC 1858), transport protocols and link protocols that are not known here. Later fragments pass, since without
+ * their first one they reach no socket.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "parse.h"
+#include "reclaim.h"
+
+#define TCP_BYTES 20
+#define TCP_SYN 0x02
+#define TCP_ACK 0x10
+#define ESTABLISHED 1 /* TCP_ESTABLISHED, also the state of a connected UDP socket */
+#define NEIGHBOUR_SOLICITATION 135
+#define NEIGHBOUR_ADVERTISEMENT 136
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kill_switch);
+} reclaim_switch SEC(".maps");
+
+/* RFC 4861: solicitation and advertisement begin alike. */
+struct neighbour {
+	__u8 type;
+	__u8 code;
+	__u16 checksum;
+	__u32 flags;
+	__u32 target[4];
+};
+
+INLINE int is_zero(const __u32 a[4])
+{
+	return !(a[0] | a[1] | a[2] | a[3]);
+}
+
+INLINE int is_equal(const __u32 a[4], const __u32 b[4])
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+INLINE int is_coordinator_v6(const struct kill_switch *ks, const __u32 address[4])
+{
+	return is_equal(address, ks->coordinator_v6) && !is_zero(address);
+}
+
+INLINE int is_coordinator_v4(const struct kill_switch *ks, __u32 address)
+{
+	return address && address == ks->coordinator_v4;
+}
+
+/* ARP over Ethernet for IPv4: the sender's protocol address stands at byte 14. */
+INLINE int is_arp_of_coordinator(const struct __sk_buff *skb, const struct parsed *p, const struct kill_switch *ks)
+{
+	__u32 copy;
+	const __u32 *sender;
+
+	if (p->ethertype != ETH_P_ARP)
+		return 0;
+	sender = peek(skb, p->network + 14, &copy, sizeof(copy));
+	return sender && is_coordinator_v4(ks, *sender);
+}
+
+INLINE int is_neighbour_of_coordinator(const struct __sk_buff *skb, const struct parsed *p,
+				       const struct kill_switch *ks)
+{
+	struct neighbour copy;
+	const struct neighbour *n;
+
+	if (p->reached != REACHED_TRANSPORT || p->proto != IPPROTO_ICMPV6 || p->fragment_units)
+		return 0;
+	n = peek(skb, p->transport, &copy, sizeof(copy));
+	if (!n)
+		return 0;
+	return (n->type == NEIGHBOUR_SOLICITATION || n->type == NEIGHBOUR_ADVERTISEMENT) &&
+	       is_coordinator_v6(ks, n->target);
+}
+
+INLINE int is_from_coordinator(const struct __sk_buff *skb, const struct parsed *p, const struct kill_switch *ks)
+{
+	if (p->reached == REACHED_ETHERTYPE)
+		return is_arp_of_coordinator(skb, p, ks);
+	if (p->reached < REACHED_ADDRESSES)
+		return 0;
+	if (p->ethertype == ETH_P_IP)
+		return is_coordinator_v4(ks, p->saddr[3]);
+	return is_coordinator_v6(ks, p->saddr) || is_neighbour_of_coordinator(skb, p, ks);
+}
+
+INLINE int is_live_tcp(const struct __sk_buff *skb, const struct parsed *p)
+{
+	__u8 copy[TCP_BYTES];
+	const __u8 *header;
+
+	if (p->fragment_units)
+		return p->fragment_units > 1;
+	header = peek(skb, p->transport, copy, sizeof(copy));
+	return header && (header[13] & (TCP_SYN | TCP_ACK)) != TCP_SYN;
+}
+
+INLINE int has_connected_socket(struct __sk_buff *skb, const struct parsed *p, const __u16 ports[2])
+{
+	int is_ipv4 = p->ethertype == ETH_P_IP;
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sock;
+	int connected;
+
+	if (is_ipv4) {
+		tuple.ipv4.saddr = p->saddr[3];
+		tuple.ipv4.daddr = p->daddr[3];
+		tuple.ipv4.sport = ports[0];
+		tuple.ipv4.dport = ports[1];
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, p->saddr, sizeof(tuple.ipv6.saddr));
+		__builtin_memcpy(tuple.ipv6.daddr, p->daddr, sizeof(tuple.ipv6.daddr));
+		tuple.ipv6.sport = ports[0];
+		tuple.ipv6.dport = ports[1];
+	}
+	if (is_ipv4)
+		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	else
+		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	if (!sock)
+		return 0;
+	connected = sock->state == ESTABLISHED;
+	bpf_sk_release(sock);
+	return connected;
+}
+
+INLINE int is_live_udp(struct __sk_buff *skb, const struct parsed *p)
+{
+	__u16 copy[4];
+	const __u16 *header;
+
+	if (p->fragment_units)
+		return 1;
+	header = peek(skb, p->transport, copy, sizeof(copy));
+	return header && has_connected_socket(skb, p, header);
+}
+
+/* Whether a draining host hears this packet. */
+INLINE int is_live(struct __sk_buff *skb, const struct parsed *p)
+{
+	if (p->reached == REACHED_ETHERTYPE)
+		return p->ethertype == ETH_P_ARP;
+	if (p->reached != REACHED_TRANSPORT)
+		return 0;
+	switch (p->proto) {
+	case IPPROTO_TCP:
+		return is_live_tcp(skb, p);
+	case IPPROTO_UDP:
+		return is_live_udp(skb, p);
+	case IPPROTO_ICMP:
+		return p->ethertype == ETH_P_IP;
+	case IPPROTO_ICMPV6:
+		return p->ethertype == ETH_P_IPV6;
+	default: /* a later fragment, or a protocol whose connections are not known here */
+		return p->fragment_units != 0;
+	}
+}
+
+INLINE int is_isolated(const struct kill_switch *ks, __u32 mode)
+{
+	if (mode != SWITCH_DRAIN)
+		return 1;
+	return ks->isolate_at_ns && bpf_ktime_get_ns() >= ks->isolate_at_ns;
+}
+
+INLINE int drop(const struct __sk_buff *skb, struct kill_switch *ks)
+{
+	if (!ks->first_drop_ns)
+		__sync_val_compare_and_swap(&ks->first_drop_ns, 0, bpf_ktime_get_ns());
+	__sync_fetch_and_add(&ks->dropped_packets, 1);
+	__sync_fetch_and_add(&ks->dropped_bytes, skb->len);
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int reclaim_ingress(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct kill_switch *ks = bpf_map_lookup_elem(&reclaim_switch, &zero);
+	struct parsed p = {};
+	__u32 mode;
+
+	if (!ks)
+		return TC_ACT_SHOT;
+	mode = *(volatile __u32 *)&ks->mode;
+	if (mode == SWITCH_OFF)
+		return TC_ACT_OK;
+	parse(skb, &p);
+	if (is_from_coordinator(skb, &p, ks))
+		return TC_ACT_OK;
+	if (!is_isolated(ks, mode) && is_live(skb, &p))
+		return TC_ACT_OK;
+	return drop(skb, ks);
+}
