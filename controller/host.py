@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
@@ -68,16 +68,22 @@ class CoordinatorHost:
 
     async def serve(
         self,
-        agent_listeners: Sequence[trio.SocketListener],
-        operator_listeners: Sequence[trio.SocketListener],
+        agent_listeners: list[trio.SocketListener],
+        operator_listeners: list[trio.SocketListener],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Until cancelled. Raises what the core raises: a broken invariant ends the run."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, self._serve_agent, agent_listeners)
-            nursery.start_soon(trio.serve_listeners, self._serve_operator, operator_listeners)
+            nursery.start_soon(self._listen, self._serve_agent, agent_listeners)
+            nursery.start_soon(self._listen, self._serve_operator, operator_listeners)
             nursery.start_soon(self._watch_clock)
             task_status.started()
+
+    @staticmethod
+    async def _listen(
+        serve: Callable[[trio.SocketStream], Awaitable[None]], listeners: list[trio.SocketListener]
+    ) -> None:
+        await trio.serve_listeners(serve, listeners)
 
     # ------------------------------------------------------------ the one way of every event
 
@@ -232,13 +238,10 @@ async def _send_all(
         await channel.send(message)  # type: ignore[arg-type]  # an agent's outbox holds messages to agents only
 
 
-async def _send_quietly(
-    channel: Channel[m.ToAgent] | Channel[m.ToOperator], message: m.Refused
-) -> None:
+async def _send_quietly(channel: Channel[m.ToAgent] | Channel[m.ToOperator], message: m.Refused) -> None:
     """Tell a peer why it is being closed, if it still listens."""
     with trio.move_on_after(1.0):
         try:
             await channel.send(message)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             LOG.info("could not say why: %s", error)
-

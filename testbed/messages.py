@@ -97,6 +97,17 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
     research_bytes: Count
 
 
+class JobEnded(Message, frozen=True):
+    """The workload process is gone."""
+
+    job: Name
+    attempt: Count
+    outcome: Literal["finished", "failed", "stopped"]
+    step: Count
+    digest: Digest = ""
+    reason: Text = ""
+
+
 class Hello(Message, frozen=True):
     """First message of an agent on each connection. `incarnation` tells a restarted agent from a reconnected one."""
 
@@ -105,6 +116,7 @@ class Hello(Message, frozen=True):
     data_port: Port
     jobs: list[JobClaim]
     stored: list[StoredCheckpoint]
+    ended: list[JobEnded]  # told until the coordinator forgets the job
     lent: bool
     reclaim_in_s: Seconds | None = None  # a notice is running
 
@@ -140,17 +152,6 @@ class JobStarted(Message, frozen=True):
     step: Count
     digest: Digest
     restored_sequence: Count | None = None
-
-
-class JobEnded(Message, frozen=True):
-    """The workload process is gone."""
-
-    job: Name
-    attempt: Count
-    outcome: Literal["finished", "failed", "stopped"]
-    step: Count
-    digest: Digest = ""
-    reason: Text = ""
 
 
 class SnapshotTaken(Message, frozen=True):

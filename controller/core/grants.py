@@ -14,7 +14,9 @@ from controller.core.world import World, record
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
 
-LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message; every fall is told, and told first
+LEAST_RISE = (
+    0.02  # a rate that rises by less than 2 % is not worth a message; every fall is told, and told first
+)
 
 
 def open_flow(world: World, flow: Flow) -> None:

@@ -19,6 +19,9 @@ class Settings:
     level_start: float = 1.0  # r_0
     level_max: float = 8.0  # r_max
     offer_ttl_s: float = inf
+    spare_gpus: int = (
+        0  # free GPUs that are not offered to the queue, so that a migration finds a destination
+    )
     checkpoint_share: float = 0.2  # beta of eq. (9)
     stability_penalty: float = 1.0  # alpha of eq. (11)
     restart_s: float = 10.0  # T_r
@@ -28,7 +31,9 @@ class Settings:
     heartbeat_s: float = 1.0
     fence_margin_s: float = 0.5
     hazard_window_s: float = 14 * DAY_S
-    prior_hazard_per_s: float = 1.0 / DAY_S
+    prior_hazard_per_s: float = (
+        1.0 / DAY_S
+    )  # believed before anything was seen, as firmly as one event deserves
     day_s: float = DAY_S
     day_start_s: float = 0.0  # time of day at which the run starts
     policy: str = "reclaimnet"

@@ -23,7 +23,7 @@ from enum import StrEnum
 from math import inf
 
 from testbed.errors import InvariantBroken
-from testbed.messages import JobSpec, StoredCheckpoint
+from testbed.messages import FlowCount, JobSpec, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
 
 
@@ -73,7 +73,6 @@ class Move:
     floor_bytes_per_s: float
     notice_s: float
     began_s: float
-    final_sequence: int | None = None
 
 
 @dataclass
@@ -86,18 +85,22 @@ class JobState:
     attempt: int = 0
     host: str | None = None
     step: int = 0
-    dispatched: bool = False  # paper B counts delay and cost at the first dispatch
-    queued: bool = False  # the spot queue knows it
+    on_demand: bool = False  # paper B sent it there, at cost k
     restore: Checkpoint | None = None  # what the present attempt resumes from
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones, by sequence
     standby: str | None = None
     interval_s: float | None = None
-    protected_at_s: float = -inf
+    timer: int = 0  # which job it was that started: spreads checkpoint timers
+    protected_since_s: float = 0.0
+    last_checkpoint_s: float | None = None  # when this attempt last took one
+    sent_bytes: int | None = None  # by the last transfer to the present standby
     move: Move | None = None
     degraded: bool = False
+    refusal: str = ""  # why P3 last refused it
+    final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
     stopped_at_s: float | None = None  # when it last stopped computing
     stopped_cause: str = ""
-    moved_from: tuple[str, Move] | None = None  # the migration that the present attempt completes
+    landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
 
     @property
     def name(self) -> str:
@@ -125,6 +128,9 @@ class HostState:
     heard_s: float = -inf
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
+    offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
+    flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
+    drops: int = 0  # packets that its buckets have dropped, as last reported
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
 
     @property

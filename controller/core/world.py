@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from controller.core import effects as do
@@ -31,9 +31,14 @@ class World:
     hazards: HazardWindow
     bandwidth: LinkBandwidth
     hosts: dict[str, HostState]
+    draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
+    now_s: float = 0.0
     jobs: dict[str, JobState] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
-    started: int = 0  # jobs started so far: spreads their checkpoint timers
+    offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
+    offers_made: int = 0
+    backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
+    timers: int = 0  # checkpoint timers given so far
 
     # ------------------------------------------------------------ hosts
 

@@ -153,10 +153,11 @@ class AgentCore:
             self.data_port,
             self._claims(),
             sorted(self.stored.values(), key=lambda c: (c.job, c.sequence)),
+            list(self.ended.values()),
             self.lent,
             reclaim_in_s,
         )
-        return [do.Send(hello), *(do.Send(ended) for ended in self.ended.values())]
+        return [do.Send(hello)]
 
     def _obey(self, message: ToAgent, now_s: float) -> list[do.Effect]:
         match message:

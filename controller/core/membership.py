@@ -1,0 +1,171 @@
+"""Hosts that come and go: agents that register, fall silent or return, owners who reclaim and lend.
+
+A host that falls silent is not a host whose jobs are dead. They may run until the lease lapses that the last acknowledged
+heartbeat gave them; only then are they interrupted. Whoever comes back before says what still runs.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from controller.core import effects as do
+from controller.core import facts
+from controller.core.dispatch import gpu_freed, interrupt, withdraw_offers
+from controller.core.grants import close_flows
+from controller.core.migration import abandon, plan_moves, replan
+from controller.core.protection import forget_standby, protect
+from controller.core.state import OVER, HostState, JobState, Phase
+from controller.core.world import World, record
+from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
+
+
+def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
+    """An agent registers. Its jobs that it no longer runs are interrupted; what it runs unasked is stopped."""
+    host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
+    host.lent, host.fence_at_s = hello.lent, inf
+    host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
+    _hear(world, host, now_s)
+    if host.is_volunteer and host.usable:
+        world.hazards.lend(host.name, now_s)
+    settings = world.settings
+    effects: list[do.Effect] = [
+        do.Tell(host.name, Welcome(settings.lease_s, settings.heartbeat_s)),
+        record(facts.HostJoined(host.name, hello.incarnation, hello.lent)),
+    ]
+    return effects
+
+
+def reconcile(world: World, host: HostState, claims: list[JobClaim], now_s: float) -> list[do.Effect]:
+    """After Hello: both sides agree on what runs there; then its free GPUs are offered."""
+    claimed = {(claim.job, claim.attempt): claim for claim in claims}
+    effects: list[do.Effect] = []
+    for job in world.jobs_on(host):
+        if job.host == host.name and job.phase is not Phase.FETCHING:
+            claim = claimed.pop((job.name, job.attempt), None)
+            if claim is not None:
+                job.step = max(job.step, claim.step)
+            else:
+                effects += interrupt(world, job, "agent_lost", now_s)
+    effects += [do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed)]
+    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+
+
+def heard(world: World, host: HostState, now_s: float) -> None:
+    """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
+    _hear(world, host, now_s)
+
+
+def leave(world: World, host: HostState, reason: str, now_s: float) -> list[do.Effect]:
+    """The connection is gone: nothing is sent there, nothing new starts there, its jobs are fenced."""
+    if not host.connected:
+        return []
+    host.connected = False
+    host.fence_at_s = max(now_s, host.lease_until_s + world.settings.fence_margin_s)
+    world.hazards.withdraw(host.name, now_s)
+    withdraw_offers(world, host)
+    lost = facts.HostLost(host.name, reason, sorted(host.jobs))
+    return [record(lost), *_let_go(world, host, now_s), *protect(world, now_s)]
+
+
+def fence(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """The lease has lapsed: no copy runs there any more."""
+    host.fence_at_s = inf
+    jobs = [job for job in world.jobs_on(host) if job.host == host.name]
+    return [effect for job in jobs for effect in interrupt(world, job, "agent_lost", now_s)]
+
+
+def silent(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """Connected, but not heard for a whole lease: as good as gone."""
+    return [do.Disconnect(host.name), *leave(world, host, "silent for a whole lease", now_s)]
+
+
+def owner_reclaims(world: World, host: HostState, message: OwnerReclaims, now_s: float) -> list[do.Effect]:
+    """With notice: move what runs there. Without, or when the notice is over: it is dead already."""
+    for claim in message.stopped:
+        job = world.jobs.get(claim.job)
+        if job is not None and job.host == host.name and job.attempt == claim.attempt:
+            job.step = max(job.step, claim.step)
+    announced = host.reclaim_at_s is not None
+    here = [job.name for job in world.jobs_on(host) if job.host == host.name]
+    reclaimed = record(facts.HostReclaimed(host.name, message.notice_s, message.grace, here))
+    withdraw_offers(world, host)
+    host.lent = False
+    if message.notice_s > 0.0:
+        world.hazards.withdraw(host.name, now_s)
+        host.reclaim_at_s = now_s + message.notice_s
+        return [reclaimed, *_notice(world, host, now_s)]
+    host.reclaim_at_s = None
+    if announced:
+        world.hazards.withdraw(host.name, now_s)
+    else:
+        world.hazards.emergency(host.name, now_s)
+    return [reclaimed, *_closed(world, host, "deadline" if announced else "emergency", now_s)]
+
+
+def owner_returns(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
+    host.lent, host.reclaim_at_s = True, None
+    world.hazards.lend(host.name, now_s)
+    effects: list[do.Effect] = [record(facts.HostReturned(host.name))]
+    for job in world.jobs_on(host):
+        if job.host == host.name:
+            job.degraded = False
+            if job.phase is Phase.MOVING and job.final_sequence is None:
+                effects += abandon(world, job, now_s)
+    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+
+
+def offer_all(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """One offer for each GPU that is free and not offered."""
+    gpus = range(max(0, host.free_gpus - len(host.offered)))
+    return [effect for _ in gpus for effect in gpu_freed(world, host, now_s)]
+
+
+def _hear(world: World, host: HostState, now_s: float) -> None:
+    host.heard_s = now_s
+    host.lease_until_s = now_s + world.settings.lease_s
+
+
+def _notice(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """What runs there moves away; what was on its way there goes elsewhere."""
+    running = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
+    effects = _let_go(world, host, now_s)
+    return [*effects, *plan_moves(world, running, now_s), *protect(world, now_s)]
+
+
+def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.Effect]:
+    effects = _let_go(world, host, now_s)
+    for job in [job for job in world.jobs_on(host) if job.host == host.name]:
+        effects += interrupt(world, job, cause, now_s)
+    return [*effects, *protect(world, now_s)]
+
+
+def _let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
+    effects: list[do.Effect] = []
+    for job in list(world.unfinished()):
+        effects += _let_go_of(world, job, host, now_s)
+    if not world.can_send(host.name):
+        effects += _find_other_senders(world, host, now_s)
+    return effects
+
+
+def _let_go_of(world: World, job: JobState, host: HostState, now_s: float) -> list[do.Effect]:
+    if job.phase is Phase.FETCHING and job.host == host.name:
+        return interrupt(world, job, "destination_lost", now_s)
+    if job.move is not None and job.move.destination == host.name:
+        return replan(world, job, now_s)
+    if job.standby == host.name:
+        return forget_standby(world, job)
+    return []
+
+
+def _find_other_senders(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """Recoveries that were being sent from this host start again from another holder."""
+    effects: list[do.Effect] = []
+    for flow in [flow for flow in world.flows.values() if flow.source == host.name]:
+        job = world.jobs[flow.job]
+        effects += close_flows(world, job=flow.job, source=host.name)
+        if job.phase is Phase.FETCHING and job.phase not in OVER:
+            effects += interrupt(world, job, "checkpoint_lost", now_s)
+    return effects
