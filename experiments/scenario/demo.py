@@ -7,12 +7,15 @@ It is written in real units, like any scenario, and scaled for a machine of two 
   proportion, so that the whole campus still moves as many bytes a second as 40 hosts would.
 * Payloads of 1 to 10 GB (median 3.2 GB, as F2) become 4 to 40 MB. F2's 48 GB would be one transfer for half the demo.
 * Run times of 5.3 to 16.7 minutes become 8 to 25 s: a dozen snapshots' worth of work, and long enough to be reclaimed.
-* Jobs arrive so fast that they would keep 80 % of the volunteers' GPUs busy if no owner came back; owners take about a
-  quarter of the GPU time away, so that there are moments in which jobs wait and some go to on-demand.
+* The run begins with a burst of a few more jobs than there are GPUs, ten times as dense as the later stream: it fills the
+  campus within seconds, lets some jobs wait and sends some to on-demand. After that jobs arrive so fast that they would
+  keep half of the volunteers' GPUs busy if nobody came back; with what owners take away (10 to 20 %), with restarts and
+  with the burst to work off, GPUs are busy for 60 to 80 % of their lent time.
 * Notices of 80 s to 6 minutes become 2 to 9 s: at a share of 70 % of 160 Mbit/s, a payload moves in 0.3 to 3 s when it is
   alone, so most planned migrations fit, and a large payload under a short notice does not.
 * The run begins at 11:20, ten minutes before the lunch peak of F1.
-* A short script makes sure of one planned migration, one emergency and one emergency with grace, whatever the seed.
+* A script makes sure of two planned reclaims, two emergencies and one with grace, whatever the seed; the first two come
+  while the jobs of the burst still run.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ MIX = (
     presets.GpuShare(presets.A6000, 1, 3),
 )
 RUN_TIME = Law("lognormal", 520.0, 0.35, 320.0, 1000.0)
-OFFERED = 0.80  # Erlangs for each volunteer GPU
+OFFERED = 0.52  # Erlangs for each volunteer GPU
 
 
 def demo_scenario(
@@ -84,15 +87,19 @@ def _campus(hosts: int, buildings: int, on_demand: int) -> Campus:
 
 
 def _queue(hosts: int) -> Queue:
-    """A job should start within a minute (1.5 s played); r may move by about 1 in a run."""
+    """A job should start within half a minute (0.75 s played); r may move by about 1 in a run."""
     return Queue(
         on_demand_cost=10.0,
-        target_delay_s=60.0,
-        level_step_per_s=12.0 / HOUR_S,  # a delay 60 s off moves r by 0.2
+        target_delay_s=30.0,
+        level_step_per_s=12.0 / HOUR_S,  # a mean delay 30 s off moves r by 0.1
         level_window=max(5, hosts // 2),
-        level_start=max(1.5, hosts / 10),
+        level_start=_level_start(hosts),
         level_max=max(8.0, hosts / 2),
     )
+
+
+def _level_start(hosts: int) -> float:
+    return max(1.5, hosts / 20)
 
 
 def _protocol() -> Protocol:
@@ -104,7 +111,7 @@ def _jobs(hosts: int) -> Jobs:
     """Erlangs = arrival rate times mean run time. Steps of 0.25 s played, so that a second of work is four steps."""
     return Jobs(
         interarrival=Law("exponential", RUN_TIME.mean() / (OFFERED * hosts)),
-        initial=round(0.6 * hosts),
+        initial=hosts + round(_level_start(hosts)) + 2,
         payload=Law("lognormal", 3.2e9, 1.2, 1e9, 10e9),
         run_time=RUN_TIME,
         step_s=10.0,
@@ -130,18 +137,22 @@ def _owners(hosts: int, duration_s: float, loyal: tuple[str, ...]) -> Owners:
 
 
 def _script(free: list[str], duration_s: float) -> tuple[OwnerEvent, ...]:
-    """A planned reclaim at 30 %, an emergency at 45 %, one with grace at 60 %; on three hosts, if there are enough."""
-    planned, emergency, grace = (free[len(free) * part // 4 % len(free)] for part in (1, 2, 3))
-    length_s = min(200.0, 0.1 * duration_s)  # away for so long; the notice is taken from it
-    events = [
-        OwnerEvent(0.30 * duration_s, planned, "reclaim", 0.9 * length_s),
-        OwnerEvent(0.40 * duration_s, planned, "return"),
-        OwnerEvent(0.45 * duration_s, emergency),
-        OwnerEvent(0.55 * duration_s, emergency, "return"),
-        OwnerEvent(0.60 * duration_s, grace, "reclaim", min(60.0, length_s), grace=True),
-        OwnerEvent(0.70 * duration_s, grace, "return"),
-    ]
-    return tuple(events)
+    """Reclaims spread over the run, each on a host of its own if there are enough, each for a few played seconds."""
+    away_s = min(240.0, 0.08 * duration_s)
+    notice_s = 0.8 * away_s
+    plan = (
+        (min(400.0, 0.13 * duration_s), notice_s, False),
+        (min(680.0, 0.23 * duration_s), 0.0, False),
+        (0.45 * duration_s, notice_s, False),
+        (0.60 * duration_s, 0.0, False),
+        (0.75 * duration_s, min(60.0, notice_s), True),
+    )
+    hosts = [free[len(free) * number // len(plan)] for number in range(len(plan))]
+    events = []
+    for host, (at_s, notice, grace) in zip(hosts, plan, strict=True):
+        events.append(OwnerEvent(round(at_s, 1), host, "reclaim", round(notice, 1), grace))
+        events.append(OwnerEvent(round(at_s + away_s, 1), host, "return"))
+    return tuple(sorted(events, key=lambda event: event.at_s))
 
 
 def _research(campus: Campus, hosts: int) -> tuple[ResearchFlow, ...]:

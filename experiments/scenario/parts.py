@@ -70,7 +70,7 @@ class Jobs:
     """
 
     interarrival: Law = field(default=Law("exponential", 600.0), metadata=drawn(D.DURATION))
-    initial: int = whole(0, 100_000, 0)  # there at the start: they come 4 times as fast as the rest
+    initial: int = whole(0, 100_000, 0)  # a burst at the start: ten times as dense as the rest
     payload: Law = field(default=Law("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE))
     run_time: Law = field(
         default=Law("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)

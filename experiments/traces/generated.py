@@ -13,7 +13,7 @@ from experiments.scenario.owners import OwnerEvent
 from experiments.traces.streams import stream, unit_exponential
 from experiments.traces.trace import JobArrival, JobSpec, Trace, in_order
 
-INITIAL_SPEED = 4.0  # the jobs that are there at the start come so much faster than the others
+INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
 
 
 def generate(scenario: Scenario) -> Trace:
