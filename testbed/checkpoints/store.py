@@ -119,8 +119,9 @@ class CheckpointStore:
 
         Raises BadManifest (names, sizes), CheckpointConflict (stored with other content, or arriving now), StoreFull.
         """
-        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb"):
+        with ExitStack() as held:
+            fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            held.callback(os.close, fd)
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise BadManifest(f"{source}: a snapshot is a regular file")
@@ -129,11 +130,10 @@ class CheckpointStore:
             if self.holds(manifest):
                 source.unlink()
                 return manifest
-            with ExitStack() as claimed:
-                self._claim(manifest)
-                claimed.callback(self._release, manifest.key)
-                self._make_directory(job)
-                self._take(fd, source, manifest)
+            self._claim(manifest)
+            held.callback(self._release, manifest.key)
+            self._make_directory(job)
+            self._take(fd, source, manifest)
         return manifest
 
     def begin(self, manifest: Manifest) -> Reception:

@@ -1,0 +1,402 @@
+"""The store: only whole, verified checkpoints are visible, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.checkpoints import (
+    BadManifest,
+    CheckpointConflict,
+    CheckpointDamaged,
+    CheckpointError,
+    CheckpointStore,
+    ChunkMismatch,
+    Manifest,
+    NotStored,
+    StoreFull,
+    StoreInUse,
+)
+from testbed.checkpoints.manifest import MAX_CHUNKS
+
+CHUNK = 4096
+
+
+def opened_for_a_test(root: Path) -> Iterator[CheckpointStore]:
+    """A store, and the invariant of every test: opened again, it shows whole checkpoints only."""
+    opened = CheckpointStore(root, chunk_bytes=CHUNK)
+    yield opened
+    opened.close()
+    with CheckpointStore(root) as again:
+        for manifest in again.manifests():
+            again.verify(manifest)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CheckpointStore]:
+    yield from opened_for_a_test(tmp_path / "store")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[CheckpointStore]:
+    yield from opened_for_a_test(tmp_path / "other")
+
+
+def payload(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
+    return random.Random(seed).randbytes(chunks * CHUNK + tail)
+
+
+def ingest(store: CheckpointStore, data: bytes, job: str = "job", sequence: int = 1) -> Manifest:
+    source = store.scratch("snapshot")
+    source.write_bytes(data)
+    return store.ingest(job, sequence, sequence * 10, source)
+
+
+def reopened(store: CheckpointStore) -> CheckpointStore:
+    store.close()
+    return CheckpointStore(store.root, chunk_bytes=CHUNK)
+
+
+def span(data: bytes, chunk: int) -> bytes:
+    return data[chunk * CHUNK : (chunk + 1) * CHUNK]
+
+
+def forged(manifest: Manifest, **fields: object) -> Manifest:
+    """The manifest with other fields and a digest that fits them, as a liar would send it."""
+    lie = msgspec.structs.replace(manifest, **fields)
+    if min(lie.sequence, lie.step, lie.payload_bytes) < 0:
+        return lie  # a negative number has no digest
+    return msgspec.structs.replace(lie, digest=lie._computed_digest())
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 17])
+def test_ingested_snapshot_is_there_to_the_byte_and_its_source_is_gone(
+    store: CheckpointStore, size: int
+) -> None:
+    data = random.Random(1).randbytes(size)
+    manifest = ingest(store, data)
+    assert store.payload(manifest).read_bytes() == data
+    assert not store.scratch("snapshot").exists()
+    assert (manifest.step, manifest.payload_bytes, len(manifest.chunks)) == (10, size, -(-size // CHUNK))
+
+
+def test_checkpoints_survive_reopening(store: CheckpointStore) -> None:
+    manifests = [ingest(store, payload(3, n), sequence=n) for n in (1, 2)]
+    with reopened(store) as again:
+        assert again.manifests() == manifests
+        assert again.latest("job") == manifests[1]
+        assert again.latest("nobody") is None
+        again.verify(manifests[0])
+
+
+def test_snapshot_from_another_file_system_is_copied(store: CheckpointStore) -> None:
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == store.root.stat().st_dev:
+        pytest.skip("no second file system at /dev/shm")
+    source = shm / f"reclaim-test-{os.getpid()}"
+    try:
+        source.write_bytes(payload(3, tail=9))
+        manifest = store.ingest("job", 1, 1, source)
+        assert store.payload(manifest).read_bytes() == payload(3, tail=9)
+        assert not source.exists()
+    finally:
+        source.unlink(missing_ok=True)
+
+
+def test_same_snapshot_twice_is_one_checkpoint(store: CheckpointStore) -> None:
+    assert ingest(store, payload(2)) == ingest(store, payload(2))
+    assert len(store.manifests()) == 1
+
+
+def test_other_content_under_a_used_number_is_refused(store: CheckpointStore) -> None:
+    first = ingest(store, payload(2, 1))
+    with pytest.raises(CheckpointConflict, match="already completed"):
+        ingest(store, payload(2, 2))
+    assert store.payload(first).read_bytes() == payload(2, 1)
+
+
+def test_directory_or_symlink_is_no_snapshot(store: CheckpointStore, tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(OSError, match="symbolic"):
+        store.ingest("job", 1, 1, tmp_path / "link")
+    with pytest.raises(BadManifest, match="regular file"):
+        store.ingest("job", 1, 1, tmp_path)
+
+
+def test_second_process_cannot_open_the_store(store: CheckpointStore) -> None:
+    with pytest.raises(StoreInUse):
+        CheckpointStore(store.root)
+
+
+@pytest.mark.parametrize("job", ["", "../x", "a/b", ".lock", "-x", "a b", "x" * 65, "a\0b", "job\n"])
+def test_job_name_that_is_no_plain_name_is_refused(store: CheckpointStore, job: str) -> None:
+    with pytest.raises(BadManifest, match="job"):
+        ingest(store, b"x", job=job)
+    assert store.manifests() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"job": "../../etc"}, "job"),
+        ({"sequence": -1}, "sequence"),
+        ({"step": -1}, "step"),
+        ({"payload_bytes": -1}, "payload_bytes"),
+        ({"payload_bytes": 3 * CHUNK + 1}, "4 hashes"),
+        ({"payload_bytes": 2 * CHUNK}, "2 hashes"),
+        ({"payload_bytes": 0}, "0 hashes"),
+        ({"payload_bytes": 1 << 60}, f"at most {MAX_CHUNKS * CHUNK}"),
+        ({"chunk_bytes": 0}, "power of two"),
+        ({"chunk_bytes": 5000}, "power of two"),
+        ({"chunk_bytes": 1 << 30}, "power of two"),
+        ({"chunks": (b"x" * 32, b"y" * 31, b"z" * 32)}, "32 bytes"),
+    ],
+)
+def test_manifest_that_contradicts_itself_is_refused_by_field(
+    store: CheckpointStore, fields: dict[str, object], said: str
+) -> None:
+    honest = Manifest.of("job", 1, 1, 3 * CHUNK, CHUNK, [bytes([n]) * 32 for n in range(3)])
+    honest.validate()
+    with pytest.raises(BadManifest, match=said):
+        store.begin(forged(honest, **fields))
+    assert list(store.root.glob("*/*")) == list(store.root.glob(".scratch/*"))
+
+
+@given(st.sampled_from(["job", "sequence", "step", "chunks"]), st.integers(1, 1000))
+def test_changed_field_no_longer_matches_the_digest(field: str, by: int) -> None:
+    honest = Manifest.of("job", 1, 1, CHUNK, CHUNK, [bytes(32)])
+    value = {"job": f"j{by}", "chunks": (by.to_bytes(32, "big"),)}.get(field, by + 1)
+    with pytest.raises(BadManifest, match="digest"):
+        msgspec.structs.replace(honest, **{field: value}).validate()
+
+
+def test_reception_completes_only_when_whole(store: CheckpointStore, other: CheckpointStore) -> None:
+    data = payload(3, tail=5)
+    manifest = ingest(store, data)
+    reception = other.begin(manifest)
+    assert reception.missing == [0, 1, 2, 3]
+    for chunk in (2, 0, 3):
+        reception.write(chunk, span(data, chunk))
+    with pytest.raises(CheckpointError, match="1 chunks are still missing"):
+        reception.commit()
+    assert other.manifests() == []
+    reception.write(1, span(data, 1))
+    assert reception.commit() == manifest
+    assert other.payload(manifest).read_bytes() == data
+    reception.abandon()
+    assert other.holds(manifest)
+
+
+def test_wrong_bytes_for_a_chunk_are_refused_and_leave_no_trace(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(2)
+    reception = other.begin(ingest(store, data))
+    flipped = bytearray(span(data, 0))
+    flipped[100] ^= 1
+    for chunk, wrong in ((0, flipped), (0, span(data, 1)), (0, span(data, 0)[:-1]), (2, b""), (-1, b"")):
+        with pytest.raises(ChunkMismatch):
+            reception.write(chunk, wrong)
+    assert reception.missing == [0, 1]
+    reception.abandon()
+
+
+def test_abandoned_reception_resumes_with_what_arrived(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(6)
+    manifest = ingest(store, data)
+    first = other.begin(manifest)
+    for chunk in (0, 3, 4):
+        first.write(chunk, span(data, chunk))
+    first.abandon()
+    with reopened(other) as again:
+        second = again.begin(manifest)
+        assert second.missing == [1, 2, 5]
+        assert second.bytes_found == 3 * CHUNK
+        second.abandon(keep_partial=False)
+        third = again.begin(manifest)
+        assert third.missing == list(range(6))
+        third.abandon()
+
+
+def test_partial_file_is_believed_only_as_far_as_it_hashes_right(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(4)
+    manifest = ingest(store, data)
+    first = other.begin(manifest)
+    for chunk in range(4):
+        first.write(chunk, span(data, chunk))
+    first.abandon()
+    partial = other.root / "job" / "1.partial"
+    raw = bytearray(partial.read_bytes())
+    raw[CHUNK + 7] ^= 0x80
+    partial.write_bytes(raw[: 3 * CHUNK + 100])  # one chunk rotten, the last one cut short
+    second = other.begin(manifest)
+    assert second.missing == [1, 3]
+    second.abandon()
+
+
+def test_content_stored_under_any_name_is_copied_not_asked_for(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    a, b = payload(4, 1), payload(4, 2)
+    mixed = span(a, 3) + span(b, 0) + payload(1, 3) + span(a, 1)
+    ingest(other, a, job="first")
+    ingest(other, b, job="second", sequence=7)
+    reception = other.begin(ingest(store, mixed, job="third"))
+    assert reception.missing == [2]
+    reception.write(2, payload(1, 3))
+    assert other.payload(reception.commit()).read_bytes() == mixed
+
+
+def test_local_copy_that_has_rotted_is_asked_for_again(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(3)
+    rotten = ingest(other, data, job="old")
+    with other.payload(rotten).open("r+b") as file:
+        file.seek(CHUNK)
+        file.write(b"rot")
+    with pytest.raises(CheckpointDamaged) as caught:
+        other.verify(rotten)
+    assert caught.value.chunks == (1,)
+    reception = other.begin(ingest(store, data, job="new"))
+    assert reception.missing == [1]
+    reception.write(1, span(data, 1))
+    assert other.payload(reception.commit()).read_bytes() == data
+    other.drop("old", 1)
+
+
+def test_equal_chunks_in_one_payload_are_asked_for_once(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = bytes(CHUNK) * 5 + payload(1) + bytes(CHUNK) * 2 + bytes(100)
+    reception = other.begin(ingest(store, data))
+    assert reception.missing == [0, 5, 8]
+    for chunk in reception.missing:
+        reception.write(chunk, span(data, chunk))
+    assert other.payload(reception.commit()).read_bytes() == data
+
+
+def test_two_receptions_of_one_checkpoint_are_refused(store: CheckpointStore, other: CheckpointStore) -> None:
+    manifest = ingest(store, payload(2))
+    reception = other.begin(manifest)
+    with pytest.raises(CheckpointConflict, match="right now"):
+        other.begin(manifest)
+    reception.abandon()
+    other.begin(manifest).abandon()
+
+
+def test_completed_checkpoint_is_not_received_again(store: CheckpointStore) -> None:
+    manifest = ingest(store, payload(2))
+    with pytest.raises(CheckpointConflict, match="with the same"):
+        store.begin(manifest)
+    liar = forged(manifest, chunks=(bytes(32), bytes(32)))
+    with pytest.raises(CheckpointConflict, match="with other"):
+        store.begin(liar)
+
+
+def test_payload_larger_than_the_disk_is_refused_before_a_byte_moves(store: CheckpointStore) -> None:
+    count = 1 << 17
+    huge = Manifest.of("big", 1, 1, count * (16 << 20), 16 << 20, [bytes(32)] * count)  # 2 TiB
+    if shutil.disk_usage(store.root).free > huge.payload_bytes:
+        pytest.skip("this disk has 2 TiB free")
+    with pytest.raises(StoreFull, match="no room") as caught:
+        store.begin(huge)
+    assert caught.value.needed_bytes == huge.payload_bytes
+    assert list((store.root / "big").iterdir()) == []
+
+
+def test_dropped_checkpoint_frees_its_room_but_not_what_others_share(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(3)
+    ingest(other, data, sequence=1)
+    ingest(other, data, sequence=2)
+    other.drop("job", 2)
+    assert sorted(p.name for p in (other.root / "job").iterdir()) == ["1.manifest", "1.payload"]
+    reception = other.begin(ingest(store, data, sequence=3))
+    assert reception.missing == []
+    reception.commit()
+    other.drop("job", 1)
+    other.drop("job", 3)
+    with pytest.raises(NotStored):
+        other.drop("job", 3)
+    assert other.begin(store.get("job", 3)).missing == [0, 1, 2]
+
+
+def test_keep_latest_drops_older_checkpoints_and_stale_attempts(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    stale = ingest(store, payload(2, 9), sequence=2)
+    attempt = other.begin(stale)
+    attempt.write(0, span(payload(2, 9), 0))
+    attempt.abandon()
+    manifests = [ingest(other, payload(2, n), sequence=n) for n in (3, 4, 5)]
+    ingest(other, payload(1), job="else", sequence=1)
+    assert other.keep_latest("job", 2) == manifests[:1]
+    assert [m.key for m in other.manifests()] == [("else", 1), ("job", 4), ("job", 5)]
+    assert not (other.root / "job" / "2.partial").exists()
+
+
+def test_keep_latest_leaves_an_attempt_that_is_running(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(2, 9)
+    attempt = other.begin(ingest(store, data, sequence=2))
+    attempt.write(0, span(data, 0))
+    ingest(other, payload(1), sequence=3)
+    other.keep_latest("job", 1)
+    attempt.write(1, span(data, 1))
+    assert other.payload(attempt.commit()).read_bytes() == data
+
+
+@pytest.mark.parametrize("harm", ["no payload", "short payload", "garbage manifest", "swapped manifest"])
+def test_damage_on_disk_hides_only_the_damaged_checkpoint(store: CheckpointStore, harm: str) -> None:
+    good, bad = ingest(store, payload(2, 1), sequence=1), ingest(store, payload(2, 2), sequence=2)
+    path = store.root / "job" / "2.payload"
+    manifest = path.with_suffix(".manifest")
+    if harm == "no payload":
+        path.unlink()
+    elif harm == "short payload":
+        os.truncate(path, 5)
+    elif harm == "garbage manifest":
+        manifest.write_bytes(b"\x93garbage")
+    else:
+        shutil.copy(store.root / "job" / "1.manifest", manifest)
+    with reopened(store) as again:
+        assert again.manifests() == [good]
+        assert len(again.damaged) == 1
+        assert "2.manifest" in again.damaged[0]
+        with pytest.raises(NotStored):
+            again.payload(bad)
+
+
+def test_strangers_in_the_directory_are_left_alone(store: CheckpointStore) -> None:
+    ingest(store, payload(1))
+    (store.root / "job" / "notes.txt").write_text("mine")
+    (store.root / "README").write_text("mine too")
+    with reopened(store) as again:
+        assert len(again.manifests()) == 1
+        assert (again.root / "job" / "notes.txt").exists()
+
+
+def test_closed_reception_takes_nothing_more(store: CheckpointStore, other: CheckpointStore) -> None:
+    data = payload(2)
+    reception = other.begin(ingest(store, data))
+    reception.abandon()
+    with pytest.raises(CheckpointError, match="ended"):
+        reception.write(0, span(data, 0))
+    with pytest.raises(CheckpointError, match="ended"):
+        reception.commit()
