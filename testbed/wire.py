@@ -59,6 +59,7 @@ class Channel(Generic[M]):
 
     def require_silence(self) -> None:
         """Before raw bytes follow on the stream. Raises RemoteProtocolError if the peer has already said more."""
+        self._arrived.extend(self._decoder.feed(b""))
         if self._arrived or self._decoder.buffered_bytes:
             raise RemoteProtocolError("the peer spoke before it was its turn")
 

@@ -1,0 +1,637 @@
+"""Transfers over real sockets: only what is missing moves, and nothing unverified ever counts."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from testbed.checkpoints import CheckpointStore, Manifest, Reception
+from testbed.transfer import (
+    Hello,
+    ReceiveCompleted,
+    ReceiveEvent,
+    ReceiveFailed,
+    ReceiveRepeated,
+    ReceiveStarted,
+    SendResult,
+    TransferFailed,
+    send_checkpoint,
+    serve_checkpoints,
+)
+from testbed.transfer.messages import CODEC, Busy, Message, Rejected, Stored, Want, bitmap_of, chunks_of
+from testbed.wire import Channel
+
+CHUNK = 64 << 10
+pytestmark = pytest.mark.trio
+
+
+@dataclass
+class Pair:
+    """A store with a checkpoint to send, a store that receives, and what the receiver told."""
+
+    origin: CheckpointStore
+    target: CheckpointStore
+    address: tuple[str, int] = ("", 0)
+    events: list[ReceiveEvent] = field(default_factory=list)
+    refusal: str | None = None
+
+    def ingest(self, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
+        return ingest(self.origin, data, sequence, job)
+
+    async def send(self, manifest: Manifest, **options: Any) -> SendResult:
+        options = {"transfer": "t1", "on_connected": lambda _: None, "idle_timeout_s": 2.0, **options}
+        return await send_checkpoint(self.origin, manifest, options.pop("address", self.address), **options)
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def until(self, kind: type, count: int = 1) -> None:
+        with trio.fail_after(10):
+            while len(self.of(kind)) < count:
+                await trio.sleep(0.005)
+
+
+def ingest(store: CheckpointStore, data: bytes, sequence: int = 1, job: str = "job") -> Manifest:
+    store.scratch("s").write_bytes(data)
+    return store.ingest(job, sequence, sequence, store.scratch("s"))
+
+
+def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
+    return random.Random(seed).randbytes(chunks * CHUNK + tail)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, idle_timeout_s: float = 2.0) -> AsyncIterator[Pair]:
+    with (
+        CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
+        CheckpointStore(tmp_path / "target", chunk_bytes=CHUNK) as target,
+    ):
+        pair = Pair(origin, target)
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            pair.address = listeners[0].socket.getsockname()
+
+            async def serve(task_status: trio.TaskStatus[Any]) -> None:
+                await serve_checkpoints(
+                    target,
+                    listeners,
+                    accept=lambda _: pair.refusal,
+                    on_event=pair.events.append,
+                    idle_timeout_s=idle_timeout_s,
+                    task_status=task_status,
+                )
+
+            await nursery.start(serve)
+            yield pair
+            nursery.cancel_scope.cancel()
+        for manifest in target.manifests():  # the invariant of every test
+            target.verify(manifest)
+
+
+@asynccontextmanager
+async def relay(
+    target: tuple[str, int], fault: Callable[[bytes, int], bytes | None]
+) -> AsyncIterator[tuple[str, int]]:
+    """A TCP relay whose sender-to-receiver bytes pass through `fault(data, offset)`; None cuts both connections."""
+
+    async def forward(source: trio.SocketStream, sink: trio.SocketStream, faulty: bool) -> None:
+        offset = 0
+        try:
+            async for data in source:
+                passed = fault(bytes(data), offset) if faulty else bytes(data)
+                offset += len(data)
+                if passed is None:
+                    await source.aclose()
+                    await sink.aclose()
+                    return
+                await sink.send_all(passed)
+            await sink.send_eof()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await source.aclose()
+            await sink.aclose()
+
+    async def both(stream: trio.SocketStream) -> None:
+        onward = await trio.open_tcp_stream(*target)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(forward, stream, onward, True)
+            nursery.start_soon(forward, onward, stream, False)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, both, listeners)
+        yield listeners[0].socket.getsockname()
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def peer(pair: Pair) -> AsyncIterator[Channel[Message]]:
+    """A hand-made sender, that can say anything."""
+    stream = await trio.open_tcp_stream(*pair.address)
+    async with stream:
+        yield Channel(stream, CODEC)
+
+
+@asynccontextmanager
+async def receiver(behaviour: Callable[[Channel[Message]], Any]) -> AsyncIterator[tuple[str, int]]:
+    """A hand-made receiver, that can do anything."""
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+        async def handle(stream: trio.SocketStream) -> None:
+            async with stream:
+                await behaviour(Channel(stream, CODEC))
+
+        nursery.start_soon(trio.serve_listeners, handle, listeners)
+        yield listeners[0].socket.getsockname()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("tail", [0, 1, CHUNK - 1])
+async def test_checkpoint_arrives_to_the_byte(tmp_path: Path, tail: int) -> None:
+    async with serving(tmp_path) as pair:
+        data = content(5, tail=tail)
+        manifest = pair.ingest(data)
+        seen: list[tuple[int, int]] = []
+        result = await pair.send(manifest, on_progress=lambda sent, total: seen.append((sent, total)))
+        assert pair.target.payload(manifest).read_bytes() == data
+        assert (result.bytes_sent, result.bytes_deduplicated, result.fresh) == (len(data), 0, True)
+        assert result.first_byte_s is not None
+        assert 0 < result.first_byte_s < result.duration_s
+        assert seen == sorted(seen)
+        assert seen[-1] == (len(data), len(data))
+        started, completed = pair.events
+        assert isinstance(started, ReceiveStarted)
+        assert (started.transfer, started.missing_bytes) == ("t1", len(data))
+        assert isinstance(completed, ReceiveCompleted)
+        assert (completed.received_bytes, completed.found_bytes) == (len(data), 0)
+
+
+async def test_empty_checkpoint_arrives(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(b"")
+        result = await pair.send(manifest)
+        assert (result.bytes_sent, result.first_byte_s) == (0, None)
+        assert pair.target.holds(manifest)
+
+
+async def test_same_checkpoint_sent_twice_completes_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(3))
+        await pair.send(manifest)
+        again = await pair.send(manifest, transfer="t2")
+        assert (again.bytes_sent, again.fresh) == (0, False)
+        assert len(pair.of(ReceiveCompleted)) == 1
+        assert [event.transfer for event in pair.of(ReceiveRepeated)] == ["t2"]
+
+
+async def test_only_changed_chunks_of_the_next_checkpoint_are_sent(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        old = content(8)
+        await pair.send(pair.ingest(old, 1))
+        new = old[: 2 * CHUNK] + content(1, seed=5) + old[3 * CHUNK : 6 * CHUNK] + content(2, seed=6)
+        manifest = pair.ingest(new, 2)
+        result = await pair.send(manifest)
+        assert (result.bytes_sent, result.bytes_deduplicated) == (3 * CHUNK, 5 * CHUNK)
+        assert pair.target.payload(manifest).read_bytes() == new
+
+
+async def test_cut_connection_is_resumed_without_resending_what_arrived(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        data = content(32)
+        manifest = pair.ingest(data)
+        cut = 20 * CHUNK
+        async with relay(pair.address, lambda piece, at: piece if at + len(piece) < cut else None) as through:
+            with pytest.raises(TransferFailed) as caught:
+                await pair.send(manifest, address=through)
+        assert caught.value.retryable
+        assert pair.target.manifests() == []
+        await pair.until(ReceiveFailed)
+        result = await pair.send(manifest, transfer="t2")
+        assert result.bytes_sent < 20 * CHUNK
+        assert result.bytes_sent + result.bytes_deduplicated == len(data)
+        assert pair.target.payload(manifest).read_bytes() == data
+
+
+async def test_flipped_byte_is_found_and_only_the_rest_is_sent_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        old = pair.ingest(content(2, seed=9), 1)
+        await pair.send(old)
+        manifest = pair.ingest(content(16), 2)
+        place = 10 * CHUNK
+
+        def flip(piece: bytes, at: int) -> bytes:
+            changed = bytearray(piece)
+            if at <= place < at + len(piece):
+                changed[place - at] ^= 0x01
+            return bytes(changed)
+
+        async with relay(pair.address, flip) as through:
+            with pytest.raises(TransferFailed, match="do not have the hash") as caught:
+                await pair.send(manifest, address=through)
+        assert caught.value.retryable
+        assert caught.value.chunk in (9, 10)
+        assert pair.target.manifests() == [old]
+        result = await pair.send(manifest)
+        assert result.bytes_sent <= 7 * CHUNK
+        assert pair.target.holds(manifest)
+
+
+async def test_damage_in_the_senders_own_copy_is_said_and_not_retried(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(4))
+        with pair.origin.payload(manifest).open("r+b") as file:
+            file.seek(2 * CHUNK)
+            file.write(b"rot")
+        with pytest.raises(TransferFailed, match="own copy is damaged") as caught:
+            await pair.send(manifest)
+        assert not caught.value.retryable
+        os.truncate(pair.origin.payload(manifest), CHUNK)
+        with pytest.raises(TransferFailed, match="another size") as caught:
+            await pair.send(manifest)
+        assert not caught.value.retryable
+        assert pair.target.manifests() == []
+
+
+async def test_checkpoint_dropped_at_the_sender_fails_clearly(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(1))
+        pair.origin.drop("job", 1)
+        with pytest.raises(TransferFailed, match="not here any more"):
+            await pair.send(manifest)
+
+
+async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        pair.refusal = "the owner is back"
+        with pytest.raises(TransferFailed, match="the owner is back") as caught:
+            await pair.send(pair.ingest(content(1)))
+        assert not caught.value.retryable
+        assert pair.of(ReceiveFailed)[0].reason == "the owner is back"
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ({"payload_bytes": 5 * CHUNK}, "5 hashes"),
+        ({"job": "../../../etc/cron.d"}, "job"),
+        ({"chunk_bytes": 1}, "power of two"),
+        ({"step": 99}, "digest"),
+        ({"chunks": (b"",)}, "4 hashes"),
+    ],
+)
+async def test_lying_manifest_is_refused_and_others_are_served(
+    tmp_path: Path, lie: dict[str, Any], said: str
+) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(4))
+        async with peer(pair) as liar:
+            await liar.send(Hello("lie", msgspec.structs.replace(manifest, **lie)))
+            answer = await liar.receive()
+            assert isinstance(answer, Rejected)
+            assert said in answer.reason
+            assert not answer.retryable
+            assert await liar.receive() is None
+        assert list(tmp_path.glob("target/*/*")) == []
+        assert (await pair.send(manifest)).fresh
+
+
+async def test_manifest_with_hashes_of_other_bytes_never_completes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        honest = pair.ingest(content(2))
+        lie = Manifest.of("job", 5, 1, 2 * CHUNK, CHUNK, [honest.chunks[0], bytes(32)])
+        async with peer(pair) as liar:
+            await liar.send(Hello("lie", lie))
+            assert await liar.receive() == Want(b"\x03")
+            await liar.stream.send_all(content(2))
+            answer = await liar.receive()
+        assert isinstance(answer, Rejected)
+        assert answer.chunk == 1
+        assert pair.target.manifests() == []
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "begins with"),
+        (CODEC.encode(Busy()), "begins with a hello"),
+        (CODEC.encode(Busy())[:5], "ended after"),
+        (b"", "begins with a hello"),
+    ],
+)
+async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str) -> None:
+    async with serving(tmp_path) as pair:
+        stream = await trio.open_tcp_stream(*pair.address)
+        async with stream:
+            await stream.send_all(first)
+            await stream.send_eof()
+            await pair.until(ReceiveFailed)
+        failure = pair.of(ReceiveFailed)[0]
+        assert said in failure.reason
+        assert failure.manifest is None
+        assert (await pair.send(pair.ingest(content(1)))).fresh
+
+
+@pytest.mark.parametrize(("early", "said"), [(b"RCLM", "turn"), (b"early", "begins with")])
+async def test_sender_that_speaks_before_it_is_asked_is_refused(
+    tmp_path: Path, early: bytes, said: str
+) -> None:
+    async with serving(tmp_path) as pair:
+        stream = await trio.open_tcp_stream(*pair.address)
+        async with stream:
+            await stream.send_all(CODEC.encode(Hello("t", pair.ingest(content(1)))) + early)
+            await pair.until(ReceiveFailed)
+        assert said in pair.of(ReceiveFailed)[0].reason
+
+
+async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle_timeout_s=0.1) as pair:
+        data = content(4)
+        manifest = pair.ingest(data)
+        async with peer(pair) as silent:
+            await silent.send(Hello("t0", manifest))
+            await silent.receive()
+            await silent.stream.send_all(data[: 2 * CHUNK + 5])
+            answer = await silent.receive()
+        assert isinstance(answer, Rejected)
+        assert answer.retryable
+        assert "sent nothing for 0.1 s" in answer.reason
+        assert (await pair.send(manifest)).bytes_sent == 2 * CHUNK
+
+
+async def test_sender_that_never_says_hello_is_given_up(tmp_path: Path) -> None:
+    async with serving(tmp_path, idle_timeout_s=0.05) as pair, peer(pair) as silent:
+        answer = await silent.receive()
+        assert isinstance(answer, Rejected)
+        assert "no hello" in answer.reason
+
+
+async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
+        with pytest.raises(TransferFailed, match="no sign of life") as caught:
+            await pair.send(pair.ingest(content(1)), address=address, idle_timeout_s=0.1)
+        assert caught.value.retryable
+
+
+async def test_receiver_that_stops_reading_is_given_up(tmp_path: Path) -> None:
+    async def want_and_sleep(channel: Channel[Message]) -> None:
+        await channel.receive()
+        await channel.send(Want(bitmap_of(list(range(400)), 400)))
+        await trio.sleep_forever()
+
+    async with serving(tmp_path) as pair, receiver(want_and_sleep) as address:
+        with pytest.raises(TransferFailed, match="no sign of life") as caught:
+            await pair.send(pair.ingest(content(400)), address=address, idle_timeout_s=0.2)
+        assert 0 < caught.value.bytes_sent < 400 * CHUNK
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Want(b"\xff"), "wants chunk 7 of 2"),
+        (Want(b"\x01\x00"), "2 bytes for 2 chunks"),
+        (Stored(bytes(32), fresh=True), "out of turn"),
+        (Hello("t", Manifest.of("j", 1, 1, 0, CHUNK, ())), "out of turn"),
+        (None, "without an answer"),
+    ],
+)
+async def test_receiver_that_answers_nonsense_fails_the_transfer(
+    tmp_path: Path, answer: Message | None, said: str
+) -> None:
+    async def behave(channel: Channel[Message]) -> None:
+        await channel.receive()
+        if answer is not None:
+            await channel.send(answer)
+            await channel.receive()
+
+    async with serving(tmp_path) as pair, receiver(behave) as address:
+        with pytest.raises(TransferFailed, match=said) as caught:
+            await pair.send(pair.ingest(content(2)), address=address)
+        assert caught.value.retryable is (answer is None)
+
+
+async def test_nobody_listening_is_retryable(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = unused.getsockname()
+        async with serving(tmp_path) as pair:
+            with pytest.raises(TransferFailed, match="refused") as caught:
+                await pair.send(pair.ingest(content(1)), address=address)
+            assert caught.value.retryable
+
+
+async def test_slow_but_paced_transfer_is_not_taken_for_dead(tmp_path: Path) -> None:
+    def pace(sock: socket.socket) -> None:
+        sock.setsockopt(socket.SOL_SOCKET, 47, 2_000_000)  # SO_MAX_PACING_RATE, bytes/s
+
+    async with serving(tmp_path, idle_timeout_s=0.2) as pair:
+        manifest = pair.ingest(content(24))  # 1.6 MB: the socket takes it at once, the wire needs 0.8 s
+        result = await pair.send(manifest, on_connected=pace, idle_timeout_s=0.2)
+        assert result.duration_s > 0.4
+        assert pair.target.holds(manifest)
+
+
+async def test_slow_disk_at_the_receiver_is_not_taken_for_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Reception.commit
+
+    def slow_commit(self: Reception) -> Manifest:
+        time.sleep(0.5)
+        return commit(self)
+
+    monkeypatch.setattr(Reception, "commit", slow_commit)
+    async with serving(tmp_path, idle_timeout_s=0.15) as pair:
+        assert (await pair.send(pair.ingest(content(2)), idle_timeout_s=0.15)).fresh
+
+
+async def test_later_transfer_of_the_same_checkpoint_supersedes_and_resumes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        data = content(6)
+        manifest = pair.ingest(data)
+        async with peer(pair) as first:
+            await first.send(Hello("old", manifest))
+            await first.receive()
+            await first.stream.send_all(data[: 4 * CHUNK])
+            while not (tmp_path / "target/job/1.partial").exists():
+                await trio.sleep(0.01)
+            await trio.sleep(0.1)
+            result = await pair.send(manifest, transfer="new")
+            answer = await first.receive()
+        assert isinstance(answer, Rejected)
+        assert "superseded by transfer new" in answer.reason
+        assert not answer.retryable
+        assert result.bytes_sent == 2 * CHUNK
+        assert len(pair.of(ReceiveCompleted)) == 1
+        assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
+
+
+async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(40))
+        outcomes: list[str] = []
+
+        async def attempt(name: str) -> None:
+            try:
+                result = await pair.send(manifest, transfer=name)
+                outcomes.append("fresh" if result.fresh else "repeated")
+            except TransferFailed as failure:
+                assert "superseded" in failure.reason
+                outcomes.append("superseded")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(attempt, f"t{number}")
+        assert len(pair.of(ReceiveCompleted)) == 1
+        assert len(outcomes) == 6
+        assert pair.target.holds(manifest)
+
+
+async def test_transfers_of_different_jobs_run_side_by_side(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifests = [pair.ingest(content(8, seed=n), job=f"job{n}") for n in range(5)]
+        async with trio.open_nursery() as nursery:
+            for manifest in manifests:
+                nursery.start_soon(pair.send, manifest)
+        assert all(pair.target.holds(manifest) for manifest in manifests)
+
+
+async def test_cancelled_sender_can_resume(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        manifest = pair.ingest(content(64))
+        scope = trio.CancelScope()
+
+        def pace(sock: socket.socket) -> None:
+            sock.setsockopt(socket.SOL_SOCKET, 47, 20_000_000)
+
+        def cancel_half_way(sent: int, total: int) -> None:
+            if sent > total // 2:
+                scope.cancel()
+
+        with scope:
+            await pair.send(manifest, on_connected=pace, on_progress=cancel_half_way)
+        assert scope.cancelled_caught
+        await pair.until(ReceiveFailed)
+        result = await pair.send(manifest)
+        assert 0 < result.bytes_sent < 64 * CHUNK
+        assert pair.target.holds(manifest)
+
+
+async def test_full_disk_is_refused_before_a_byte_moves(tmp_path: Path) -> None:
+    """A limit on file size looks to the store like a disk without room."""
+    async with serving(tmp_path) as pair:
+        old, manifest = pair.ingest(content(1), 1), pair.ingest(content(8), 2)
+        await pair.send(old)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4 * CHUNK, hard))
+        try:
+            with pytest.raises(TransferFailed, match="no room for") as caught:
+                await pair.send(manifest)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.bytes_sent == 0
+        assert not caught.value.retryable
+        assert pair.target.manifests() == [old]
+        assert (await pair.send(manifest)).fresh
+
+
+@pytest.mark.kernel
+async def test_full_file_system_is_refused_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small tmpfs")
+    (tmp_path / "target").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "reclaim-test", str(tmp_path / "target")]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        async with serving(tmp_path) as pair:
+            old, large = pair.ingest(content(4), 1), pair.ingest(content(8, seed=2), 2)
+            await pair.send(old)
+            with pytest.raises(TransferFailed, match="no room for"):
+                await pair.send(large)
+            assert pair.target.manifests() == [old]
+            assert sorted(p.name for p in (tmp_path / "target/job").iterdir()) == ["1.manifest", "1.payload"]
+            fits = pair.ingest(content(2, seed=3), 3)
+            assert (await pair.send(fits)).fresh
+    finally:
+        subprocess.run(["umount", str(tmp_path / "target")], check=True)
+
+
+RECEIVER = """
+import sys, trio
+from pathlib import Path
+from testbed.checkpoints import CheckpointStore
+from testbed.transfer import serve_checkpoints
+
+async def main():
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    print(listeners[0].socket.getsockname()[1], flush=True)
+    await serve_checkpoints(CheckpointStore(Path(sys.argv[1])), listeners, accept=lambda _: None, on_event=lambda _: None)
+
+trio.run(main)
+"""
+
+
+async def test_receiver_killed_half_way_keeps_the_old_and_resumes_the_new(tmp_path: Path) -> None:
+    with CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin:
+        pair = Pair(origin, origin)
+        old, new = pair.ingest(content(2, seed=1), 1), pair.ingest(content(64), 2)
+
+        def spawn() -> subprocess.Popen[bytes]:
+            argv = [sys.executable, "-c", RECEIVER, str(tmp_path / "target")]
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            pair.address = ("127.0.0.1", int(process.stdout.readline()))
+            return process
+
+        def end(process: subprocess.Popen[bytes]) -> None:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+        victim = spawn()
+        try:
+            await pair.send(old)
+
+            def pace(sock: socket.socket) -> None:
+                sock.setsockopt(socket.SOL_SOCKET, 47, 20_000_000)
+
+            def kill_half_way(sent: int, total: int) -> None:
+                if sent > total // 2:
+                    victim.send_signal(signal.SIGKILL)
+
+            with pytest.raises(TransferFailed) as caught:
+                await pair.send(new, on_connected=pace, on_progress=kill_half_way)
+            assert caught.value.retryable
+        finally:
+            end(victim)
+        with CheckpointStore(tmp_path / "target") as target:
+            assert target.manifests() == [old]
+            target.verify(old)
+        second = spawn()
+        try:
+            assert (await pair.send(new)).bytes_sent < 64 * CHUNK
+        finally:
+            end(second)
+        with CheckpointStore(tmp_path / "target") as target:
+            target.verify(new)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
+async def test_bitmap_says_exactly_the_chunks_it_was_made_of(count: int) -> None:
+    for seed in range(5):
+        chunks = sorted(n for n in range(count) if random.Random(seed * 1000 + n).random() < 0.5)
+        assert chunks_of(bitmap_of(chunks, count), count) == chunks
