@@ -1,0 +1,99 @@
+"""Every row works end to end, through the same calls; rows differ where they say they do."""
+
+import math
+
+import pytest
+
+from controller.core.admission import Admission, MigrationRequest, as_demand
+from controller.core.checkpointing import CheckpointJob
+from controller.core.placement import Candidate, Choice, NoDestination, Request
+from controller.core.policies import POLICIES, Policy, policy
+from controller.core.queue import SpotJob, SpotQueue
+from topologies.errors import SpecError
+from topologies.spec import DirectedLink
+
+LINK = DirectedLink("h1", "sw")
+JOBS = [
+    CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=120.0),
+    CheckpointJob("b", 64e9, 3e-3, (LINK,), 4e7, 9000.0),
+]
+REQUEST = Request("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
+HOSTS = [
+    Candidate("near", "north", 1, 24e9, 8.6, 0.0, 1e8, 0.1, 60.0, 2.3),
+    Candidate("far", "south", 1, 24e9, 8.6, 0.0, 9e7, 0.9, 60.0, 0.1),
+    Candidate("doomed", "south", 1, 24e9, 8.6, 0.0, 1e6, 0.01, 60.0, 4.6),
+]
+REQUESTS = [
+    MigrationRequest("urgent", 20.0, 10.0, 0.0, (LINK,)),
+    MigrationRequest("huge", 900.0, 20.0, 0.0, (LINK,)),
+    MigrationRequest("small", 30.0, 30.0, 0.0, (LINK,)),
+]
+SHARE = {LINK: 10.0}
+
+
+def admission_of(row: Policy) -> Admission:
+    return row.admit(REQUESTS, 0.0, SHARE, [])
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
+    row = policy(name)
+    plans = row.plan(JOBS, {LINK: 5e7}, 0.2)
+    assert set(plans) == {"a", "b"}
+    assert sum(plan.rate_bytes_per_s for plan in plans.values()) <= 5e7 * (1 + 1e-9)
+    assert all(plan.interval_s > 0.0 for plan in plans.values())
+
+    assert isinstance(row.select(REQUEST, HOSTS, draw=0.4), Choice)
+    assert isinstance(row.select(REQUEST, [], draw=0.4), NoDestination)
+
+    answer = admission_of(row)
+    assert answer.admitted.keys() | answer.refused.keys() == {"urgent", "huge", "small"}
+    flows = [as_demand(r, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted]
+    assert math.fsum(row.share(flows, SHARE).rates.values()) == pytest.approx(10.0)
+
+    queue = SpotQueue(row.learner(3.0, 0.01, 100, 1.0, 8.0), 0.0)
+    queue.submit(SpotJob("j"), 0.0, 0.0)
+    assert queue.controller.level == 1.0
+
+
+def test_as_printed_stays_in_the_building_and_stops_at_a_misfit() -> None:
+    ours, printed = policy("reclaimnet"), policy("reclaimnet-as-printed")
+    choices = [row.select(REQUEST, HOSTS) for row in (ours, printed)]
+    assert [c.host for c in choices if isinstance(c, Choice)] == ["far", "near"]
+    assert set(admission_of(ours).admitted) == {"urgent", "small"}
+    assert set(admission_of(printed).admitted) == {"urgent"}
+    assert printed.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
+    assert not ours.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
+
+
+def test_random_destinations_follow_the_draw() -> None:
+    row = policy("random-destination")
+    found = {
+        choice.host
+        for d in (0.0, 0.5, 0.9)
+        if isinstance(choice := row.select(REQUEST, HOSTS, draw=d), Choice)
+    }
+    assert found == {"near", "far", "doomed"}
+
+
+def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() -> None:
+    calm = [CheckpointJob(j.key, 1e6, j.hazard_per_s / 100, (LINK,)) for j in JOBS]
+    for name in ("one-interval", "static-interval"):
+        assert len({plan.interval_s for plan in policy(name).plan(calm, {LINK: 5e7}, 0.2).values()}) == 1
+    assert policy("static-interval").plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 600.0
+
+
+def test_a_static_interval_shrinks_with_the_time_of_a_scaled_scenario() -> None:
+    calm = [CheckpointJob("a", 1.0, 1e-4, (LINK,))]
+    assert policy("static-interval", time_scale=0.01).plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 6.0
+    assert policy("reclaimnet", time_scale=0.01) is POLICIES["reclaimnet"]
+
+
+def test_a_policy_that_does_not_exist_is_refused_with_the_list() -> None:
+    with pytest.raises(SpecError, match="policy = 'best': one of reclaimnet, "):
+        policy("best")
+
+
+def test_no_row_is_a_copy_of_another() -> None:
+    rows = [(p.plan, p.select, p.admit, p.share, p.learner) for p in POLICIES.values()]
+    assert all(a != b for i, a in enumerate(rows) for b in rows[:i])

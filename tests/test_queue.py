@@ -1,0 +1,320 @@
+"""The spot queue: admission by r = N + p, offers and their lives, interrupted jobs, and Algorithm 1."""
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.core.queue import (
+    Algorithm1,
+    Controller,
+    Dispatch,
+    Fixed,
+    Lapsed,
+    Offer,
+    OnDemand,
+    Queued,
+    SpotJob,
+    SpotQueue,
+    Standing,
+    admit_probability,
+    next_level,
+)
+
+K = 10.0
+
+
+def job(key: str, memory: float = 0.0) -> SpotJob:
+    return SpotJob(key, memory)
+
+
+def waiting(*keys: str, ttl_s: float = 0.0, level: float = 8.0) -> SpotQueue:
+    """A queue in which these jobs were submitted at 0, 1, 2..."""
+    queue = SpotQueue(Fixed(level), ttl_s)
+    for at_s, key in enumerate(keys):
+        assert queue.submit(job(key), float(at_s), 0.0) == Queued(at_s)
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("level", "length", "probability"),
+    [
+        (3.0, 0, 1.0),
+        (3.0, 2, 1.0),
+        (3.0, 3, 0.0),
+        (3.0, 4, 0.0),
+        (2.25, 2, 0.25),
+        (0.0, 0, 0.0),
+        (math.inf, 99, 1.0),
+    ],
+)
+def test_below_n_join_at_n_join_with_p_above_leave(level: float, length: int, probability: float) -> None:
+    assert admit_probability(level, length) == probability
+
+
+def test_the_draw_decides_at_n() -> None:
+    assert SpotQueue(Fixed(0.3)).submit(job("a"), 0.0, draw=0.29) == Queued(0)
+    assert SpotQueue(Fixed(0.3)).submit(job("a"), 0.0, draw=0.30) == OnDemand(0)
+
+
+def test_the_oldest_waiting_job_takes_the_offer() -> None:
+    queue = waiting("a", "b")
+    assert queue.offer(1, 10.0) == Dispatch("a", 1, 10.0, True)
+    assert queue.offer(2, 10.0) == Dispatch("b", 2, 9.0, True)
+    assert queue.offer(3, 10.0) == Lapsed(3)
+
+
+def test_an_offer_passes_over_jobs_that_do_not_fit() -> None:
+    queue = SpotQueue(Fixed(8.0), 0.0)
+    queue.submit(job("large", 48e9), 0.0, 0.0)
+    queue.submit(job("small", 10e9), 1.0, 0.0)
+    assert queue.offer(1, 5.0, memory_bytes=24e9) == Dispatch("small", 1, 4.0, True)
+    assert queue.waiting() == ["large"]
+    assert Offer(2, capability=7.5).suits(SpotJob("new", 0.0, 8.0)) is False
+
+
+def test_without_patience_an_unused_offer_is_gone() -> None:
+    queue = waiting(ttl_s=0.0)
+    assert queue.offer(1, 0.0) == Lapsed(1)
+    assert queue.submit(job("a"), 0.0, 0.0) == Queued(0)
+
+
+def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> None:
+    queue = SpotQueue(Fixed(0.0), math.inf)
+    assert queue.offer(1, 0.0) == Standing(1, math.inf)
+    assert queue.offer(2, 1.0) == Standing(2, math.inf)
+    assert queue.submit(job("a"), 5.0, 0.9) == Dispatch("a", 1, 0.0, True)
+    assert queue.statistics.mean_cost(K) == 1.0
+
+
+def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
+    queue = SpotQueue(Fixed(8.0), 10.0)
+    queue.offer(1, 0.0)
+    queue.offer(2, 4.0)
+    assert queue.next_deadline_s() == 10.0
+    assert queue.expire(9.999) == []
+    assert queue.submit(job("late"), 10.0, 0.0) == Dispatch(
+        "late", 2, 0.0, True
+    )  # 1 is over, if still listed
+    assert queue.expire(10.0) == [1]
+    assert queue.next_deadline_s() == math.inf
+
+
+def test_a_withdrawn_offer_is_not_used() -> None:
+    queue = SpotQueue(Fixed(8.0))
+    queue.offer(1, 0.0)
+    assert queue.withdraw_offer(1)
+    assert not queue.withdraw_offer(1)
+    assert queue.submit(job("a"), 1.0, 0.0) == Queued(0)
+
+
+def test_the_caller_may_choose_among_standing_offers_that_suit_or_refuse_them_all() -> None:
+    seen: list[list[int]] = []
+
+    def newest(_: SpotJob, offers: list[Offer] | tuple[Offer, ...]) -> int | None:
+        seen.append([offer.offer_id for offer in offers])
+        return offers[-1].offer_id if len(offers) > 1 else None
+
+    queue = SpotQueue(Fixed(8.0), choose=newest)  # type: ignore[arg-type]
+    for offer_id, memory in ((1, 1e9), (2, 24e9), (3, 24e9)):
+        queue.offer(offer_id, 0.0, memory)
+    assert queue.submit(job("a", 20e9), 0.0, 0.0) == Dispatch("a", 3, 0.0, True)
+    assert queue.submit(job("b", 20e9), 0.0, 0.0) == Queued(0)
+    assert seen == [[2, 3], [2]]
+
+
+def test_an_interrupted_job_is_served_before_all_that_never_ran() -> None:
+    queue = waiting("a", "b")
+    queue.offer(1, 5.0)
+    assert queue.requeue_at_head(job("a"), 7.0) == Queued(0)
+    assert queue.requeue_at_head(job("x"), 8.0) == Queued(1)
+    assert queue.waiting() == ["a", "x", "b"]
+    assert queue.offer(2, 9.0) == Dispatch("a", 2, 2.0, False)
+
+
+def test_an_interrupted_job_is_counted_once() -> None:
+    queue = waiting("a")
+    queue.offer(1, 6.0)
+    queue.requeue_at_head(job("a"), 7.0)
+    queue.offer(2, 100.0)
+    assert (queue.statistics.arrivals, queue.statistics.spot, queue.statistics.mean_delay_s) == (1, 1, 6.0)
+
+
+def test_an_interrupted_job_takes_a_standing_offer() -> None:
+    queue = SpotQueue(Fixed(0.0))
+    queue.offer(1, 0.0)
+    assert queue.requeue_at_head(job("a"), 3.0) == Dispatch("a", 1, 0.0, False)
+
+
+def test_interrupted_jobs_count_in_the_length_that_an_arrival_finds() -> None:
+    queue = SpotQueue(Fixed(1.0), 0.0)
+    queue.requeue_at_head(job("back"), 0.0)
+    assert queue.submit(job("new"), 1.0, 0.0) == OnDemand(1)
+
+
+def test_jobs_sent_to_on_demand_count_with_delay_zero_and_cost_k() -> None:
+    queue = waiting("a", level=1.0)
+    assert queue.submit(job("b"), 1.0, 0.0) == OnDemand(1)
+    queue.offer(1, 8.0)
+    assert queue.statistics.mean_delay_s == 4.0
+    assert queue.statistics.mean_cost(K) == 5.5
+
+
+def test_a_cancelled_job_never_left() -> None:
+    queue = waiting("a", "b")
+    assert queue.cancel("a") and not queue.cancel("a")
+    assert queue.statistics.mean_delay_s == 0.0
+    assert queue.statistics.mean_cost(K) == 0.0
+    assert queue.offer(1, 9.0) == Dispatch("b", 1, 8.0, True)
+
+
+@pytest.mark.parametrize("draw", [-0.1, 1.0, math.nan])
+def test_a_draw_outside_its_range_is_refused(draw: float) -> None:
+    with pytest.raises(ValueError, match="draw"):
+        waiting().submit(job("a"), 0.0, draw)
+
+
+def test_the_same_job_or_offer_twice_is_refused() -> None:
+    queue = waiting("a", ttl_s=math.inf)
+    with pytest.raises(ValueError, match="job a waits already"):
+        queue.submit(job("a"), 1.0, 0.0)
+    with pytest.raises(ValueError, match="job a waits already"):
+        queue.requeue_at_head(job("a"), 1.0)
+    queue.offer(1, 2.0)
+    queue.offer(2, 2.0)
+    with pytest.raises(ValueError, match="offer 2 stands already"):
+        queue.offer(2, 3.0)
+
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["submit", "offer", "return", "expire"]), st.floats(0.0, 5.0), st.floats(0.0, 0.99)
+    ),
+    max_size=60,
+)
+
+
+@given(actions, st.sampled_from([0.0, 3.0, math.inf]), st.floats(0.0, 4.0))
+def test_no_job_is_lost_or_runs_twice_and_no_offer_is_used_twice(
+    story: list[tuple[str, float, float]], ttl_s: float, level: float
+) -> None:
+    queue, now_s, number = SpotQueue(Fixed(level), ttl_s), 0.0, 0
+    outside: set[str] = set()
+    running: list[str] = []
+    used: list[int] = []
+    for action, pause_s, draw in story:
+        now_s, number = now_s + pause_s, number + 1
+        answer: object = None
+        if action == "submit":
+            answer = queue.submit(job(f"j{number}"), now_s, draw)
+            outside |= {f"j{number}"} if isinstance(answer, OnDemand) else set()
+        elif action == "offer":
+            answer = queue.offer(number, now_s)
+        elif action == "return" and running:
+            answer = queue.requeue_at_head(job(running.pop()), now_s)
+        else:
+            assert all(offer_id not in used for offer_id in queue.expire(now_s))
+        if isinstance(answer, Dispatch):
+            assert answer.job not in running
+            assert answer.offer_id not in used
+            running.append(answer.job)
+            used.append(answer.offer_id)
+        submitted = queue.statistics.arrivals
+        assert len(outside) + len(running) + len(queue) == submitted
+        assert len(set(queue.waiting())) == len(queue)
+        assert not (queue.waiting() and any(o.expires_s > now_s for o in queue.standing()))
+
+
+def test_the_level_moves_against_the_error_by_a_fixed_step_inside_its_bounds() -> None:
+    assert next_level(2.0, 27.0, 27.0, 0.01, 8.0) == 2.0
+    assert next_level(2.0, 30.0, 27.0, 0.01, 8.0) == pytest.approx(1.97)
+    assert next_level(0.1, 9.0, 3.0, 0.05, 8.0) == 0.0
+    assert next_level(7.9, 0.0, 30.0, 0.05, 8.0) == 8.0
+
+
+def test_algorithm_1_averages_over_the_jobs_that_left_during_a_window_of_arrivals() -> None:
+    learner = Algorithm1(target_delay_s=4.0, step_per_s=0.1, window=3, r0=2.0)
+    for delay_s in (9.0, 0.0, 6.0):
+        assert learner.level == 2.0
+        learner.left(delay_s)
+        learner.arrived()
+    assert learner.level == pytest.approx(2.0 - 0.1 * (5.0 - 4.0))
+
+
+def test_a_window_in_which_nobody_left_teaches_nothing_and_goes_on() -> None:
+    learner = Algorithm1(target_delay_s=4.0, step_per_s=0.1, window=2, r0=2.0)
+    learner.arrived()
+    learner.arrived()
+    assert learner.level == 2.0
+    learner.left(14.0)
+    learner.arrived()
+    assert learner.level == 1.0
+
+
+def test_algorithm_1_never_stops_at_a_small_error() -> None:
+    learner = Algorithm1(target_delay_s=4.0, step_per_s=0.1, window=1, r0=2.0)
+    for delay_s in (4.0, 4.0, 8.0):
+        learner.left(delay_s)
+        learner.arrived()
+    assert learner.level == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window": 0}, {"r0": 9.0}, {"r_max": math.inf}, {"step_per_s": 0.0}, {"target_delay_s": -1.0}]
+)
+def test_parameters_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+    right = {"target_delay_s": 3.0, "step_per_s": 0.01}
+    with pytest.raises(ValueError, match=r"window|step|target"):
+        Algorithm1(**{**right, **wrong})  # type: ignore[arg-type]
+
+
+def run_mm(controller: Controller, jobs: int, inverse_mu: float, seed: int) -> list[tuple[float, float]]:
+    """(delay, cost) of every job that left, in order; Poisson(1/12) jobs, Poisson(1/inverse_mu) spots, hours."""
+    rng = random.Random(seed)
+    queue = SpotQueue(controller, offer_ttl_s=0.0)
+    next_job, next_spot, left = rng.expovariate(1 / 12), rng.expovariate(1 / inverse_mu), []
+    for number in range(jobs):
+        while next_spot < next_job:
+            served = queue.offer(number, next_spot)
+            if isinstance(served, Dispatch):
+                left.append((served.delay_s, 1.0))
+            next_spot += rng.expovariate(1 / inverse_mu)
+        if isinstance(queue.submit(job(str(number)), next_job, rng.random()), OnDemand):
+            left.append((0.0, K))
+        next_job += rng.expovariate(1 / 12)
+    return left
+
+
+def batch_error(values: list[float], batches: int = 40) -> float:
+    """Standard error of the mean of correlated values, by means of batches."""
+    size = len(values) // batches
+    means = [statistics.fmean(values[i * size : (i + 1) * size]) for i in range(batches)]
+    return statistics.stdev(means) / math.sqrt(batches)
+
+
+@pytest.mark.parametrize(
+    ("inverse_mu", "level", "delay", "cost"),
+    [(24.0, 0.3, 4.5, 8.3125), (24.0, 2.958333333, 27.0, 5.80682), (12.0, 4.454545, 27.0, 2.65)],
+)
+def test_long_runs_with_r_fixed_meet_the_closed_form_of_m_m_1(
+    inverse_mu: float, level: float, delay: float, cost: float
+) -> None:
+    left = run_mm(Fixed(level), 40_000, inverse_mu, seed=7)
+    delays, costs = [d for d, _ in left], [c for _, c in left]
+    assert abs(statistics.fmean(delays) - delay) < 4 * batch_error(delays)
+    assert abs(statistics.fmean(costs) - cost) < 4 * batch_error(costs)
+    assert batch_error(delays) < 0.05 * delay  # the bound above bites
+
+
+@pytest.mark.parametrize("r0", [0.05, 6.0])
+@pytest.mark.parametrize(("delta", "cost"), [(3.0, 8.875), (27.0, 5.80682)])
+def test_algorithm_1_learns_the_optimal_delay_and_cost_from_either_side(
+    r0: float, delta: float, cost: float
+) -> None:
+    left = run_mm(Algorithm1(delta, step_per_s=0.005, r0=r0), 40_000, 24.0, seed=11)[10_000:]
+    delays, costs = [d for d, _ in left], [c for _, c in left]
+    assert statistics.fmean(delays) == pytest.approx(delta, abs=4 * batch_error(delays) + 0.02 * delta)
+    assert statistics.fmean(costs) == pytest.approx(cost, abs=4 * batch_error(costs) + 0.02 * cost)
