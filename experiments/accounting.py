@@ -1,0 +1,446 @@
+"""The figures of one run, from its journal and from what observers measured; nothing else.
+
+What each number means (`Summary` holds them under these names; times, sizes and rates as they were played, `real_scale` has
+those with a unit once more, scaled back):
+
+jobs        *submitted*: accepted into the journal. *finished*, *failed*: ended so. *running*: at the end of the run an attempt
+            is on a host (told to start, running, fetching its checkpoint, moving). *waiting*: at the end in the queue or
+            waiting for an on-demand slot. *lost* = submitted - finished - failed - running - waiting, must be 0.
+            *on_demand*: jobs that the queue redirected. *attempts*: dispatches. *restarts*: dispatches after the first.
+migrations  Counted once for each (job, notice), however often it is planned again. *planned*: pairs of a notice and a job on
+            its host. *admitted*: pairs for which P2 found a destination and P3 a rate. *in_time*: those running at
+            their destination before the notice was over. *degraded*: pairs whose last word was that no migration is
+            feasible. The rest of *planned* ended otherwise (the job finished first, the notice still ran at the end).
+            *downtime_*: from the stop of a job at its source to its proved state at the destination.
+emergencies *count*: attempts that an owner ended without notice. *reclaims*: closings of a host without notice, idle hosts
+            included. *restored_verified*: of *count*, jobs that ran on from a completed checkpoint whose state was proved
+            by hash. *restarted*: from step 0, no checkpoint had completed. *pending*: not running again at the end.
+            *work_lost_s*: work that emergencies made the jobs compute again, in seconds of a GPU.
+interruptions  *by_cause*: attempts that ended before their job, by cause; *work_lost_s* by cause; *downtime_* over all restarts.
+checkpoints *completed*: verified and on disk on another host. *bytes_sent*, *bytes_deduplicated*: payload of all transfers
+            that ended, and payload that the receiver had already. *taken*: local snapshots.
+rates       *flows*: transfers long enough to measure. *worst_*, *median_goodput_over_grant*: payload rate over the grant, of
+            those. *bucket_drops*: packets that the flows' buckets dropped. *egress_drops*: all drops counted at hosts' egress.
+traffic     Wire bytes that left hosts, by kind, and the highest 100 ms rate of migrations at any host.
+research    *lowest_share*: the lowest throughput of a greedy research flow in any window, over the capacity of its narrowest
+            link, both on the wire; None if nothing was measured. *reserve_share*: the least that is kept for research, over
+            capacity; *reserve_bytes_per_s*: the smallest reserve that a measured flow had (none measured: of any access link).
+cost        *mean* over first dispatches (paper B): 1 for a spot, *k* for on-demand. *delay* likewise: from submission to the
+            first dispatch, on-demand 0; against the *target_s*. *level*: r = N + p at the end.
+kill_switch *probes* by watched uses of the switch; *set_to_closed_*: length of the call; *first_drop_*: from its return to the
+            first dropped packet; *connections_admitted*: of *connections_tried* after its return, must be 0.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.core import facts as f
+from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, whereabouts
+from experiments.promises import Broken, broken
+from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe
+from topologies.dimension import Dimension
+
+__all__ = [
+    "Death",
+    "Fidelity",
+    "ResearchSample",
+    "RunContext",
+    "Summary",
+    "SwitchProbe",
+    "summarise",
+]
+
+
+class Jobs(Struct, frozen=True):
+    """See the module."""
+
+    submitted: int
+    finished: int
+    failed: int
+    running: int
+    waiting: int
+    on_demand: int
+    lost: int
+    attempts: int
+    restarts: int
+
+
+class Migrations(Struct, frozen=True):
+    """See the module."""
+
+    planned: int
+    admitted: int
+    in_time: int
+    degraded: int
+    downtime_median_s: float | None
+    downtime_p90_s: float | None
+
+
+class Emergencies(Struct, frozen=True):
+    """See the module."""
+
+    count: int
+    restored_verified: int
+    work_lost_s: float
+    reclaims: int
+    restarted: int
+    pending: int
+
+
+class Interruptions(Struct, frozen=True):
+    """See the module."""
+
+    by_cause: dict[str, int]
+    work_lost_s: dict[str, float]
+    downtime_median_s: float | None
+    downtime_p90_s: float | None
+
+
+class Checkpoints(Struct, frozen=True):
+    """See the module."""
+
+    completed: int
+    bytes_sent: int
+    bytes_deduplicated: int
+    taken: int
+
+
+class Rates(Struct, frozen=True):
+    """See the module."""
+
+    flows: int
+    worst_goodput_over_grant: float | None
+    median_goodput_over_grant: float | None
+    bucket_drops: int
+    egress_drops: int
+
+
+class Traffic(Struct, frozen=True):
+    """See the module."""
+
+    migration_bytes: int
+    research_bytes: int
+    peak_migration_bytes_per_s: float
+
+
+class Research(Struct, frozen=True):
+    """See the module."""
+
+    reserve_bytes_per_s: float
+    reserve_share: float
+    lowest_share: float | None
+    samples: int
+
+
+class Cost(Struct, frozen=True):
+    """See the module."""
+
+    mean: float | None
+    k: float
+
+
+class Delay(Struct, frozen=True):
+    """See the module."""
+
+    mean_s: float | None
+    target_s: float
+
+
+class KillSwitch(Struct, frozen=True):
+    """See the module."""
+
+    probes: int
+    set_to_closed_median_s: float | None
+    set_to_closed_worst_s: float | None
+    first_drop_median_s: float | None
+    connections_tried: int
+    connections_admitted: int
+
+
+class Verdict(Struct, frozen=True):
+    """Whether the machine played the campus as described, and what says so."""
+
+    valid: bool
+    reasons: list[str]
+    figures: dict[str, float]
+
+
+class Summary(Struct, frozen=True):
+    """What `summary.json` holds; the module's docstring defines every number."""
+
+    jobs: Jobs
+    migrations: Migrations
+    emergencies: Emergencies
+    interruptions: Interruptions
+    checkpoints: Checkpoints
+    rates: Rates
+    traffic: Traffic
+    research: Research
+    cost: Cost
+    delay: Delay
+    level: float | None
+    kill_switch: KillSwitch
+    fidelity: Verdict
+    invariants_broken: list[Broken]
+    world: str
+    scale: dict[str, float]
+    seed: int
+    campus: str
+    duration_s: float
+    ended: str
+    deaths: list[Death]
+    real_scale: dict[str, float]
+
+
+def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
+    """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
+    verdict = context.fidelity
+    summary = Summary(
+        jobs=_jobs(facts),
+        migrations=_migrations(facts),
+        emergencies=_emergencies(facts),
+        interruptions=_interruptions(facts),
+        checkpoints=_checkpoints(facts),
+        rates=_rates(facts),
+        traffic=_traffic(facts),
+        research=_research(context),
+        cost=Cost(_mean(d.cost for d in _of(facts, f.JobDispatched)), context.on_demand_cost),
+        delay=Delay(_mean(d.delay_s for d in _of(facts, f.JobDispatched)), context.target_delay_s),
+        level=_level(facts),
+        kill_switch=_kill_switch(context.switches),
+        fidelity=Verdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
+        invariants_broken=broken(facts, context),
+        world=context.world,
+        scale={"bytes": context.scale.bytes, "time": context.scale.time},
+        seed=context.seed,
+        campus=context.campus.name,
+        duration_s=end_s(facts, context.ended_at_s),
+        ended=context.ended,
+        deaths=list(context.deaths),
+        real_scale={},
+    )
+    return _with_real_scale(summary, context)
+
+
+# ---------------------------------------------------------------- the parts
+
+T = TypeVar("T")
+
+
+def _of(facts: Iterable[Timed], kind: type[T]) -> list[T]:
+    return [fact for _, fact in facts if isinstance(fact, kind)]
+
+
+def _jobs(facts: Sequence[Timed]) -> Jobs:
+    submitted = {fact.job for fact in _of(facts, f.JobSubmitted)}
+    places = Counter(place for job, place in whereabouts(facts).items() if job in submitted)
+    finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
+    running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
+    dispatched = _of(facts, f.JobDispatched)
+    return Jobs(
+        submitted=len(submitted),
+        finished=finished,
+        failed=failed,
+        running=running,
+        waiting=waiting,
+        on_demand=len({fact.job for fact in _of(facts, f.JobRedirected)}),
+        lost=len(submitted) - finished - failed - running - waiting,
+        attempts=len(dispatched),
+        restarts=sum(fact.attempt > 1 for fact in dispatched),
+    )
+
+
+def _migrations(facts: Sequence[Timed]) -> Migrations:
+    found = notices(facts)
+    downtimes = [fact.downtime_s for fact in _of(facts, f.MigrationFinished)]
+    return Migrations(
+        planned=len(found),
+        admitted=sum(notice.admitted_s is not None for notice in found),
+        in_time=sum(notice.in_time is True for notice in found),
+        degraded=sum(notice.degraded is not None and notice.in_time is None for notice in found),
+        downtime_median_s=quantile(downtimes, 0.5),
+        downtime_p90_s=quantile(downtimes, 0.9),
+    )
+
+
+def _emergencies(facts: Sequence[Timed]) -> Emergencies:
+    ended = [a for a in attempts(facts) if a.how == "emergency"]
+    resumed = [_next_run(facts, attempt) for attempt in ended]
+    completed = {(c.job, c.sequence): c.step for c in _of(facts, f.CheckpointCompleted)}
+    verified = [
+        run is not None
+        and run.restored_sequence is not None
+        and completed.get((run.job, run.restored_sequence)) == run.step
+        for run in resumed
+    ]
+    return Emergencies(
+        count=len(ended),
+        restored_verified=sum(verified),
+        work_lost_s=sum(w.work_lost_s for w in _of(facts, f.WorkLost) if w.cause == "emergency"),
+        reclaims=_closings(facts),
+        restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
+        pending=resumed.count(None),
+    )
+
+
+def _next_run(facts: Sequence[Timed], ended: Attempt) -> f.JobRunning | None:
+    later = (r for r in _of(facts, f.JobRunning) if r.job == ended.job and r.attempt > ended.attempt)
+    return next(later, None)
+
+
+def _closings(facts: Iterable[Timed]) -> int:
+    """Closings that no notice announced; a closing that is said again (by a reconnected agent) is the same one."""
+    closed: set[str] = set()
+    warned: set[str] = set()
+    count = 0
+    for _, fact in facts:
+        match fact:
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                warned.add(host)
+            case f.HostReclaimed(host=host):
+                count += host not in warned and host not in closed
+                closed.add(host)
+            case f.HostReturned(host=host):
+                closed.discard(host)
+                warned.discard(host)
+    return count
+
+
+def _interruptions(facts: Sequence[Timed]) -> Interruptions:
+    causes = Counter(a.how for a in attempts(facts) if a.ended_s is not None)
+    for over in ("finished", "failed"):
+        causes.pop(over, None)
+    lost: dict[str, float] = {}
+    for work in _of(facts, f.WorkLost):
+        lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
+    downtimes = [r.downtime_s for r in _of(facts, f.JobRunning) if r.downtime_s is not None]
+    return Interruptions(
+        dict(sorted(causes.items())), lost, quantile(downtimes, 0.5), quantile(downtimes, 0.9)
+    )
+
+
+def _checkpoints(facts: Sequence[Timed]) -> Checkpoints:
+    transfers = _of(facts, f.TransferFinished)
+    return Checkpoints(
+        completed=len(_of(facts, f.CheckpointCompleted)),
+        bytes_sent=sum(t.bytes_sent for t in transfers),
+        bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
+        taken=len(_of(facts, f.CheckpointTaken)),
+    )
+
+
+def _rates(facts: Sequence[Timed]) -> Rates:
+    transfers = _of(facts, f.TransferFinished)
+    measured = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
+    return Rates(
+        flows=len(measured),
+        worst_goodput_over_grant=min(measured, default=None),
+        median_goodput_over_grant=quantile(measured, 0.5),
+        bucket_drops=sum(t.drops for t in transfers),
+        egress_drops=sum(e.drops for e in _of(facts, f.EgressMeasured)),
+    )
+
+
+def _traffic(facts: Sequence[Timed]) -> Traffic:
+    egress = _of(facts, f.EgressMeasured)
+    return Traffic(
+        migration_bytes=sum(e.migration_bytes for e in egress),
+        research_bytes=sum(e.research_bytes for e in egress),
+        peak_migration_bytes_per_s=max((e.peak_migration_bytes_per_s for e in egress), default=0.0),
+    )
+
+
+def _research(context: RunContext) -> Research:
+    samples = [s for s in context.research if s.window_s > 0.0 and s.link_capacity_bytes_per_s > 0.0]
+    links = [(s.reserve_bytes_per_s, s.link_capacity_bytes_per_s) for s in samples]
+    if not links:
+        rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
+        links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
+    return Research(
+        reserve_bytes_per_s=min(reserve for reserve, _ in links),
+        reserve_share=min(reserve / capacity for reserve, capacity in links),
+        lowest_share=min((s.share for s in samples), default=None),
+        samples=len(samples),
+    )
+
+
+def _kill_switch(probes: Sequence[SwitchProbe]) -> KillSwitch:
+    calls = [p.set_to_closed_s for p in probes]
+    drops = [p.first_drop_after_s for p in probes if p.first_drop_after_s is not None]
+    return KillSwitch(
+        probes=len(probes),
+        set_to_closed_median_s=quantile(calls, 0.5),
+        set_to_closed_worst_s=max(calls, default=None),
+        first_drop_median_s=quantile(drops, 0.5),
+        connections_tried=sum(p.connections_tried for p in probes),
+        connections_admitted=sum(p.connections_admitted for p in probes),
+    )
+
+
+def _level(facts: Iterable[Timed]) -> float | None:
+    said = _of(facts, f.JobQueued | f.JobRedirected | f.LevelLearned)  # type: ignore[arg-type]
+    return said[-1].level if said else None
+
+
+# ---------------------------------------------------------------- small statistics
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def quantile(values: Sequence[float], q: float) -> float | None:
+    """The q-quantile by linear interpolation between order statistics; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+# ---------------------------------------------------------------- real scale
+
+DIMENSIONS: dict[str, Dimension] = {
+    "duration_s": Dimension.DURATION,
+    "migrations.downtime_median_s": Dimension.DURATION,
+    "migrations.downtime_p90_s": Dimension.DURATION,
+    "emergencies.work_lost_s": Dimension.DURATION,
+    "interruptions.downtime_median_s": Dimension.DURATION,
+    "interruptions.downtime_p90_s": Dimension.DURATION,
+    "checkpoints.bytes_sent": Dimension.SIZE,
+    "checkpoints.bytes_deduplicated": Dimension.SIZE,
+    "traffic.migration_bytes": Dimension.SIZE,
+    "traffic.research_bytes": Dimension.SIZE,
+    "traffic.peak_migration_bytes_per_s": Dimension.RATE,
+    "research.reserve_bytes_per_s": Dimension.RATE,
+    "delay.mean_s": Dimension.DURATION,
+    "delay.target_s": Dimension.DURATION,
+}  # kill_switch is missing on purpose: a call of this kernel has no other scale
+
+
+def value_of(summary: Summary, dotted: str) -> float | None:
+    """The number that `section.name` names."""
+    found: object = summary
+    for name in dotted.split("."):
+        found = getattr(found, name)
+    return found if isinstance(found, int | float) else None
+
+
+def _with_real_scale(summary: Summary, context: RunContext) -> Summary:
+    played = {name: value_of(summary, name) for name in DIMENSIONS}
+    real = {
+        name: context.scale.back(float(value), DIMENSIONS[name])
+        for name, value in played.items()
+        if value is not None
+    }
+    return replace(summary, real_scale=real)

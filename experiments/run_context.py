@@ -1,0 +1,105 @@
+"""What a run was, beside its journal: its parameters, and what observers outside the coordinator measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from topologies.scale import Scale
+from topologies.spec import Campus, DirectedLink
+
+WIRE_PER_PAYLOAD = 1514 / 1448  # an Ethernet frame at an MTU of 1500 against the TCP payload in it
+SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchSample:
+    """Payload that the receiver of a greedy research flow took in during one window that ends at `at_s`.
+
+    The window lies inside a time in which the flow always had something to send. `link_capacity_bytes_per_s` (wire) and
+    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`. Several flows over one link
+    are one sample, their payloads added: the reserve is all research's, not each flow's.
+    """
+
+    at_s: float
+    window_s: float
+    source: str
+    target: str
+    link_capacity_bytes_per_s: float
+    reserve_bytes_per_s: float
+    payload_bytes: float
+
+    @property
+    def wire_bytes_per_s(self) -> float:
+        """Throughput as the link sees it; 0 for an empty window."""
+        return self.payload_bytes * WIRE_PER_PAYLOAD / self.window_s if self.window_s > 0.0 else 0.0
+
+    @property
+    def share(self) -> float:
+        """Throughput over the link's capacity, both on the wire."""
+        capacity = self.link_capacity_bytes_per_s
+        return self.wire_bytes_per_s / capacity if capacity > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchProbe:
+    """One use of an owner's kill-switch, watched by somebody who goes on trying to connect to the host.
+
+    `set_to_closed_s` is how long the call took, `first_drop_after_s` the time from its return to the first packet that the
+    kernel dropped (None: none came). Connections are counted from the return of the call.
+    """
+
+    host: str
+    at_s: float
+    kind: str
+    set_to_closed_s: float
+    first_drop_after_s: float | None
+    connections_tried: int
+    connections_admitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process that ended before its time: an agent, the coordinator, a workload."""
+
+    at_s: float
+    subject: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """Whether the machine played the campus as described; an invalid run's figures are not to be used."""
+
+    valid: bool = True
+    reasons: Sequence[str] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run: times are in seconds since the coordinator started, in the time scale that was played.
+
+    `share` is what migrations may use of each direction of each link, in payload bytes/s (the coordinator's account).
+    `guard_slack` and `guard_burst_bytes` describe the aggregate bucket that holds a host's migrations: its rate is the
+    share times the slack, and it lets a burst pass (plus one super-packet of debt). `research_tolerance` is the part of
+    the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
+    shaper's own burst borrows from the next window.
+    """
+
+    seed: int
+    scale: Scale
+    campus: Campus
+    share: Mapping[DirectedLink, float]
+    on_demand_cost: float
+    target_delay_s: float
+    world: str = "live"
+    research: Sequence[ResearchSample] = ()
+    switches: Sequence[SwitchProbe] = ()
+    fidelity: Fidelity = field(default_factory=Fidelity)
+    ended: str = "completed"
+    ended_at_s: float | None = None
+    deaths: Sequence[Death] = ()
+    guard_slack: float = 1.05
+    guard_burst_bytes: float = 262_144
+    research_tolerance: float = 0.05
