@@ -1,0 +1,268 @@
+"""From a grant to what the kernel enforces, and back: pace, then guard.
+
+A bucket that drops when it is empty does not hold a TCP sender at its rate. The drop happens inside the sender's own
+host, TCP sees "queue full", and with nothing in flight it waits for a timer of 200 ms at least: goodput is about
+burst / 0.2 s, 5 to 50 % of the grant. So a grant becomes three things:
+
+(a) a pacing rate on the socket (SO_MAX_PACING_RATE), which delays instead of dropping;
+(b) a bucket a little above it in BPF, which allows one super-packet of debt: a flow that keeps its pacing never finds it
+    empty, and one that does not (another congestion control, a raw socket, a bug) cannot pass it;
+(c) one aggregate bucket a host for all migrations, so that the research reserve holds even if the grants are wrong.
+
+Units: a grant is *payload* bytes/s, and so is the pacing rate (the kernel paces payload); buckets and shapers count *wire*
+bytes. The conversion stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_address
+
+from bpf.layout import BucketMode, ClassId
+from bpf.maps import FlowKey, HostMaps, Traffic
+from testbed.errors import KernelMismatch, SetupError
+from topologies.spec import TrafficClass
+
+WIRE_PER_PAYLOAD = 1514 / 1448  # Ethernet, IPv4 and TCP headers with timestamps at an MTU of 1500
+GUARD_SLACK = 1.05  # bucket over pacing: IPv6 headers (1.4 %), short last segments, timers that catch up
+GUARD_BURST_BYTES = 256 << 10  # four super-packets
+GUARD_BURST_S = (
+    0.02  # or this long at the grant, if more: a sender that was not scheduled for so long catches up
+)
+DROP_BURST_BYTES = 256 << 10
+SO_MAX_PACING_RATE = 47
+UNPACED = (1 << 64) - 1
+TCP_CONGESTION = 13
+PREFERRED_CONGESTION = ("bbr", "cubic")
+
+_CLASS_ID = {
+    TrafficClass.EMERGENCY: ClassId.EMERGENCY,
+    TrafficClass.PLANNED: ClassId.PLANNED,
+    TrafficClass.PRESYNC: ClassId.PRESYNC,
+    TrafficClass.RESEARCH: ClassId.RESEARCH,
+}
+
+
+class Enforcement(StrEnum):
+    """How a grant is enforced."""
+
+    PACE = "pace"  # pacing, and a bucket as guard
+    DROP = "drop"  # paper A's literal bucket and nothing else: a baseline
+    NONE = "none"  # the class is marked, the rate is free
+
+
+_MODE = {
+    Enforcement.PACE: BucketMode.DEBT,
+    Enforcement.DROP: BucketMode.DROP,
+    Enforcement.NONE: BucketMode.ACCOUNT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReadback:
+    """What the kernel says about a flow. `None`: not paced; no bucket."""
+
+    pacing_bytes_per_s: int | None
+    bucket_bytes_per_s: int | None
+    congestion: str
+    traffic_class: TrafficClass
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the kernel is to be told about a grant."""
+
+    pacing_bytes_per_s: int | None
+    bucket_bytes_per_s: int
+    burst_bytes: int
+
+
+def wire_rate(payload_bytes_per_s: float) -> float:
+    """Wire bytes/s that carry a payload rate in full segments."""
+    return payload_bytes_per_s * WIRE_PER_PAYLOAD
+
+
+def payload_rate(wire_bytes_per_s: float) -> float:
+    """Payload bytes/s that a wire rate carries in full segments."""
+    return wire_bytes_per_s / WIRE_PER_PAYLOAD
+
+
+class FlowGuard:
+    """The enforcement of one connected TCP socket, for the bytes that this side sends.
+
+    `grant_bytes_per_s` is payload. `maps` are the host's (None: socket options only, for machines without BPF).
+    `congestion` is the name of a congestion control, by default BBR where the kernel offers it, else CUBIC; the attribute
+    `congestion` says which it became. `drop_burst_bytes` is the depth of the literal bucket.
+
+    Raises SetupError if the kernel lacks the congestion control asked for, ValueError for a grant that is not positive,
+    KernelMismatch if what is read back is not what was asked.
+    """
+
+    def __init__(
+        self,
+        maps: HostMaps | None,
+        sock: socket.socket,
+        traffic_class: TrafficClass,
+        grant_bytes_per_s: float,
+        enforcement: Enforcement = Enforcement.PACE,
+        congestion: str | None = None,
+        *,
+        drop_burst_bytes: int = DROP_BURST_BYTES,
+    ) -> None:
+        self._maps, self._sock, self._class = maps, sock, traffic_class
+        self._enforcement, self._drop_burst_bytes = enforcement, drop_burst_bytes
+        self._plan = self._planned(grant_bytes_per_s)
+        self.key = flow_key(sock)
+        self.congestion = choose_congestion(sock, congestion)
+        _mark(sock, traffic_class)
+        self._insert()
+        try:
+            self._pace()
+            self.readback()
+        except BaseException:
+            self.close()
+            raise
+
+    def regrant(self, grant_bytes_per_s: float) -> None:
+        """Another payload rate from now on. The bucket opens before the pacing does, and closes after it."""
+        before, self._plan = self._plan, self._planned(grant_bytes_per_s)
+        if self._plan.bucket_bytes_per_s >= before.bucket_bytes_per_s:
+            self._set_bucket()
+            self._pace()
+        else:
+            self._pace()
+            self._set_bucket()
+        self.readback()
+
+    def readback(self) -> FlowReadback:
+        """What the kernel holds for this flow now; KernelMismatch if that is not what it was told."""
+        found = FlowReadback(
+            self._found_pacing(), self._found_bucket(), congestion_of(self._sock), self._found_class()
+        )
+        _must_match(f"pacing rate of {self.key}", self._plan.pacing_bytes_per_s, found.pacing_bytes_per_s)
+        _must_match(f"congestion control of {self.key}", self.congestion, found.congestion)
+        _must_match(f"class of {self.key}", self._class, found.traffic_class)
+        if self._maps is not None:
+            _must_match(f"bucket of {self.key}", self._asked_bucket(), found.bucket_bytes_per_s)
+        return found
+
+    def counters(self) -> Traffic | None:
+        """Wire bytes and packets that passed and were dropped so far; None without BPF."""
+        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
+        return None if state is None else state.traffic
+
+    def close(self) -> Traffic | None:
+        """Takes the flow out of the table (once; the socket stays open, paced as it was): its final counters."""
+        maps, self._maps = self._maps, None
+        state = maps.flows.delete(self.key) if maps is not None else None
+        return None if state is None else state.traffic
+
+    def _planned(self, grant_bytes_per_s: float) -> _Plan:
+        if not grant_bytes_per_s >= 1:
+            raise ValueError(f"a grant of {grant_bytes_per_s} bytes/s: at least 1 is needed")
+        wire = wire_rate(grant_bytes_per_s)
+        if self._enforcement is Enforcement.PACE:
+            burst = max(GUARD_BURST_BYTES, int(wire * GUARD_BURST_S))
+            return _Plan(int(grant_bytes_per_s), int(wire * GUARD_SLACK), burst)
+        return _Plan(None, int(wire), self._drop_burst_bytes)
+
+    def _insert(self) -> None:
+        if self._maps is not None:
+            self._maps.flows.insert(
+                self.key,
+                traffic_class=_CLASS_ID[self._class],
+                mode=_MODE[self._enforcement],
+                rate_bytes_per_s=self._plan.bucket_bytes_per_s,
+                burst_bytes=self._plan.burst_bytes,
+            )
+
+    def _set_bucket(self) -> None:
+        if self._maps is not None:
+            self._maps.flows.update_rate(self.key, self._plan.bucket_bytes_per_s, self._plan.burst_bytes)
+
+    def _pace(self) -> None:
+        """The 64-bit form: with 4 bytes the kernel would take at most 4 GiB/s."""
+        rate = self._plan.pacing_bytes_per_s
+        value = struct.pack("@Q", UNPACED if rate is None else rate)
+        self._sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, value)
+
+    def _asked_bucket(self) -> int | None:
+        return None if self._enforcement is Enforcement.NONE else self._plan.bucket_bytes_per_s
+
+    def _found_pacing(self) -> int | None:
+        raw = self._sock.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
+        rate: int = struct.unpack("@Q", raw)[0]
+        return None if rate == UNPACED else rate
+
+    def _found_bucket(self) -> int | None:
+        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
+        return None if state is None or state.mode is BucketMode.ACCOUNT else state.rate_bytes_per_s
+
+    def _found_class(self) -> TrafficClass:
+        """By the code point on the socket, and by the flow table if there is one."""
+        dscp = marked_dscp(self._sock)
+        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
+        if self._maps is not None and (state is None or state.traffic_class is not _CLASS_ID[self._class]):
+            raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
+        return next((c for c in TrafficClass if c.dscp == dscp), TrafficClass.RESEARCH)
+
+
+def set_aggregate(maps: HostMaps, payload_bytes_per_s: float) -> None:
+    """The most that all migrations together may send from this host, as payload. KernelMismatch if it did not take."""
+    rate = int(wire_rate(payload_bytes_per_s))
+    burst = max(GUARD_BURST_BYTES, int(rate * GUARD_BURST_S))
+    maps.aggregate.set_grant(rate, burst)
+    _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)
+
+
+def flow_key(sock: socket.socket) -> FlowKey:
+    """How the packets that this connected TCP socket sends name their flow."""
+    here, there = sock.getsockname(), sock.getpeername()
+    source, destination = (ip_address(name[0].partition("%")[0]) for name in (here, there))
+    return FlowKey(source, here[1], destination, there[1])
+
+
+def choose_congestion(sock: socket.socket, name: str | None = None) -> str:
+    """Sets the congestion control `name`, or the first of PREFERRED_CONGESTION that there is; returns its name."""
+    for candidate in (name,) if name else PREFERRED_CONGESTION:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, candidate.encode())
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EPERM):
+                raise
+        else:
+            return candidate
+    wanted = name or " or ".join(PREFERRED_CONGESTION)
+    raise SetupError(
+        f"this kernel offers no congestion control {wanted}; mend it with: modprobe tcp_{name or 'cubic'}"
+    )
+
+
+def congestion_of(sock: socket.socket) -> str:
+    """The congestion control of a TCP socket."""
+    return sock.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).rstrip(b"\0").decode()
+
+
+def marked_dscp(sock: socket.socket) -> int:
+    """The code point that the socket asks for."""
+    return sock.getsockopt(*_tos_option(sock)) >> 2
+
+
+def _mark(sock: socket.socket, traffic_class: TrafficClass) -> None:
+    """The socket marks its packets itself, so that the egress program seldom has to rewrite one (30 ns)."""
+    sock.setsockopt(*_tos_option(sock), traffic_class.dscp << 2)
+
+
+def _tos_option(sock: socket.socket) -> tuple[int, int]:
+    if sock.family == socket.AF_INET6 and not sock.getsockname()[0].startswith("::ffff:"):
+        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS
+    return socket.IPPROTO_IP, socket.IP_TOS
+
+
+def _must_match(what: str, asked: object, found: object) -> None:
+    if asked != found:
+        raise KernelMismatch(what, asked, found)
