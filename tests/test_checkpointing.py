@@ -184,6 +184,12 @@ def test_one_interval_for_all_is_youngs_interval_of_the_means() -> None:
     assert [plan.interval_s for plan in plans.values()] == pytest.approx([expected_s, expected_s])
 
 
+def test_a_job_without_hazard_does_not_keep_the_others_from_their_one_interval() -> None:
+    plans = p1.plan_one_interval([job("a"), job("calm", per_h=0.0)], {TRUNK: 1e7}, 0.2)
+    assert plans["a"].interval_s == pytest.approx(math.sqrt(2 * 1e9 / 1e7 / (0.5 / HOUR_S)))
+    assert plans["calm"].interval_s == math.inf
+
+
 def test_a_static_interval_ignores_hazard_but_not_the_wire() -> None:
     jobs = [job("a", per_h=50.0), job("b", payload=400e9)]
     plans = p1.StaticPlanner(600.0)(jobs, {TRUNK: 1e9}, 0.2)

@@ -53,8 +53,7 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """A planned migration: C, the moment at which its host closes, T_r, and the links from source to
-    destination.
+    """A planned migration: C, when its host closes, T_r, and the links from source to destination.
 
     `start_s`: not before this moment (0: at once).
     """
@@ -77,9 +76,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`admitted`: key -> guaranteed rate, payload bytes/s. `refused`: everybody else, for degraded
-    recovery.
-    """
+    """`admitted`: key -> guaranteed payload bytes/s. `refused`: all others, for degraded recovery."""
 
     admitted: dict[str, float]
     refused: dict[str, Refusal]
@@ -100,8 +97,9 @@ def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> flo
 def migration_share(
     capacity: Mapping[DirectedLink, float], reserve: ResearchReserve, payload_share: float = 1.0
 ) -> dict[DirectedLink, float]:
-    """B_mig = B - max(beta B, B_min) of every link, 0 or more; times `payload_share` where B is a wire rate
-    and r is payload.
+    """B_mig = B - max(beta B, B_min) of every link, 0 or more.
+
+    `payload_share` turns it into a payload rate where B is a wire rate (`bandwidth.PAYLOAD_SHARE`).
     """
     return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
@@ -126,9 +124,7 @@ def edf_stop(
     share: Mapping[DirectedLink, float],
     committed: Sequence[Demand] = (),
 ) -> Admission:
-    """Earliest deadline first as the paper can be read: the first that does not fit ends admission. A
-    baseline.
-    """
+    """Earliest deadline first as printed: the first that does not fit ends admission."""
     return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed, stops=True)
 
 
@@ -163,9 +159,10 @@ admit = edf_skip
 def grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
     """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
 
-    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as its
-    cap. No link's share is exceeded, save where promises made earlier exceed a share that has since shrunk:
-    there promises are kept and nobody gets more. ValueError as in `sharing.fill`, but floors always fit.
+    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as
+    its cap. No link's share is exceeded, save where promises made earlier exceed a share that has since
+    shrunk: there promises are kept and nobody gets more. ValueError as in `sharing.fill`, but floors always
+    fit.
     """
     return sharing.fill(flows, _keeping_promises(flows, share))
 
@@ -178,9 +175,7 @@ def equal_increment_grants(flows: Sequence[Demand], share: Mapping[DirectedLink,
 def as_demand(
     request: MigrationRequest, floor_bytes_per_s: float, cap_bytes_per_s: float = math.inf
 ) -> Demand:
-    """An admitted migration, for `grants` and as `committed`; a cap below the floor (a slow disk) cannot be
-    promised: ValueError.
-    """
+    """An admitted migration, for `grants` and as `committed`. ValueError: a cap below the floor."""
     return Demand(request.key, request.links, 1.0, floor_bytes_per_s, cap_bytes_per_s)
 
 

@@ -52,9 +52,7 @@ class Batch:
 
 
 def mean_and_variance(batches: Iterable[Batch]) -> tuple[float, float]:
-    """Of all their samples together; (0, 0) of none. Merging moments this way loses no digits (Chan et al.,
-    1979).
-    """
+    """Of all their samples together; (0, 0) of none. This merge loses no digits (Chan et al., 1979)."""
     count, mean, squares = 0, 0.0, 0.0
     for batch in batches:
         total = count + batch.count
@@ -99,9 +97,7 @@ class LinkBandwidth:
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
-        """A batch of egress samples of a host's research class (wire bytes/s, 100 ms each), received at
-        `at_s`.
-        """
+        """A batch of egress samples of a host's research class: wire bytes/s over 100 ms each."""
         if research_bytes_per_s:
             batches = self._research[host]
             batches.append(Batch.of(at_s, research_bytes_per_s))
@@ -125,9 +121,7 @@ class LinkBandwidth:
         return min(self.capacity[link], mean + Z * math.sqrt(math.fsum(v for _, v in moments)))
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
-        """What a new flow may count on, payload bytes/s, 0 or more. `committed_bytes_per_s` is payload
-        too.
-        """
+        """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
         wire = self.capacity[link]
         kept = max(self.reserve.reserve_bytes_per_s(wire), self.research_bytes_per_s(link, now_s))
         free = self.delivery(link, now_s) * self.payload_share * (wire - kept)
@@ -149,9 +143,7 @@ class LinkBandwidth:
 
 
 def bottleneck(path: Iterable[DirectedLink], available: Mapping[DirectedLink, float]) -> Bottleneck:
-    """bw_bot(s, d) = min over the path's links (paper A, eq. 10), and which link that is; the first of
-    equals.
-    """
+    """bw_bot(s, d), the least over the path (paper A, eq. 10), and which link that is; first of equals."""
     least = Bottleneck(math.inf, None)
     for link in path:
         if available[link] < least.bytes_per_s:

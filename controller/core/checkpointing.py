@@ -5,8 +5,8 @@ per second; a payload C written at rate b every D seconds occupies the slice for
 (eq. 1 and 3). One job: D = sqrt(2C/(lambda b)) (Lemma 1, Young's formula with measured quantities), cost
 sqrt(2 lambda C/b). Many jobs on one budget: minimise sum sqrt(2 lambda_i C_i/b_i) subject to sum b_i <= B and
 b_i <= W_i. Stationarity gives b_i proportional to (lambda_i C_i)^(1/3) (Theorem 1), bounds clip it (Lemma 2),
-and that is one call of `sharing.fill` with these weights: the level is the Lagrange multiplier to the power
--2/3. Lemma 2's printed loop computes the same point, a cap at a time.
+and that is one call of `sharing.fill` with these weights: the level is, up to a constant, the Lagrange
+multiplier to the power -2/3. Lemma 2's printed loop computes the same point, a cap at a time.
 
 Where this follows the paper's formulas but departs from its text:
 
@@ -131,8 +131,9 @@ def transfer_s(payload_bytes: float, rate_bytes_per_s: float) -> float:
 
 
 def local_interval_s(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
-    """sqrt(2C/(lambda b)), the interval of least cost (paper A, Lemma 1, eq. 2); infinite without hazard or
-    bandwidth.
+    """sqrt(2C/(lambda b)), the interval of least cost (paper A, Lemma 1, eq. 2).
+
+    Infinite without hazard or bandwidth.
     """
     if hazard_per_s == 0.0:
         return math.inf
@@ -140,23 +141,17 @@ def local_interval_s(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s
 
 
 def cost_rate(interval_s: float, hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
-    """Seconds lost per second: lambda D/2 + C/(b D) (paper A, eq. 1 and 3). `interval_s` above 0 and
-    finite.
-    """
+    """Seconds lost per second: lambda D/2 + C/(b D), for 0 < D < infinity (paper A, eq. 1 and 3)."""
     return hazard_per_s * interval_s / 2.0 + transfer_s(payload_bytes, rate_bytes_per_s) / interval_s
 
 
 def network_floor_s(payload_bytes: float, rate_bytes_per_s: float, beta: float = BETA) -> float:
-    """C/(beta b): the shortest interval at which writes occupy no more than beta of the slice (paper A, eq.
-    9).
-    """
+    """C/(beta b): the shortest interval whose writes occupy at most beta of the slice (paper A, eq. 9)."""
     return transfer_s(payload_bytes, rate_bytes_per_s) / beta
 
 
 def bandwidth_needed(payload_bytes: float, loss_budget_s: float, beta: float = BETA) -> float:
-    """C/(2 beta L_max) in bytes/s: eq. (9)'s floor and cap meet here, so a slice below it cannot keep the
-    budget.
-    """
+    """C/(2 beta L_max) in bytes/s, where eq. (9)'s floor meets its cap: less cannot keep the budget."""
     return transfer_s(payload_bytes, 2.0 * beta * loss_budget_s)
 
 
@@ -167,18 +162,20 @@ def constrained_interval(
     loss_budget_s: float = math.inf,
     beta: float = BETA,
 ) -> Interval:
-    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); where the floor is above the cap, the
-    floor wins.
-    """
-    young = local_interval_s(hazard_per_s, payload_bytes, rate_bytes_per_s)
-    return _bounded(young, payload_bytes, rate_bytes_per_s, loss_budget_s, beta)
+    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); a floor above the cap wins."""
+    floor_s, cap_s = network_floor_s(payload_bytes, rate_bytes_per_s, beta), 2.0 * loss_budget_s
+    interval_s, bound = local_interval_s(hazard_per_s, payload_bytes, rate_bytes_per_s), Bound.YOUNG
+    if interval_s > cap_s:
+        interval_s, bound = cap_s, Bound.LOSS_BUDGET
+    if interval_s < floor_s:
+        interval_s, bound = floor_s, Bound.NETWORK
+    return _interval(interval_s, bound, payload_bytes, rate_bytes_per_s, loss_budget_s, beta)
 
 
 def allocate(
     jobs: Sequence[CheckpointJob], budget_bytes_per_s: float, beta: float = BETA
 ) -> dict[str, float]:
-    """Rates b_i of jobs that share one budget B_ckpt, whatever links they name (paper A, Theorem 1 and Lemma
-    2).
+    """Rates b_i of jobs that share one budget B_ckpt (paper A, Theorem 1 and Lemma 2); links are ignored.
 
     The exact minimiser of sum sqrt(2 lambda_i C_i/b_i) under caps W_i and the loss budgets' lower bounds. A
     budget above the sum of the caps is left unused; an empty set gets an empty answer.
@@ -191,8 +188,7 @@ def allocate(
 def plan(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """Rate and interval of every job over the links that they share: Algorithm 1's tick, with the corrections
-    above.
+    """Rate and interval of every job over the links that they share: Algorithm 1's tick, corrected.
 
     `capacity` is each link's checkpoint budget in payload bytes/s, a lower bound, after P3's research
     reserve. ValueError: a link without a capacity, a key twice.
@@ -204,9 +200,7 @@ def plan(
 def plan_as_printed(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """Cube-root allocation first, eq. (9) afterwards: loss budgets have no say in the allocation. A
-    baseline.
-    """
+    """Cube-root allocation first, eq. (9) after it: loss budgets have no say in the allocation."""
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     return {job.key: _planned(job, shared, beta) for job in jobs}
 
@@ -214,18 +208,18 @@ def plan_as_printed(
 def plan_one_interval(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
 ) -> dict[str, CheckpointPlan]:
-    """One interval for everybody, sqrt(2 C Theta/lambda) of the means of this epoch (paper A's B7, appendix
-    C).
+    """One interval for all, sqrt(2 C Theta/lambda) of the means of this epoch (paper A, appendix C: B7).
 
     Rates as in `plan_as_printed`; no job's own hazard, payload or budget has a say in its interval.
     """
-    if not jobs:
-        return {}
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
+    slowness = [1.0 / rate for rate in shared.rates.values() if rate > 0.0]
+    if not slowness:  # nobody has bandwidth, or nobody is there
+        return {job.key: _fixed(job, shared, math.inf, beta) for job in jobs}
     interval_s = stationary_interval_s(
         payload_bytes=_mean([job.payload_bytes for job in jobs]),
         mean_hazard_per_s=_mean([job.hazard_per_s for job in jobs]),
-        mean_s_per_byte=_mean([transfer_s(1.0, shared.rates[job.key]) for job in jobs]),
+        mean_s_per_byte=_mean(slowness),
     )
     return {job.key: _fixed(job, shared, interval_s, beta) for job in jobs}
 
@@ -234,7 +228,7 @@ def plan_one_interval(
 class StaticPlanner:
     """A period set once for everybody, whatever is measured (paper A's B3). Called like `plan`.
 
-    The network floor still holds: a write is not started before the last one ended.
+    Equal shares of the links; the network floor C/(beta b) still holds.
     """
 
     interval_s: float = STATIC_INTERVAL_S
@@ -260,8 +254,7 @@ def final_checkpoint_fits(
 def latest_final_start_s(
     deadline_s: float, restart_s: float, payload_bytes: float, rate_bytes_per_s: float
 ) -> float:
-    """tau - T_r - C/b on the clock of `deadline_s`: start the final checkpoint here and the window's work is
-    kept.
+    """tau - T_r - C/b on the clock of `deadline_s`: start here, and the work of the window is kept.
 
     At P3's bare minimum rate this is the moment of the notice itself. Whoever wants to start later asks P3
     for the rate from that later start (`MigrationRequest.start_s`), since only a floor is guaranteed. Minus
@@ -284,8 +277,9 @@ def stagger(index: int, interval_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AdaptivityGap:
-    """What state-dependent intervals save (paper A, Theorem 2): `ratio` of eq. (6), `defect` Delta_CS of (8),
-    `gap` of (7).
+    """What intervals that follow the state save (paper A, Theorem 2).
+
+    `ratio` is that of eq. (6), `defect` Delta_CS of (8), `gap` the cost difference of (7).
     """
 
     ratio: float
@@ -296,8 +290,7 @@ class AdaptivityGap:
 def adaptivity_gap(
     hazards_per_s: Sequence[float], rates_bytes_per_s: Sequence[float], payload_bytes: float
 ) -> AdaptivityGap:
-    """Theorem 2 on epochs of equal length: their hazards and bandwidths, paired. ValueError: none, or not
-    paired.
+    """Theorem 2 on epochs of equal length, their hazards and bandwidths paired. ValueError: not so.
 
     The identity holds on any trace; correlation of hazard with 1/bandwidth *shrinks* the gap (the paper tells
     it the other way).
@@ -312,9 +305,7 @@ def adaptivity_gap(
 
 
 def stationary_interval_s(payload_bytes: float, mean_hazard_per_s: float, mean_s_per_byte: float) -> float:
-    """sqrt(2 C Theta/lambda): the best single interval, which knows only E[lambda] and Theta = E[1/B]
-    (Theorem 2's proof).
-    """
+    """sqrt(2 C Theta/lambda), Theta = E[1/B]: the best single interval (Theorem 2's proof)."""
     if mean_hazard_per_s == 0.0:
         return math.inf
     return math.sqrt(2.0 * payload_bytes * mean_s_per_byte / mean_hazard_per_s)
@@ -353,26 +344,12 @@ def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> Checkp
 
 
 def _fixed(job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float) -> CheckpointPlan:
-    """A given interval, held to the network floor only; the flags still tell what the job's budget would
-    say.
-    """
+    """A given interval, held to the network floor only; the flags tell what the job's budget would say."""
     rate = shared.rates[job.key]
     floor_s = network_floor_s(job.payload_bytes, rate, beta)
     chosen_s, bound = (floor_s, Bound.NETWORK) if floor_s > interval_s else (interval_s, Bound.YOUNG)
     interval = _interval(chosen_s, bound, job.payload_bytes, rate, job.loss_budget_s, beta)
     return CheckpointPlan(rate, interval, shared.bottleneck[job.key])
-
-
-def _bounded(
-    young_s: float, payload_bytes: float, rate_bytes_per_s: float, loss_budget_s: float, beta: float
-) -> Interval:
-    floor_s, cap_s = network_floor_s(payload_bytes, rate_bytes_per_s, beta), 2.0 * loss_budget_s
-    interval_s, bound = young_s, Bound.YOUNG
-    if interval_s > cap_s:
-        interval_s, bound = cap_s, Bound.LOSS_BUDGET
-    if interval_s < floor_s:
-        interval_s, bound = floor_s, Bound.NETWORK
-    return _interval(interval_s, bound, payload_bytes, rate_bytes_per_s, loss_budget_s, beta)
 
 
 def _interval(

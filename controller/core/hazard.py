@@ -11,12 +11,12 @@ Decisions use the upper one, in P1 and in survival: a host without emergencies i
 = 0 gives 3/T at 95 %). A departure that was announced ends the lent time and is no emergency: the time is
 censored, not lost.
 
-**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from the
-campus: to its own record the others' is added, scaled by the part of the campus's record that holds
-BORROWED_EVENTS emergencies (the posterior mean of a gamma prior of that shape around the campus's rate). A host
-with little exposure is taken for an average one; one with a long record speaks for itself, even where all
-others are of another kind. The campus in turn adds a `prior`, what is believed before anything was seen, so that
-the first minutes have an answer too.
+**Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from
+the campus: to its own record the others' is added, scaled by the part of the campus's record that holds
+BORROWED_EVENTS emergencies (the posterior mean of a gamma prior of that shape around the campus's rate). A
+host with little exposure is taken for an average one; one with a long record speaks for itself, even where
+all others are of another kind. The campus in turn adds a `prior`, what is believed before anything was seen,
+so that the first minutes have an answer too.
 
 **Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
 day, relative to its mean; an hour borrows from the whole day by the same rule. Hosts share the profile and
@@ -57,7 +57,8 @@ class Experience:
         return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
 
     def pooled(self, whole: Experience, events: float = BORROWED_EVENTS) -> Experience:
-        """This experience, and of the rest of `whole` the part in which `events` emergencies of the whole fall.
+        """This experience, and of the rest of `whole` the part in which `events` emergencies of the whole
+        fall.
 
         All of the whole if it holds no more. The own part is never counted twice.
         """
@@ -70,9 +71,7 @@ class Experience:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """A rate per second: maximum likelihood, and one-sided bounds. `upper` is infinite where nothing was ever
-    seen.
-    """
+    """A rate per second: maximum likelihood and one-sided bounds; `upper` is infinite if nothing was seen."""
 
     mle: float
     lower: float
@@ -89,8 +88,7 @@ def bounds(experience: Experience, level: float = LEVEL) -> Hazard:
 
 
 def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
-    """Integral of the hazard for `duration_s` from the time of day `start_s`; exact for hourly steps, wraps
-    at midnight.
+    """Integral of the hazard from the time of day `start_s` for `duration_s`; wraps at midnight.
 
     An infinite duration expects infinitely many, or none if every rate is 0. ValueError: not 24 rates.
     """

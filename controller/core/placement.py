@@ -40,8 +40,7 @@ THETA = 1.0  # highest load at which a host still takes a job
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A job that looks for a host: what to carry, what it needs, how long it still runs, how long the source
-    remains.
+    """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains.
 
     `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start).
     """
@@ -58,8 +57,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A host as P2 sees it. `survival` is S_d over the job's remaining time; `bandwidth_bytes_per_s` is from
-    the source.
+    """A host as P2 sees it. `survival` is S_d(T_rem); `bandwidth_bytes_per_s` is from the source.
 
     `mean_migration_s` None: nobody else could take the job, so T_mig(s, d) stands for it. `expected_reclaims`
     None: -ln S_d.
@@ -78,9 +76,7 @@ class Candidate:
 
     @property
     def reclaims_to_expect(self) -> float:
-        """The integral of its hazard over the remaining time; infinite where the survival has underflowed to
-        0.
-        """
+        """The integral of its hazard over the remaining time; infinite where S underflowed to 0."""
         if self.expected_reclaims is not None:
             return self.expected_reclaims
         return -math.log(self.survival) if self.survival > 0.0 else math.inf
@@ -110,8 +106,9 @@ class Missing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NoDestination:
-    """Degraded recovery: nobody fits. `closest` came nearest and lacked `shortfall` (GPUs, bytes, capability,
-    load or seconds).
+    """Degraded recovery: nobody fits. `closest` came nearest.
+
+    It lacked `shortfall`: GPUs, bytes, capability, load or seconds, as the reason says.
     """
 
     reason: Missing
@@ -133,8 +130,9 @@ def migration_s(request: Request, candidate: Candidate) -> float:
 
 
 def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
-    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11). `risk` is 1 - S, or the expected reclaims in
-    the second form.
+    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
+
+    `risk` is 1 - S, or the expected number of reclaims in the second form.
     """
     if alpha * risk == 0.0:  # even if there is no way on from there
         return migration_s
@@ -151,8 +149,7 @@ def select(
     theta: float = THETA,
     second_form: bool = False,
 ) -> Choice | NoDestination:
-    """The feasible candidate of least score; ties go to the first name. Linear in candidates (paper A,
-    Algorithm 2).
+    """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name.
 
     `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
     never.
@@ -197,9 +194,7 @@ def mean_migration_s(
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How a host is connected: what it can send up from, and receive down to, the switch that it shares with
-    its `group`.
-    """
+    """How a host is connected: its rates up to, and down from, the switch that it shares with its `group`."""
 
     host: str
     group: str

@@ -83,9 +83,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def policy(name: str, time_scale: float = 1.0) -> Policy:
-    """The row of that name, for a scenario whose durations are `time_scale` times the paper's. SpecError: no
-    such row.
-    """
+    """The row of that name, for durations `time_scale` times the paper's. SpecError: no such row."""
     row = POLICIES.get(name)
     if row is None:
         raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")

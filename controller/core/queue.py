@@ -75,9 +75,7 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """The job takes the offer, after waiting `delay_s`. `first`: for the first time, so cost 1 and the delay
-    were counted.
-    """
+    """The job takes the offer, after waiting `delay_s`. `first`: never before, so it was counted now."""
 
     job: str
     offer_id: int
@@ -147,8 +145,7 @@ class Fixed:
 
 
 class Algorithm1(Fixed):
-    """r that is corrected after every `window` arrivals from the mean delay of the jobs that left during
-    them.
+    """r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile.
 
     `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
     .01/3600 a second, and a scenario whose time runs s times faster has alpha s times larger. A window in
@@ -257,8 +254,9 @@ class SpotQueue:
         return list(self._offers.values())
 
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
-        """A new job: takes a standing offer, or joins, or goes to on-demand. ValueError: the key waits
-        already; a draw outside [0, 1).
+        """A new job takes a standing offer, or joins, or goes to on-demand.
+
+        ValueError: the key waits already; a draw outside [0, 1).
         """
         self._check_new(job)
         if not 0.0 <= draw < 1.0:
@@ -272,9 +270,7 @@ class SpotQueue:
         return answer
 
     def requeue_at_head(self, job: SpotJob, now_s: float) -> Dispatch | Queued:
-        """An interrupted job comes back: before all that were never dispatched, behind those interrupted
-        earlier.
-        """
+        """An interrupted job comes back: behind those interrupted earlier, before all others."""
         self._check_new(job)
         returned = _Waiting(job, now_s, first=False)
         taken = self._take_standing(returned, now_s)
@@ -290,8 +286,7 @@ class SpotQueue:
         memory_bytes: float = math.inf,
         capability: float = math.inf,
     ) -> Dispatch | Standing | Lapsed:
-        """A GPU became idle: the oldest waiting job that fits takes it; else it stands, or is gone if offers
-        do not wait.
+        """A GPU became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
 
         ValueError: an offer of that number stands already.
         """

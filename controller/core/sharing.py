@@ -127,7 +127,7 @@ def equal_increment(demands: Sequence[Demand], capacity: Mapping[DirectedLink, f
 def members_of_links(
     demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, list[Demand]]:
-    """link -> the demands that cross it. ValueError: a key twice; a link whose capacity is unknown or not a
+    """link -> the demands that cross it. ValueError: a key twice; a link without a capacity that is a
     rate.
     """
     members: dict[DirectedLink, list[Demand]] = {}
@@ -174,9 +174,7 @@ def _full_at(
 
 
 def _level(rising: Sequence[Demand], room: float) -> float:
-    """The level at which these demands take exactly `room` together; infinity if they never take that
-    much.
-    """
+    """The level at which these demands take exactly `room` together; infinity if they never do."""
 
     def taken(level: float) -> float:
         return math.fsum(demand.rate_at(level) for demand in rising)
