@@ -162,7 +162,8 @@ class _Nodes:
 
 def _host(name: str, building: str, address: ipaddress.IPv4Address, table: Table) -> Host:
     role = Role(table.choice("role", Role, Role.VOLUNTEER))
-    model = table.text("gpu_model", "the name of a GPU model") if table.has("gpu_model") else None
+    needed = role is not Role.COORDINATOR or table.has("gpu_model")
+    model = table.text("gpu_model", "the name of one of the gpu_models") if needed else None
     gpus = table.whole("gpus", 0, 1024, 0 if role is Role.COORDINATOR else 1)
     return Host(name, building, role, address, model, gpus)
 

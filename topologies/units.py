@@ -105,7 +105,7 @@ def _found(pattern: re.Pattern[str], text: str, allowed: str) -> re.Match[str]:
 
 def _exact(value: float, candidates: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
     texts = [f"{plain(number)} {unit}" for number, unit in candidates if math.isfinite(number)]
-    return min((t for t in texts if parse(t) == value), key=lambda t: (len(t), "." in t))
+    return min((t for t in texts if parse(t) == value), key=lambda t: len(t) + ("." in t))
 
 
 def _scaled(value: float, unit: str) -> str:

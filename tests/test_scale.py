@@ -1,0 +1,124 @@
+"""One factor for bytes, one for time: everything else follows from dimensions."""
+
+from dataclasses import dataclass, field, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topologies.spec as spec
+from experiments.scenario import demo_scenario
+from experiments.scenario.law import Law
+from experiments.scenario.parts import Jobs
+from topologies.dimension import DURATION, SIZE, Dimension
+from topologies.errors import SpecError
+from topologies.presets import campus54, three_tier
+from topologies.scale import Scale
+
+factors = st.floats(min_value=1e-6, max_value=1e6)
+scales = st.builds(Scale, bytes=factors, time=factors)
+values = st.floats(min_value=1e-9, max_value=1e12)
+
+
+@given(scales, values, st.sampled_from(list(Dimension)))
+def test_back_undoes_apply(scale: Scale, value: float, dimension: Dimension) -> None:
+    assert scale.back(scale.apply(value, dimension), dimension) == pytest.approx(value, rel=1e-12)
+
+
+@given(scales, values, values, values, values)
+def test_ratios_without_dimension_are_invariant(
+    scale: Scale, size: float, rate: float, notice: float, hazard: float
+) -> None:
+    played_size, played_rate = scale.apply(size, Dimension.SIZE), scale.apply(rate, Dimension.RATE)
+    played_notice = scale.apply(notice, Dimension.DURATION)
+    played_hazard = scale.apply(hazard, Dimension.PER_TIME)
+    assert played_size / (played_rate * played_notice) == pytest.approx(size / (rate * notice), rel=1e-9)
+    assert played_hazard * played_notice == pytest.approx(hazard * notice, rel=1e-9)
+    # Lemma 1's interval is a duration: sqrt(2 C / (lambda b))
+    interval_s = (2 * size / (hazard * rate)) ** 0.5
+    played_interval_s = (2 * played_size / (played_hazard * played_rate)) ** 0.5
+    assert played_interval_s == pytest.approx(scale.apply(interval_s, Dimension.DURATION), rel=1e-9)
+
+
+@given(scales, values, values)
+def test_a_rate_rises_by_its_rate_of_change_times_a_duration(
+    scale: Scale, change: float, during: float
+) -> None:
+    played = scale.apply(change, Dimension.RATE_CHANGE) * scale.apply(during, Dimension.DURATION)
+    assert played == pytest.approx(scale.apply(change * during, Dimension.RATE), rel=1e-9)
+
+
+@given(scales)
+def test_scaling_a_campus_scales_every_rate_delay_and_memory(scale: Scale) -> None:
+    campus = three_tier(6, 2, 1, reserve=spec.ResearchReserve(0.3, 1e6))
+    slow = spec.Campus(
+        **{
+            **{f.name: getattr(campus, f.name) for f in fields(campus)},
+            "links": tuple(spec.Link(ln.a, ln.b, ln.rate_bytes_per_s, 1e-3, 0.01) for ln in campus.links),
+        }
+    )
+    played = scale.apply(slow)
+    for before, after in zip(slow.links, played.links, strict=True):
+        assert after.rate_bytes_per_s == before.rate_bytes_per_s * scale.factor(Dimension.RATE)
+        assert after.delay_s == before.delay_s * scale.time
+        assert after.loss == before.loss
+    assert played.research_reserve.minimum_bytes_per_s == 1e6 * scale.factor(Dimension.RATE)
+    assert played.research_reserve.beta == 0.3
+    assert played.gpu_models[0].memory_bytes == slow.gpu_models[0].memory_bytes * scale.bytes
+    assert played.hosts == slow.hosts
+
+
+def test_identity_returns_the_very_same_campus() -> None:
+    campus = campus54()
+    assert Scale().apply(campus) == campus
+    assert Scale(0.25, 0.5).back(Scale(0.25, 0.5).apply(campus)) == campus  # powers of two: exact
+
+
+def test_every_number_of_a_campus_and_a_scenario_declares_its_dimension() -> None:
+    """No field is forgotten: scaling them all would raise otherwise."""
+    for kind in (spec.GpuModel, spec.Link, spec.ResearchReserve):
+        for each in fields(kind):
+            if each.type in ("float", float):
+                assert isinstance(each.metadata.get("dimension"), Dimension), (kind, each.name)
+    Scale(0.5, 0.5).apply(demo_scenario())
+
+
+def test_a_number_without_dimension_is_an_error() -> None:
+    @dataclass(frozen=True)
+    class Careless:
+        speed: float
+
+    with pytest.raises(TypeError, match="speed declares no dimension"):
+        Scale(2.0, 2.0).apply(Careless(1.0))
+    with pytest.raises(TypeError, match="without a dimension"):
+        Scale(2.0, 2.0).apply(3.0)
+
+
+def test_whole_bytes_stay_whole_and_counts_stay_as_they_are() -> None:
+    @dataclass(frozen=True)
+    class Job:
+        steps: int
+        payload_bytes: int = field(metadata=SIZE)
+        step_s: float = field(metadata=DURATION)
+
+    assert Scale(0.5, 0.25).apply(Job(7, 101, 2.0)) == Job(7, 50, 0.5)
+
+
+def test_the_law_of_a_field_is_scaled_as_the_field() -> None:
+    jobs = Scale(0.5, 0.25).apply(Jobs())
+    assert jobs.payload == Law("lognormal", 1.6e9, 1.2, 60e6, 24e9)
+    assert jobs.interarrival.typical == 150.0
+    assert jobs.dirty_fraction == Jobs().dirty_fraction
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), True, "2"])
+def test_a_scale_is_positive_and_finite(wrong: float) -> None:
+    with pytest.raises(SpecError, match=r"scale\.time"):
+        Scale(1.0, wrong)
+
+
+def test_algorithm_1_moves_r_by_the_same_amount_at_any_scale() -> None:
+    scenario = demo_scenario()
+    played = scenario.played()
+    step = scenario.queue.level_step_per_s * scenario.queue.target_delay_s
+    assert played.queue.level_step_per_s * played.queue.target_delay_s == pytest.approx(step)
