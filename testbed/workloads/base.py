@@ -69,7 +69,7 @@ def load_workload(name: str, params: Mapping[str, object]) -> Workload:
     target = BUILT_IN.get(name, name)
     module_name, colon, class_name = target.partition(":")
     allowed = f'one of {sorted(BUILT_IN)}, or "module:Class" of a testbed.workloads.base.Workload'
-    if not (colon and module_name and class_name):
+    if not (colon and class_name and all(part.isidentifier() for part in module_name.split("."))):
         raise SpecError("workload", name, allowed)
     try:
         module = importlib.import_module(module_name)

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +56,7 @@ class Link:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._decoder = CODEC.decoder()
+        self._arrived: deque[Order | Report] = deque()
 
     def send(self, report: Report) -> None:
         """Tells the agent."""
@@ -63,17 +65,21 @@ class Link:
         except ConnectionError:
             leave(EXIT_AGENT_GONE)
 
-    def receive(self, timeout_s: float | None) -> list[Order | Report]:
-        """Orders that arrive within the time; empty when none did."""
-        if not select.select([self._sock], [], [], timeout_s)[0]:
-            return []
+    def receive(self, timeout_s: float | None) -> Order | Report | None:
+        """The next order; None if none comes within the time."""
+        while not self._arrived:
+            self._arrived.extend(self._decoder.feed(b""))
+            if not select.select([self._sock], [], [], timeout_s)[0]:
+                return None
+            self._arrived.extend(self._decoder.feed(self._read()))
+        return self._arrived.popleft()
+
+    def _read(self) -> bytes:
         try:
             data = self._sock.recv(_RECEIVE_BYTES)
         except ConnectionError:
             leave(EXIT_AGENT_GONE)
-        if not data:
-            leave(EXIT_AGENT_GONE)
-        return self._decoder.feed(data)
+        return data or leave(EXIT_AGENT_GONE)
 
 
 class Runner:
@@ -85,7 +91,9 @@ class Runner:
 
     def run(self) -> None:
         """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
-        start = self._await_start()
+        start = self._link.receive(None)
+        if not isinstance(start, Start):
+            raise RemoteProtocolError(f"the first order is Start, not {start!r}")
         workload = load_workload(start.spec.workload, start.spec.params)
         if start.restore is None:
             workload.begin()
@@ -94,14 +102,6 @@ class Runner:
         self._link.send(Started(workload.step_number, workload.verify()))
         if self._work(workload, 1.0 / start.spec.progress_per_s):
             self._link.send(Finished(workload.step_number, workload.verify()))
-
-    def _await_start(self) -> Start:
-        orders = self._link.receive(None)
-        while not orders:
-            orders = self._link.receive(None)
-        if len(orders) != 1 or not isinstance(orders[0], Start):
-            raise RemoteProtocolError(f"the first order must be Start, alone, not {orders!r}")
-        return orders[0]
 
     def _work(self, workload: Workload, tell_every_s: float) -> bool:
         """Steps until the end (True) or until stopped (False)."""
@@ -122,12 +122,12 @@ class Runner:
         paused_s = 0.0
         while True:
             wait_s = max(0.0, due_s + paused_s - time.monotonic())
-            orders = self._link.receive(min(wait_s, LONGEST_SLEEP_S))
-            for order in orders:
-                if isinstance(order, Stop):
-                    return None
+            order = self._link.receive(min(wait_s, LONGEST_SLEEP_S))
+            if isinstance(order, Stop):
+                return None
+            if order is not None:
                 paused_s += self._obey(order, workload)
-            if not orders and time.monotonic() >= due_s + paused_s:
+            elif time.monotonic() >= due_s + paused_s:
                 return paused_s
 
     def _obey(self, order: Order | Report, workload: Workload) -> float:

@@ -119,7 +119,7 @@ class Synthetic(Workload):
             rest = memoryview(self._payload)
             while rest:
                 rest = rest[os.write(file.fileno(), rest) :]
-            file.write(trailer.ljust(_TRAILER_BYTES, b"\0"))
+            file.write(bytes([len(trailer)]) + trailer.ljust(_TRAILER_BYTES - 1, b"\0"))
 
     def load(self, path: Path) -> None:
         """Takes payload and step; does not yet prove them."""
@@ -154,7 +154,7 @@ class Synthetic(Workload):
 
     def _step_of(self, path: Path, raw: bytes) -> int:
         try:
-            trailer = msgspec.msgpack.decode(raw.rstrip(b"\0"), type=Trailer)
+            trailer = msgspec.msgpack.decode(raw[1 : 1 + raw[0]], type=Trailer)
         except msgspec.MsgspecError as error:
             raise StateMismatch(f"{path}: no state of a synthetic job: {error}") from error
         if trailer.content != self.params.content or not 0 <= trailer.step <= self.params.steps:

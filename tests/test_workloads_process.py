@@ -1,0 +1,449 @@
+"""A job in a process of its own: it can be heard, snapshotted, moved and ended, and never outlives its right to run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from testbed.errors import LocalProtocolError
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.process import (
+    Event,
+    Exited,
+    SnapshotImpossible,
+    WorkloadEnded,
+    WorkloadProcess,
+)
+from testbed.workloads.runner import EXIT_LEASE_LAPSED
+from testbed.workloads.synthetic import Synthetic
+
+PAYLOAD = 300_000
+
+
+def synthetic(steps: int = 40, step_s: float = 0.005, **params: Any) -> WorkloadSpec:
+    described = {"payload_bytes": PAYLOAD, "steps": steps, "step_s": step_s, **params}
+    return WorkloadSpec("synthetic", described, progress_per_s=1000.0)
+
+
+def state_digest(step: int) -> bytes:
+    workload = Synthetic({"payload_bytes": PAYLOAD, "steps": 10_000})
+    workload.begin()
+    for _ in range(step):
+        workload.step()
+    return workload.verify()
+
+
+@dataclass
+class Desk:
+    """Starts jobs, and leaves none behind."""
+
+    path: Path
+    lease: LeaseFile
+    jobs: list[WorkloadProcess] = field(default_factory=list)
+
+    async def start(self, spec: WorkloadSpec, restore: Path | None = None) -> WorkloadProcess:
+        job = await WorkloadProcess.start(
+            spec, restore=restore, lease=self.lease, log=self.path / "log", cwd=self.path
+        )
+        self.jobs.append(job)
+        return job
+
+    @property
+    def log(self) -> str:
+        return (self.path / "log").read_text()
+
+
+@asynccontextmanager
+async def desk(path: Path, lease_s: float = math.inf) -> AsyncIterator[Desk]:
+    lease = LeaseFile.create(path / "lease", time.monotonic() + lease_s)
+    opened = Desk(path, lease)
+    try:
+        with trio.fail_after(30):
+            yield opened
+    finally:
+        with trio.CancelScope(shield=True):
+            for job in opened.jobs:
+                job.kill()
+                await job.stop()
+        lease.close()
+
+
+async def next_of(job: WorkloadProcess, kind: type) -> Any:
+    async for event in job.events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"no {kind.__name__} came; {job.exited}")
+
+
+async def all_events(job: WorkloadProcess) -> list[Event]:
+    return [event async for event in job.events]
+
+
+def third_party(path: Path, body: str) -> str:
+    """A workload module that a user might write, in the job's working directory."""
+    code = """
+        import os, time
+        from pathlib import Path
+        from testbed.workloads.base import Workload
+
+        class Mine(Workload):
+            steps_total = 1000
+            def begin(self): self.step_number = 0
+            def step(self):
+                self.work()
+                self.step_number += 1
+            def save(self, path): path.write_text(str(self.step_number))
+            def load(self, path): self.step_number = int(path.read_text())
+            def verify(self): return b"mine"
+    """
+    (path / "mine.py").write_text(textwrap.dedent(code) + textwrap.indent(textwrap.dedent(body), "    "))
+    return "mine:Mine"
+
+
+@pytest.mark.trio
+async def test_job_runs_to_its_end_and_proves_its_state(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        events = await all_events(await d.start(synthetic(steps=12)))
+        assert events[0] == Started(0, state_digest(0))
+        assert events[-2:] == [Finished(12, state_digest(12)), Exited(0, "ended")]
+        steps = [event.step for event in events[1:-2] if isinstance(event, Progress)]
+        assert len(steps) == len(events) - 3
+        assert steps == sorted(set(steps))
+        assert d.log == ""
+
+
+@pytest.mark.trio
+async def test_restored_job_goes_on_from_the_snapshot_in_a_new_process(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        first = await d.start(synthetic(steps=1000))
+        while (await next_of(first, Progress)).step < 5:
+            pass
+        taken = await first.snapshot(tmp_path / "snap")
+        first.kill()
+        assert taken.step >= 5
+        assert taken.size_bytes == (tmp_path / "snap").stat().st_size
+        second = await d.start(synthetic(steps=taken.step + 3), restore=tmp_path / "snap")
+        events = await all_events(second)
+        assert events[0] == Started(taken.step, state_digest(taken.step))
+        assert Finished(taken.step + 3, state_digest(taken.step + 3)) in events
+
+
+@pytest.mark.trio
+async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000, step_s=0.002))
+        await next_of(job, Started)
+        taken = [await job.snapshot(tmp_path / f"snap{n}") for n in range(5)]
+        await next_of(job, Progress)
+        steps = [t.step for t in taken]
+        assert steps == sorted(steps)
+        for snapshot, number in zip(taken, range(5), strict=True):
+            workload = Synthetic({"payload_bytes": PAYLOAD, "steps": 1000})
+            workload.load(tmp_path / f"snap{number}")
+            assert workload.verify() == state_digest(snapshot.step)
+
+
+@pytest.mark.trio
+async def test_snapshot_and_events_can_be_awaited_by_different_tasks(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=30, step_s=0.01))
+        events: list[Event] = []
+        taken: list[int] = []
+
+        async def hear() -> None:
+            events.extend(await all_events(job))
+
+        async def ask(number: int) -> None:
+            taken.append((await job.snapshot(tmp_path / f"s{number}")).step)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear)
+            for number in range(6):
+                nursery.start_soon(ask, number)
+        assert len(taken) == 6
+        assert isinstance(events[-1], Exited)
+        assert Finished(30, state_digest(30)) in events
+
+
+@pytest.mark.trio
+async def test_snapshot_that_cannot_be_written_leaves_the_job_running(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await next_of(job, Started)
+        with pytest.raises(SnapshotImpossible, match="No such file"):
+            await job.snapshot(tmp_path / "nowhere" / "snap")
+        assert (await job.snapshot(tmp_path / "snap")).step >= 0
+        await next_of(job, Progress)
+
+
+@pytest.mark.trio
+async def test_snapshot_in_a_long_emulated_step_does_not_wait_for_it(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=10, step_s=3600.0))
+        assert (await job.snapshot(tmp_path / "snap")).step == 0
+        assert (await job.stop()) == Exited(0, "ended")
+
+
+@pytest.mark.trio
+async def test_rotten_state_is_never_run(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await job.snapshot(tmp_path / "snap")
+        with (tmp_path / "snap").open("r+b") as file:
+            file.seek(1000)
+            file.write(b"rot")
+        events = await all_events(await d.start(synthetic(), restore=tmp_path / "snap"))
+        assert isinstance(events[0], Failed)
+        assert "StateMismatch" in events[0].reason
+        assert events[1:] == [Exited(1, "failed; see its log")]
+        missing = await d.start(synthetic(), restore=tmp_path / "missing")
+        assert "No such file" in (await next_of(missing, Failed)).reason
+
+
+@pytest.mark.trio
+async def test_wrong_description_is_told_as_a_failure(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        wrong = await d.start(WorkloadSpec("synthetic", {"steps": -1}))
+        assert "params.steps = -1: a whole number" in (await next_of(wrong, Failed)).reason
+        unknown = await d.start(WorkloadSpec("none.such:Thing", {}))
+        assert "none.such:Thing" in (await next_of(unknown, Failed)).reason
+
+
+@pytest.mark.trio
+async def test_workload_of_a_third_party_runs_by_its_name(tmp_path: Path) -> None:
+    name = third_party(tmp_path, "def work(self): time.sleep(0.001)")
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0))
+        assert await next_of(job, Started) == Started(0, b"mine")
+        await next_of(job, Progress)
+        taken = await job.snapshot(tmp_path / "snap")
+        assert (tmp_path / "snap").read_text() == str(taken.step)
+
+
+@pytest.mark.trio
+async def test_error_in_a_workload_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    name = third_party(tmp_path, "def work(self): raise ZeroDivisionError('oh')")
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        assert (await next_of(job, Failed)).reason == "ZeroDivisionError: oh"
+        assert await next_of(job, Exited) == Exited(1, "failed; see its log")
+        assert "in work" in d.log
+
+
+@pytest.mark.trio
+async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await next_of(job, Started)
+        job.kill()
+        assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
+        with pytest.raises(WorkloadEnded, match="SIGKILL"):
+            await job.snapshot(tmp_path / "snap")
+        with pytest.raises(trio.EndOfChannel):
+            await job.receive()
+        job.kill()
+        assert (await job.stop()).status == -9
+        assert not Path(f"/proc/{job.pid}").exists()
+
+
+@pytest.mark.trio
+async def test_kill_during_a_snapshot_ends_the_wait_for_it(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await next_of(job, Started)
+        os.kill(job.pid, signal.SIGSTOP)
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                with pytest.raises(WorkloadEnded):
+                    await job.snapshot(tmp_path / "snap")
+
+            nursery.start_soon(ask)
+            await trio.sleep(0.02)
+            job.kill()
+
+
+@pytest.mark.trio
+async def test_kill_takes_the_jobs_own_children_along(tmp_path: Path) -> None:
+    name = third_party(
+        tmp_path,
+        """
+        def work(self):
+            if self.step_number == 0:
+                pid = os.fork()
+                if pid == 0: time.sleep(60)
+                Path("child").write_text(str(pid))
+            time.sleep(0.01)
+        """,
+    )
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}, progress_per_s=1000.0))
+        await next_of(job, Progress)
+        child = int((tmp_path / "child").read_text())
+        job.kill()
+        await next_of(job, Exited)
+        while state_of(child) not in (None, "Z"):
+            await trio.sleep(0.01)
+
+
+@pytest.mark.trio
+async def test_job_that_does_not_listen_is_killed_by_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
+    name = third_party(tmp_path, "def work(self): time.sleep(60)")
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        await next_of(job, Started)
+        assert (await job.stop()).status == -9
+
+
+@pytest.mark.trio
+async def test_lease_that_lapses_ends_the_job_with_its_own_status(tmp_path: Path) -> None:
+    async with desk(tmp_path, lease_s=0.3) as d:
+        events = await all_events(await d.start(synthetic(steps=100_000)))
+        lapsed_s = d.lease.until_ns / 1e9
+        exited = events[-1]
+        assert isinstance(exited, Exited)
+        assert exited.lease_lapsed
+        assert exited.status == EXIT_LEASE_LAPSED
+        assert time.monotonic() >= lapsed_s
+
+
+@pytest.mark.trio
+async def test_extended_lease_keeps_the_job_running(tmp_path: Path) -> None:
+    async with desk(tmp_path, lease_s=0.4) as d:
+        job = await d.start(synthetic(steps=60, step_s=0.02))
+        async for event in job.events:
+            d.lease.extend(time.monotonic() + 0.4)
+            last = event
+        assert last == Exited(0, "ended")
+
+
+@pytest.mark.parametrize("work", ["time.sleep(60)", "[0 for _ in iter(int, 1)]"])
+@pytest.mark.trio
+async def test_lease_ends_a_job_in_the_middle_of_a_long_step(tmp_path: Path, work: str) -> None:
+    name = third_party(tmp_path, f"def work(self): {work}")
+    async with desk(tmp_path, lease_s=0.3) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        assert (await next_of(job, Exited)).lease_lapsed
+
+
+@pytest.mark.trio
+async def test_lease_ends_a_job_that_sleeps_between_steps(tmp_path: Path) -> None:
+    async with desk(tmp_path, lease_s=0.3) as d:
+        job = await d.start(synthetic(steps=10, step_s=3600.0))
+        assert (await next_of(job, Exited)).lease_lapsed
+
+
+@pytest.mark.trio
+async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path) -> None:
+    name = third_party(
+        tmp_path, "def work(self): Path('steps').write_text(str(self.step_number)); time.sleep(0.001)"
+    )
+    async with desk(tmp_path, lease_s=0.5) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        await next_of(job, Progress)
+        os.kill(job.pid, signal.SIGSTOP)
+        while state_of(job.pid) != "T":
+            await trio.sleep(0.005)
+        before = int((tmp_path / "steps").read_text() or -1)
+        await trio.sleep(d.lease.left_s() + 0.05)
+        os.kill(job.pid, signal.SIGCONT)
+        assert (await next_of(job, Exited)).lease_lapsed
+        assert int((tmp_path / "steps").read_text()) <= before + 1
+
+
+AGENT = """
+import json, os, sys, time, trio
+from pathlib import Path
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import WorkloadSpec
+from testbed.workloads.process import WorkloadProcess
+
+async def main():
+    root = Path(sys.argv[1])
+    lease = LeaseFile.create(root / "lease", time.monotonic() + float(sys.argv[2]))
+    spec = WorkloadSpec("synthetic", {"payload_bytes": 0, "steps": 1000000, "step_s": 0.01})
+    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log")
+    await job.receive()
+    print(json.dumps(job.pid), flush=True)
+    async for event in job.events:
+        lease.extend(time.monotonic() + float(sys.argv[2]))
+
+trio.run(main)
+"""
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("blow", "lease_s"), [(signal.SIGKILL, 1e6), (signal.SIGSTOP, 0.3)])
+async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(
+    tmp_path: Path, blow: signal.Signals, lease_s: float
+) -> None:
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(tmp_path), str(lease_s)], stdout=subprocess.PIPE
+    )
+    try:
+        assert agent.stdout is not None
+        job = json.loads(agent.stdout.readline())
+        assert state_of(job) in ("S", "R", "D")
+        agent.send_signal(blow)
+        with trio.fail_after(10):
+            while state_of(job) not in (None, "Z"):
+                await trio.sleep(0.01)
+    finally:
+        agent.send_signal(signal.SIGKILL)
+        agent.communicate()
+
+
+def state_of(pid: int) -> str | None:
+    """The kernel's letter for a process's state; None if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+@pytest.mark.trio
+async def test_job_is_not_started_from_a_helper_thread(tmp_path: Path) -> None:
+    lease = LeaseFile.create(tmp_path / "lease", math.inf)
+
+    def elsewhere() -> None:
+        trio.run(start_there)
+
+    async def start_there() -> None:
+        await WorkloadProcess.start(synthetic(), restore=None, lease=lease, log=tmp_path / "log")
+
+    with pytest.raises(LocalProtocolError, match="main thread"):
+        await trio.to_thread.run_sync(elsewhere)
+    lease.close()
+
+
+def test_lease_is_shared_through_the_file(tmp_path: Path) -> None:
+    lease = LeaseFile.create(tmp_path / "lease", 12.5)
+    reader = LeaseFile(os.open(tmp_path / "lease", os.O_RDWR))
+    assert reader.until_ns == 12_500_000_000
+    lease.extend(math.inf)
+    assert reader.until_ns == 2**64 - 1
+    assert reader.left_s() > 1e9
+    lease.extend(time.monotonic() - 1.0)
+    assert reader.left_s() < 0.0
+    replaced = LeaseFile.create(tmp_path / "lease", math.inf)
+    assert reader.left_s() < 0.0
+    for each in (lease, reader, replaced):
+        each.close()
