@@ -16,7 +16,8 @@ MIB = 1 << 20
 HOUR_S = 3600.0
 
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
-_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PER_S = {"us": 1e6, "ms": 1e3}  # divided by, for 200 / 1e6 is 0.0002 and 200 * 1e-6 is not
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*"
 _RATE = re.compile(_NUMBER + r"(k|M|G|T|)(bit/s|B/s)\s*", re.ASCII)
 _SIZE = re.compile(_NUMBER + r"(k|M|G|T|Ki|Mi|Gi|)B\s*", re.ASCII)
@@ -39,7 +40,7 @@ def parse_size(text: str) -> float:
 def parse_duration(text: str) -> float:
     """Seconds of "200 us", "90 s", "12 h"; ValueError says what is allowed."""
     found = _found(_TIME, text, 'a duration such as "200 us", "90 s", "10 min" or "12 h"')
-    return float(found[1]) * _TIMES[found[2]]
+    return float(found[1]) * _TIMES[found[2]] if found[2] in _TIMES else float(found[1]) / _PER_S[found[2]]
 
 
 def parse_per_time(text: str) -> float:
@@ -60,9 +61,11 @@ def format_size(size_bytes: float) -> str:
 
 def format_duration(duration_s: float) -> str:
     """ "850 ms", "12.3 s", "4.5 min", "2.0 h"."""
-    for limit, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
-        if abs(duration_s) >= limit:
+    for unit in ("d", "h", "min", "s"):
+        if abs(duration_s) >= _TIMES[unit]:
             return f"{duration_s / _TIMES[unit]:.3g} {unit}"
+    if abs(duration_s) >= 1e-3:
+        return f"{duration_s * 1e3:.3g} ms"
     return f"{duration_s * 1e6:.3g} us" if duration_s else "0 s"
 
 
@@ -80,8 +83,9 @@ def exact_size(size_bytes: float) -> str:
 
 def exact_duration(duration_s: float) -> str:
     """The shortest text that `parse_duration` turns back into this very number."""
-    candidates = ((duration_s / _TIMES[unit], unit) for unit in ("s", "min", "h", "d", "ms", "us"))
-    return _exact(duration_s, candidates, parse_duration)
+    long = [(duration_s / seconds, unit) for unit, seconds in _TIMES.items()]
+    short = [(duration_s * per_s, unit) for unit, per_s in _PER_S.items()]
+    return _exact(duration_s, [*long, *short], parse_duration)
 
 
 def exact_per_time(per_s: float) -> str:
