@@ -145,7 +145,9 @@ def test_a_demand_without_links_gets_its_cap() -> None:
     assert filling == Filling({"local": 7.0}, {"local": None})
 
 
-def test_weight_zero_stays_at_its_floor() -> None:
+def test_weight_zero_stays_at_its_floor_and_no_link_is_to_blame() -> None:
+    filling = fill([on_trunk("idle", weight=0.0), on_trunk("busy")], {TRUNK: 10.0})
+    assert filling.bottleneck == {"idle": None, "busy": TRUNK}
     assert one_link(10.0, on_trunk("idle", weight=0.0, floor=1.0), on_trunk("busy")) == [1.0, 9.0]
 
 

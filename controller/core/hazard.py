@@ -37,9 +37,7 @@ from scipy.special import gammaincinv
 HOURS = 24
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
-BORROWED_EVENTS = (
-    3.0  # shape of the prior; paper A's CV of hazard, .62, is that of a gamma of shape 1/.62^2 = 2.6
-)
+BORROWED_EVENTS = 3.0  # shape of the prior; CV .62 of hazard (paper A, F4) is a gamma of shape 1/.62^2 = 2.6
 
 Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
 

@@ -127,9 +127,7 @@ def equal_increment(demands: Sequence[Demand], capacity: Mapping[DirectedLink, f
 def members_of_links(
     demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, list[Demand]]:
-    """link -> the demands that cross it. ValueError: a key twice; a link without a capacity that is a
-    rate.
-    """
+    """link -> the demands that cross it. ValueError: a key twice, or a capacity that is not a rate."""
     members: dict[DirectedLink, list[Demand]] = {}
     seen: set[str] = set()
     for demand in demands:
