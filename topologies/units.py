@@ -108,7 +108,9 @@ def _found(pattern: re.Pattern[str], text: str, allowed: str) -> re.Match[str]:
 
 
 def _exact(value: float, candidates: Iterable[tuple[float, str]], parse: Callable[[str], float]) -> str:
-    texts = [f"{plain(number)} {unit}" for number, unit in candidates if math.isfinite(number)]
+    finite = [(number, unit) for number, unit in candidates if math.isfinite(number)]
+    rounded = [(float(f"{number:.12g}"), unit) for number, unit in finite]  # undoes 0.99 / 3600 * 3600
+    texts = [f"{plain(number)} {unit}" for number, unit in (*rounded, *finite)]
     return min((t for t in texts if parse(t) == value), key=lambda t: len(t) + ("." in t))
 
 
