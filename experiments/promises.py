@@ -244,7 +244,6 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
-    burst = context.guard_burst_bytes + SUPER_PACKET_BYTES
     for at_s, fact in facts:
         if not isinstance(fact, f.EgressMeasured):
             continue
@@ -252,6 +251,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
             yield Breach(fact.host, at_s, "egress of a host that the campus does not have")
             continue
         rate = _access_share(fact.host, context) * WIRE_PER_PAYLOAD * context.guard_slack
+        burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
         for what, size, window_s in _egress(fact):
             allowed = rate * window_s + burst
             if not size <= allowed * (1.0 + RATE_TOLERANCE):

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK, WIRE_PER_PAYLOAD
 from topologies.scale import Scale
 from topologies.spec import Campus, DirectedLink
 
-WIRE_PER_PAYLOAD = 1514 / 1448  # an Ethernet frame at an MTU of 1500 against the TCP payload in it
+__all__ = [
+    "SUPER_PACKET_BYTES",
+    "WIRE_PER_PAYLOAD",
+    "Death",
+    "Fidelity",
+    "ResearchSample",
+    "RunContext",
+    "SwitchProbe",
+]
+
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
 
 
@@ -81,8 +91,9 @@ class RunContext:
     """One run: times are in seconds since the coordinator started, in the time scale that was played.
 
     `share` is what migrations may use of each direction of each link, in payload bytes/s (the coordinator's account).
-    `guard_slack` and `guard_burst_bytes` describe the aggregate bucket that holds a host's migrations: its rate is the
-    share times the slack, and it lets a burst pass (plus one super-packet of debt). `research_tolerance` is the part of
+    `guard_slack`, `guard_burst_bytes` and `guard_burst_s` describe the aggregate bucket that holds a host's migrations: its
+    rate is at most the share times the slack, and it lets a burst pass (that many bytes, or that long at its rate, whichever
+    is more) and one super-packet of debt. `research_tolerance` is the part of
     the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     shaper's own burst borrows from the next window.
     """
@@ -100,6 +111,7 @@ class RunContext:
     ended: str = "completed"
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
-    guard_slack: float = 1.05
-    guard_burst_bytes: float = 262_144
+    guard_slack: float = GUARD_SLACK
+    guard_burst_bytes: float = GUARD_BURST_BYTES
+    guard_burst_s: float = GUARD_BURST_S
     research_tolerance: float = 0.05

@@ -176,3 +176,47 @@ def _learned(fact: f.LevelLearned) -> str:
 
 def _several(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+QUIET = (
+    f.JobSubmitted,
+    f.JobQueued,
+    f.JobDispatched,
+    f.JobRunning,
+    f.CheckpointCompleted,
+    f.HostJoined,
+    f.OfferLapsed,
+    f.LevelLearned,
+)
+
+
+def notable(fact: f.Fact) -> bool:
+    """Whether a watcher wants to read it at once: owners, moves, losses and ends, not the daily business."""
+    if isinstance(fact, f.JobRunning):
+        return fact.restored_sequence is not None
+    if isinstance(fact, f.JobStopped):
+        return fact.cause != "final_checkpoint"
+    return not isinstance(fact, QUIET)
+
+
+class Narrator:
+    """Tells a run in order; beyond `sentence`, the first grant of a migration says its rate and the link that binds it."""
+
+    def __init__(self) -> None:
+        self._announced: set[tuple[str, str, str]] = set()
+
+    def tell(self, fact: f.Fact) -> str | None:
+        """The sentence for the next fact, if it deserves one."""
+        if isinstance(fact, f.GrantEnded):
+            self._announced.discard((fact.job, fact.source, fact.destination))
+        if isinstance(fact, f.Granted) and fact.floor_bytes_per_s > 0.0:
+            return self._first_grant(fact)
+        return sentence(fact)
+
+    def _first_grant(self, fact: f.Granted) -> str | None:
+        flow = (fact.job, fact.source, fact.destination)
+        if flow in self._announced:
+            return None
+        self._announced.add(flow)
+        binding = f"binding {fact.bottleneck}" if fact.bottleneck else "its own cap binds"
+        return f"{fact.job} {fact.source} -> {fact.destination} granted {format_rate(fact.rate_bytes_per_s)} ({binding})"
