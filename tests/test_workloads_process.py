@@ -306,10 +306,11 @@ async def test_job_that_does_not_listen_is_killed_by_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
-    name = third_party(tmp_path, "def work(self): time.sleep(60)")
+    name = third_party(tmp_path, "def work(self): Path('deaf').touch(); time.sleep(60)")
     async with desk(tmp_path) as d:
         job = await d.start(WorkloadSpec(name, {}))
-        await next_of(job, Started)
+        while not (tmp_path / "deaf").exists():
+            await trio.sleep(0.005)
         assert (await job.stop()).status == -9
 
 
