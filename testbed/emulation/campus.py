@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bpf.objects import HostPrograms
 
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
+KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 FIXED = "a campus's nodes and links come from its description: add them there"
 
 
@@ -88,8 +89,7 @@ class Campus(Mininet):  # type: ignore[misc]
         self.build()
 
     def _host_enforcement(self, ipv6: bool) -> HostEnforcement:
-        addresses = {host.name: host.address for host in self.spec.hosts}
-        return HostEnforcement(self.pin_dir, addresses, self.spec.coordinator.address, ipv6)
+        return HostEnforcement(self.pin_dir, self.spec.coordinator.address, ipv6=ipv6)
 
     # Mininet's interface
 
@@ -201,10 +201,14 @@ class Campus(Mininet):  # type: ignore[misc]
     def _end_programs(self) -> None:
         inodes = self._kernel.namespace_inodes()
         known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
-        for pid in pids_in(inodes, known):
-            started = linux.start_time(pid)
-            if started is not None:
-                linux.kill_exactly(pid, started)
+        for _ in range(KILL_ROUNDS):
+            left = [(pid, linux.start_time(pid)) for pid in pids_in(inodes, known)]
+            if not left:
+                return
+            for pid, started in left:
+                if started is not None:
+                    linux.kill_exactly(pid, started)
+            time.sleep(0.005)
 
     def _forget(self, ledger: Ledger, report: ledgers.CleanReport) -> None:
         ledger.close()
@@ -276,6 +280,15 @@ class Campus(Mininet):  # type: ignore[misc]
     def counters(self, host: str) -> Any:
         """The host's per-class egress counters (bpf.maps)."""
         return self.maps(host).counters
+
+    def make_directory(self, base: Path) -> Path:
+        """BASE/ID, made now and removed with the campus: room for what its processes keep on disk."""
+        if not self._ledger:
+            raise SetupError("start() the campus before make_directory()")
+        path = base / self.id
+        self._ledger.record({"kind": "directory", "path": str(path)})
+        path.mkdir(parents=True)
+        return path
 
     def fork(
         self, host: str, target: Target, *, label: str, log: Path | None = None, keep: Sequence[int] = ()

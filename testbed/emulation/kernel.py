@@ -1,6 +1,6 @@
 """Making a planned campus in the kernel, and taking it down: namespaces, fabric, hosts, enforcement, read-back.
 
-Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so a thread does it while another makes
+Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another makes
 namespaces and links. All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
 namespace. Taking down
 is one kill of all holders: the kernel then removes all devices in one batch, and a sentinel (a veth between the
@@ -10,6 +10,7 @@ fabric and a namespace that only our socket holds) tells when it has.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -72,16 +73,13 @@ class KernelCampus:
         """Make everything and read it back. SetupError, NetlinkRefused or KernelMismatch; then call `tear_down`."""
         with self.phases.timed("fork"):
             self._fork_holders(ledger, campus_id)
-        with ThreadPoolExecutor(1, "bpf-load") as loader:
-            loaded = loader.submit(self._load_programs)
+        with self._loading_programs():
             with self.phases.timed("unshare"):
                 assert self._holders is not None
                 self._holders.release()
                 self._holders.wait_unshared()
             in_thread(self._build_fabric)
             in_thread(self._build_hosts)
-            with self.phases.timed("wait_for_bpf_load"):
-                loaded.result()
         in_thread(self._finish_hosts)
         with self.phases.timed("read_back"):
             in_thread(self.read_back_fabric)
@@ -95,10 +93,21 @@ class KernelCampus:
         self.fabric_pid = self._holders.pids[0]
         self.holder_pids = dict(zip(hosts, self._holders.pids[1:], strict=True))
 
-    def _load_programs(self) -> None:
-        if self._enforcement:
-            with self.phases.timed("bpf_load_meanwhile"):
-                self._enforcement.load()
+    @contextlib.contextmanager
+    def _loading_programs(self) -> Iterator[None]:
+        """Load every host's programs while the block runs, on all cores; at its end wait for those still to come."""
+        if not self._enforcement:
+            yield
+            return
+        with ThreadPoolExecutor(os.cpu_count(), "bpf-load") as loaders:
+            loaded = [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
+            try:
+                yield
+                with self.phases.timed("wait_for_bpf_load"):
+                    for one in loaded:
+                        one.result()
+            finally:
+                loaders.shutdown(cancel_futures=True)
 
     def _build_fabric(self) -> None:
         with self.phases.timed("sentinel"):

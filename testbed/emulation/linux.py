@@ -56,7 +56,7 @@ def close_all_but(keep: set[int]) -> None:
     first = 0
     for fd in [*sorted(keep), NOTHING_ABOVE]:
         if fd > first:
-            os.closerange(first, min(fd, os.sysconf("SC_OPEN_MAX")))
+            os.closerange(first, fd)
         first = fd + 1
 
 

@@ -9,6 +9,7 @@ machine's interfaces (use `ip`), while /sys/fs/bpf shows the pinned maps.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from subprocess import Popen
 from typing import Any
@@ -108,7 +109,9 @@ class _LazyShell(Node):  # type: ignore[misc]
         return {}
 
     def terminate(self) -> None:
-        """End the shell, if one was started."""
+        """Kill the shell, if one was started, and what runs in it."""
+        if self.shell and self.shell.poll() is None:
+            os.killpg(self.shell.pid, signal.SIGKILL)
         super().terminate()
         self.pid = None
 

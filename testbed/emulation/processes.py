@@ -128,6 +128,12 @@ def fork_all(
             *({"kind": "process", "pid": c.pid, "start": c.started, "label": c.label} for c in children)
         )
         os.write(release_fd, b"g" * len(children))
+    except BaseException:
+        for child in children:
+            child.kill()
+            child.wait()
+            child.close()
+        raise
     finally:
         os.close(go_fd)
         os.close(release_fd)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,26 +24,19 @@ DIRECT_ACTION = 1
 class HostEnforcement:
     """Programs and maps of all hosts, pinned under `pin_dir`/HOST/."""
 
-    def __init__(
-        self,
-        pin_dir: Path,
-        hosts: Mapping[str, ipaddress.IPv4Address],
-        coordinator: ipaddress.IPv4Address,
-        ipv6: bool,
-    ) -> None:
+    def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
         self.programs: dict[str, HostPrograms] = {}
-        self._pin_dir, self._hosts = pin_dir, hosts
+        self._pin_dir = pin_dir
         self._coordinator = coordinator
         self._coordinator6 = ipv6_address(coordinator) if ipv6 else None
 
-    def load(self) -> None:
-        """Load and pin every host's programs; each host's switch learns the coordinator's address."""
+    def load(self, host: str) -> None:
+        """Load and pin a host's programs; its switch learns the coordinator's address. Usable from several threads."""
         from bpf import objects
 
-        for name in self._hosts:
-            programs = objects.load_host_programs(self._pin_dir / name)
-            self.programs[name] = programs
-            programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
+        programs = objects.load_host_programs(self._pin_dir / host)
+        self.programs[host] = programs
+        programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
 
     def attach(self, socket: NetlinkSocket, host: str, end: End) -> None:
         """Attach both programs to the host's interface; NetlinkRefused names it."""

@@ -1,0 +1,1 @@
+"""Measurements of the testbed itself: one file a benchmark, each writes JSON and a picture."""

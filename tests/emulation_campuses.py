@@ -1,0 +1,84 @@
+"""Small campuses, and snapshots of the machine, for the tests of the emulation."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from testbed.units import GBIT_PER_S
+from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
+kernel = [pytest.mark.kernel, needs_root]
+
+
+def small_campus(
+    hosts: int = 3, *, switches: int = 2, rate_bytes_per_s: float = GBIT_PER_S, delay_s: float = 0.0
+) -> Campus:
+    """h1..hN on access switches s1.., a coordinator c0 and 40 Gbit/s trunks on the core."""
+    volunteers = [
+        Host(f"h{i}", "b1", Role.VOLUNTEER, ipaddress.IPv4Address("10.0.1.0") + i, "gpu", 1)
+        for i in range(1, hosts + 1)
+    ]
+    coordinator = Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
+    access = [Switch(f"s{i}", Tier.ACCESS, "b1") for i in range(1, switches + 1)]
+    links = [Link("core", s.name, 40 * GBIT_PER_S) for s in access] + [Link("c0", "core", 10 * GBIT_PER_S)]
+    links += [
+        Link(h.name, access[i % switches].name, rate_bytes_per_s, delay_s) for i, h in enumerate(volunteers)
+    ]
+    return Campus(
+        "small",
+        (Building("b1"),),
+        (coordinator, *volunteers),
+        (Switch("core", Tier.CORE), *access),
+        tuple(links),
+        (GpuModel("gpu", 8e9, 8.6),),
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a campus could leave behind."""
+
+    links: frozenset[str]
+    namespaces: frozenset[int]
+    holders: frozenset[int]
+    pins: frozenset[str]
+    mounts: str
+    descriptors: int
+
+
+def machine() -> Machine:
+    """The machine as it is now, seen from the root namespace; only processes of this test's family count."""
+    links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
+    pin_root = Path("/sys/fs/bpf/reclaimnet")
+    family = _descendants(os.getpid())
+    return Machine(
+        links=frozenset(line.split()[0] for line in links.splitlines()),
+        namespaces=frozenset(_namespace(pid) for pid in [os.getpid(), *family]),
+        holders=frozenset(family),
+        pins=frozenset(str(p) for p in pin_root.glob(f"{os.getpid():x}*"))
+        if pin_root.exists()
+        else frozenset(),
+        mounts=Path("/proc/self/mounts").read_text(),
+        descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+    )
+
+
+def _namespace(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        found += [child, *_descendants(child)]
+    return found

@@ -1,0 +1,66 @@
+"""The capability probe: honest, complete, and without a trace."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+
+import pytest
+from rich.console import Console
+
+from testbed.emulation import capabilities
+from testbed.emulation.capabilities import Capability, Need, doctor_table, probe, required_missing
+from tests.emulation_campuses import kernel, machine
+
+
+def missing(name: str, need: Need) -> Capability:
+    return Capability(name, False, "not there", "no work", "mend it", need)
+
+
+def test_only_needed_features_are_required() -> None:
+    found = [missing("a", Need.OPTIONAL), missing("b", Need.NETEM), missing("c", Need.CAMPUS)]
+    assert [c.name for c in required_missing(found, {Need.CAMPUS, Need.OPTIONAL})] == ["c"]
+
+
+def test_table_says_what_a_lack_means_and_what_mends_it() -> None:
+    out = io.StringIO()
+    Console(file=out, width=200).print(doctor_table([missing("netem", Need.NETEM)]))
+    assert "no work" in out.getvalue() and "mend it" in out.getvalue() and "delay or loss" in out.getvalue()
+
+
+def test_every_probe_says_what_its_absence_means_and_what_mends_it() -> None:
+    assert all(p.meaning and p.mend and p.name for p in capabilities.PROBES)
+    assert len({p.name for p in capabilities.PROBES}) == len(capabilities.PROBES)
+
+
+def test_probe_never_raises_whoever_runs_it() -> None:
+    found = probe()
+    assert len(found) == len(capabilities.PROBES)
+    assert all(c.detail for c in found)
+
+
+def test_unprivileged_user_is_told_about_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    (root,) = [c for c in probe([Need.CAMPUS]) if c.name == "root"]
+    assert not root.present and "sudo" in root.mend
+
+
+class TestKernel:
+    """Compared with what other tools say."""
+
+    pytestmark = kernel
+
+    def test_probe_leaves_nothing(self) -> None:
+        before = machine()
+        probe()
+        assert machine() == before
+
+    def test_netem_is_reported_as_tc_finds_it(self) -> None:
+        script = "ip link add a type veth peer name b && tc qdisc add dev a root netem delay 1ms"
+        tried = subprocess.run(["unshare", "-n", "sh", "-c", script], check=False, capture_output=True)
+        (netem,) = probe([Need.NETEM])
+        assert netem.present == (tried.returncode == 0)
+
+    def test_this_machine_can_build_a_campus(self) -> None:
+        found = probe([Need.CAMPUS])
+        assert required_missing(found, {Need.CAMPUS}) == []

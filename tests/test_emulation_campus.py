@@ -1,0 +1,223 @@
+"""The live campus through Mininet's interface: it stands as described, and goes without a trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mininet.cli import CLI
+from mininet.log import setLogLevel
+
+from testbed.emulation import readback
+from testbed.emulation.campus import Campus
+from testbed.emulation.kernel import in_thread
+from testbed.emulation.ledger import default_root, running_campuses
+from testbed.errors import KernelMismatch, SetupError
+from testbed.units import GBIT_PER_S
+from tests.emulation_campuses import kernel, machine, small_campus
+
+pytestmark = kernel
+
+
+@pytest.fixture(autouse=True)
+def quiet_mininet() -> None:
+    setLogLevel("error")
+
+
+@pytest.fixture(scope="module")
+def campus() -> Iterator[Campus]:
+    with Campus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), enforcement=False) as net:
+        yield net
+
+
+def test_every_host_reaches_every_other(campus: Campus) -> None:
+    assert campus.pingAll(timeout="2") == 0.0
+
+
+def test_command_runs_in_the_hosts_namespace(campus: Campus) -> None:
+    output = campus.get("h2").cmd("ip -br -4 addr show h2-eth0")
+    assert "10.0.1.2/8" in output
+    assert "h1-eth0" not in campus.get("h2").cmd("ip link")
+
+
+def test_popen_runs_in_the_hosts_namespace_without_a_shell(campus: Campus) -> None:
+    host = campus.get("c0")
+    out, _, status = host.pexec("ip", "-br", "link")
+    assert status == 0 and "c0-eth0" in out
+
+
+def test_nodes_answer_with_planned_addresses(campus: Campus) -> None:
+    host = campus["h1"]
+    assert (host.IP(), host.MAC(), host.intfNames()) == ("10.0.1.1", "02:00:0a:00:01:01", ["h1-eth0"])
+    assert len(campus.links) == len(campus.spec.links)
+
+
+def test_switch_shows_its_ports(campus: Campus) -> None:
+    ports = campus.get("s1").cmd("ls /proc/self/net >/dev/null; ip -br link show master s1")
+    assert "s1-eth1" in ports and "s2-eth1" not in ports
+
+
+def test_scripted_command_line_works(
+    campus: Campus, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    setLogLevel("output")
+    script = tmp_path / "script"
+    script.write_text("nodes\nh1 ping -c1 -W2 h3\n")
+    read_fd, write_fd = os.pipe()  # a terminal where nobody types
+    try:
+        with os.fdopen(read_fd) as silent:
+            CLI(campus, stdin=silent, script=str(script))
+    finally:
+        os.close(write_fd)
+    assert "1 received" in caplog.text
+
+
+def test_rates_above_a_gigabit_are_really_set(campus: Campus) -> None:
+    trunk = campus.plan.trunks[0].b.name
+    text = campus.get("h1").cmd("tc class show dev h1-eth0") + campus.get("s1").cmd(
+        f"tc class show dev {trunk}"
+    )
+    assert "rate 10Gbit ceil 10Gbit" in text and "rate 40Gbit ceil 40Gbit" in text
+
+
+def test_changed_shaping_is_noticed(campus: Campus) -> None:
+    change = "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate {}"
+    try:
+        campus.get("h3").cmd(change.format("9gbit"))
+        with pytest.raises(KernelMismatch, match="h3-eth0"):
+            in_thread(campus.kernel.read_back_hosts)
+    finally:
+        campus.get("h3").cmd(
+            "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate 10gbit burst 1250000 cburst 1250000"
+        )
+    in_thread(campus.kernel.read_back_hosts)
+
+
+def test_moved_port_is_noticed(campus: Campus) -> None:
+    end = campus.plan.host_cables["h1"].a
+    try:
+        campus.get("core").cmd(f"ip link set {end.name} nomaster")
+        with pytest.raises(KernelMismatch, match=end.name):
+            in_thread(campus.kernel.read_back_fabric)
+    finally:
+        campus.get("core").cmd(f"ip link set {end.name} master {end.node}")
+    in_thread(campus.kernel.read_back_fabric)
+
+
+def test_nothing_is_created_in_the_root_namespace(campus: Campus) -> None:
+    links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
+    assert "h1-eth0" not in links and "s1" not in links.split()
+
+
+def test_ipv6_is_off_by_default(campus: Campus) -> None:
+    assert "inet6" not in campus.get("h1").cmd("ip addr")
+
+
+def test_running_campus_is_listed(campus: Campus) -> None:
+    assert campus.id in {found.id for found in running_campuses(default_root())}
+
+
+def test_nodes_outside_the_description_are_refused(campus: Campus) -> None:
+    with pytest.raises(SetupError, match="description"):
+        campus.addHost("h99")
+    with pytest.raises(SetupError, match="description"):
+        campus.addLink("h1", "h2")
+
+
+def test_command_before_start_is_refused() -> None:
+    with pytest.raises(SetupError, match="start"):
+        Campus(small_campus(1), enforcement=False).get("h1").cmd("true")
+
+
+def test_ipv6_works_on_request() -> None:
+    with Campus(small_campus(2), enforcement=False, ipv6=True) as net:
+        assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
+
+
+def test_twenty_four_hosts_leave_nothing() -> None:
+    from bpf.objects import ensure_bpffs
+
+    ensure_bpffs()
+    before = machine()
+    net = Campus(small_campus(24, switches=3))
+    with net:
+        assert machine().namespaces != before.namespaces
+        assert len(list(net.pin_dir.iterdir())) == 25
+        net.get("h5").cmd("sleep 1000 &")
+        net.get("h6").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
+        net.get("h7").popen("sleep 1000")
+        run_dir = net.run_dir
+        assert run_dir.is_dir()
+    assert machine() == before
+    assert not run_dir.exists() and not list(run_dir.parent.glob(f"{net.id}*"))
+    net.stop()
+
+
+def test_campus_can_be_started_again() -> None:
+    net = Campus(small_campus(2), enforcement=False)
+    for _ in range(2):
+        with net:
+            assert net.pingAll(timeout="2") == 0.0
+
+
+def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
+    with Campus(small_campus(2)) as net:
+        shown = net.get("h1").cmd("tc filter show dev h1-eth0 egress; tc filter show dev h1-eth0 ingress")
+        assert shown.count("direct-action") == 2
+        for name in net.spec.host_by_name:
+            assert {p.name for p in (net.pin_dir / name).iterdir()} >= {
+                "flows",
+                "aggregate",
+                "counters",
+                "switch",
+            }
+        before = net.maps("h1").counters
+        assert before is net.counters("h1")
+        assert "1 received" in net.get("h1").cmd("ping -c1 -W2 10.0.1.2")
+        net.get("h1").cmd("tc filter del dev h1-eth0 egress")
+        with pytest.raises(KernelMismatch, match="egress program of h1-eth0"):
+            in_thread(net.kernel.read_back_hosts)
+
+
+def test_delay_without_netem_is_refused_before_anything_exists() -> None:
+    from testbed.emulation.capabilities import Need, probe, required_missing
+
+    if not required_missing(probe([Need.NETEM]), [Need.NETEM]):
+        pytest.skip("this kernel has netem")
+    before = machine()
+    root_before = sorted(default_root().glob("*")) if default_root().exists() else []
+    with pytest.raises(SetupError, match=r"netem.*h1-s1"):
+        Campus(small_campus(1, delay_s=0.01), enforcement=False).start()
+    assert machine() == before
+    assert (sorted(default_root().glob("*")) if default_root().exists() else []) == root_before
+
+
+def test_delay_is_applied_where_netem_exists() -> None:
+    from testbed.emulation.capabilities import Need, probe, required_missing
+
+    if required_missing(probe([Need.NETEM]), [Need.NETEM]):
+        pytest.skip("this kernel has no netem")
+    with Campus(small_campus(1, delay_s=0.01), enforcement=False) as net:
+        assert "delay 10" in net.get("h1").cmd("tc qdisc show dev h1-eth0")
+
+
+def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = machine()
+
+    def mismatch(*_args: object) -> None:
+        raise KernelMismatch("address of h1-eth0", "a", "b")
+
+    monkeypatch.setattr(readback, "check_address", mismatch)
+    with pytest.raises(KernelMismatch):
+        Campus(small_campus(2), enforcement=False).start()
+    assert machine() == before
+
+
+def test_iperf_measures_between_hosts_below_the_declared_rate() -> None:
+    with Campus(small_campus(2, rate_bytes_per_s=GBIT_PER_S / 10), enforcement=False) as net:
+        server, _client = net.iperf((net["h1"], net["h2"]), seconds=1)
+    value, unit = server.split()
+    assert unit == "Mbits/sec" and 10.0 < float(value) <= 102.0

@@ -1,0 +1,102 @@
+"""After kill -9 of a campus: cleaning removes exactly what it made; a running campus and strangers' objects survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.emulation import linux
+from testbed.emulation.campus import Campus
+from testbed.emulation.ledger import PIN_ROOT, clean_up, running_campuses
+from tests.emulation_campuses import kernel, small_campus
+
+pytestmark = kernel
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from testbed.emulation.campus import Campus
+from tests.emulation_campuses import small_campus
+net = Campus(small_campus(3), root=Path(sys.argv[1]))
+net.start()
+net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
+net.fork("h2", lambda: time.sleep(1000), label="agent")
+print(net.id, *[p for p in net.kernel.holder_pids.values()], flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """A namespace with a bridge and a veth, and a bridge in the root namespace, that are not ours."""
+    name = f"str{os.getpid()}"[:12]
+    commands = [f"netns add {name}", f"-n {name} link add s1 type bridge", f"link add {name} type bridge"]
+    try:
+        for command in commands:
+            subprocess.run(["ip", *command.split()], check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "link", "del", name], check=False)
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> tuple[str, list[int]]:
+    """A campus whose owner was killed: its id and holders."""
+    root = Path(__file__).parents[1]
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        campus_id, *holders = owner.stdout.readline().split()
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    return campus_id, [int(pid) for pid in holders]
+
+
+def wait_until_gone(pids: list[int]) -> list[int]:
+    for _ in range(100):
+        left = [pid for pid in pids if linux.start_time(pid) is not None]
+        if not left:
+            break
+        time.sleep(0.02)
+    return left
+
+
+def test_clean_removes_exactly_what_a_killed_campus_made(
+    killed: tuple[str, list[int]], stranger: str, tmp_path: Path
+) -> None:
+    campus_id, holders = killed
+    assert (PIN_ROOT / campus_id / "h1" / "switch").exists()
+    with Campus(small_campus(2), enforcement=True, root=tmp_path) as other:
+        report = clean_up(tmp_path)
+        assert report.cleaned == [campus_id] and not report.failed
+        assert [line.split()[0] for line in report.running] == [other.id]
+        assert wait_until_gone(holders) == []
+        assert not (PIN_ROOT / campus_id).exists() and not (tmp_path / campus_id).exists()
+        assert any("started inside a host" in line for line in report.removed)
+        assert (PIN_ROOT / other.id / "h1" / "switch").exists()
+        assert "1 received" in other.get("h1").cmd("ping -c1 -W2 10.0.1.2")
+        assert [c.id for c in running_campuses(tmp_path)] == [other.id]
+        assert clean_up(tmp_path).cleaned == []
+    show = subprocess.run(
+        ["ip", "-n", stranger, "-br", "link"], check=True, capture_output=True, text=True
+    ).stdout
+    assert "s1" in show
+    assert subprocess.run(["ip", "link", "show", stranger], check=False, capture_output=True).returncode == 0
+
+
+def test_everything_but_the_ledger_dies_with_the_owner(killed: tuple[str, list[int]], tmp_path: Path) -> None:
+    campus_id, holders = killed
+    assert wait_until_gone(holders) == []
+    assert (tmp_path / f"{campus_id}.ledger").exists()
+    clean_up(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,173 @@
+"""The ledger: what a crash leaves, and that cleaning removes exactly it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.emulation import ledger, linux
+from testbed.emulation.ledger import Ledger, clean_up, running_campuses
+
+DEAD = {"pid": 1 << 21, "start": 12345}  # above pid_max: never alive
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def dead_campus(root: Path, *entries: dict[str, object], campus_id: str = "dead1", tail: str = "") -> Path:
+    root.mkdir(exist_ok=True)
+    owner = {"kind": "owner", "id": campus_id, "boot": ledger.boot_id(), **DEAD}
+    path = root / f"{campus_id}.ledger"
+    path.write_text("".join(json.dumps(e) + "\n" for e in (owner, *entries)) + tail)
+    return path
+
+
+def started(pid: int) -> int:
+    found = linux.start_time(pid)
+    assert found is not None
+    return found
+
+
+def test_listed_directory_and_process_of_a_dead_owner_are_removed(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    run_dir = tmp_path / "dead1"
+    (run_dir / "logs").mkdir(parents=True)
+    other = tmp_path / "other"
+    other.mkdir()
+    path = dead_campus(
+        tmp_path,
+        {"kind": "directory", "path": str(run_dir)},
+        {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid), "label": "agent"},
+    )
+    report = clean_up(tmp_path)
+    assert report.cleaned == ["dead1"] and not report.failed
+    assert not run_dir.exists() and not path.exists() and other.exists()
+    assert sleeper.wait(5) == -9
+
+
+def test_cleaning_twice_removes_nothing_more(tmp_path: Path) -> None:
+    dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
+    assert clean_up(tmp_path).cleaned == ["dead1"]
+    assert clean_up(tmp_path) == ledger.CleanReport()
+
+
+def test_missing_root_is_nothing_to_clean(tmp_path: Path) -> None:
+    assert clean_up(tmp_path / "never") == ledger.CleanReport()
+
+
+def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    dead_campus(tmp_path, {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid) - 1})
+    assert clean_up(tmp_path).cleaned == ["dead1"]
+    assert sleeper.poll() is None
+
+
+def test_reused_owner_pid_does_not_keep_a_ledger_alive(tmp_path: Path) -> None:
+    path = tmp_path / "old.ledger"
+    me = os.getpid()
+    owner = {"kind": "owner", "id": "old", "boot": ledger.boot_id(), "pid": me, "start": started(me) - 1}
+    path.write_text(json.dumps(owner) + "\n")
+    assert clean_up(tmp_path).cleaned == ["old"]
+
+
+def test_processes_of_another_boot_are_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    path = tmp_path / "old.ledger"
+    owner = {
+        "kind": "owner",
+        "id": "old",
+        "boot": "another",
+        "pid": os.getpid(),
+        "start": started(os.getpid()),
+    }
+    entry = {"kind": "process", "pid": sleeper.pid, "start": started(sleeper.pid)}
+    path.write_text(json.dumps(owner) + "\n" + json.dumps(entry) + "\n")
+    assert clean_up(tmp_path).cleaned == ["old"]
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("tail", ['{"kind": "directory", "pa', "\x00\x00", "17\n", "[]\n", '{"kind": 3}\n'])
+def test_torn_last_line_is_ignored(tmp_path: Path, tail: str) -> None:
+    run_dir = tmp_path / "dead1"
+    run_dir.mkdir()
+    dead_campus(tmp_path, {"kind": "directory", "path": str(run_dir)}, tail=tail)
+    report = clean_up(tmp_path)
+    assert report.cleaned == ["dead1"] and not report.failed and not run_dir.exists()
+
+
+def test_whole_line_without_its_newline_is_torn(tmp_path: Path) -> None:
+    run_dir = tmp_path / "dead1"
+    run_dir.mkdir()
+    dead_campus(tmp_path, tail=json.dumps({"kind": "directory", "path": str(run_dir)}))
+    clean_up(tmp_path)
+    assert run_dir.exists()
+
+
+@pytest.mark.parametrize("where", ["precious", "dead1/../precious", ""])
+def test_directory_that_is_not_the_campus_own_is_left_alone(tmp_path: Path, where: str) -> None:
+    (tmp_path / "precious").mkdir()
+    dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / where) if where else ""})
+    clean_up(tmp_path)
+    assert (tmp_path / "precious").exists()
+
+
+def test_running_campus_is_left_alone_and_named(tmp_path: Path) -> None:
+    run_dir = tmp_path / "live1"
+    run_dir.mkdir()
+    book = Ledger(tmp_path, "live1", name="small", run_dir=str(run_dir), hosts=["h1"], pin_dir="/pins/live1")
+    book.record({"kind": "directory", "path": str(run_dir)})
+    report = clean_up(tmp_path)
+    assert report.cleaned == [] and report.running == [f"live1 (process {os.getpid()})"]
+    assert run_dir.exists()
+    (campus,) = running_campuses(tmp_path)
+    assert (campus.id, campus.owner_pid, campus.hosts) == ("live1", os.getpid(), ("h1",))
+    assert campus.switch_pin("h1") == Path("/pins/live1/h1/switch")
+    book.close()
+
+
+def test_running_campus_is_ended_when_asked(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": ledger.boot_id()}
+    owner |= {"pid": sleeper.pid, "start": started(sleeper.pid)}
+    (tmp_path / "live2.ledger").write_text(json.dumps(owner) + "\n")
+    assert clean_up(tmp_path, include_running=True).cleaned == ["live2"]
+    assert sleeper.wait(5) == -9
+
+
+def test_marked_process_is_found_and_ended(tmp_path: Path) -> None:
+    dead_campus(tmp_path, campus_id="marked1")
+    mine = subprocess.Popen(["sleep", "60"], env={**os.environ, ledger.MARK: "marked1"})
+    other = subprocess.Popen(["sleep", "60"], env={**os.environ, ledger.MARK: "marked11"})
+    try:
+        clean_up(tmp_path)
+        assert mine.wait(5) == -9
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
+
+
+def test_record_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    book = Ledger(tmp_path, "now1")
+    book.record({"kind": "pins", "path": "/sys/fs/bpf/reclaimnet/now1"}, {"kind": "directory", "path": "/x"})
+    kinds = [entry["kind"] for entry in ledger.read_entries(book.path)]
+    book.close()
+    assert kinds == ["owner", "pins", "directory"]
+
+
+def test_ledger_that_cannot_be_cleaned_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "dead1").write_text("a file where the directory was")
+    path = dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
+    report = clean_up(tmp_path)
+    assert report.cleaned == [] and "dead1" in report.failed[0] and path.exists()

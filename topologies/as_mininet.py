@@ -1,0 +1,74 @@
+"""A campus as a topology of stock Mininet, so that other people's Mininet can build it:
+
+    mn --custom topologies/as_mininet.py --topo campus,my_campus.toml --switch lxbr --controller none
+    mn --custom topologies/as_mininet.py --topo three_tier,hosts=20,buildings=2 --switch lxbr --controller none --link tc
+
+Stock Mininet's TCLink leaves rates above 1 Gbit/s unshaped and ignores a delay that the kernel cannot make; the project's own
+`testbed.emulation` does neither.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mininet.topo import Topo
+
+if (
+    importlib.util.find_spec("topologies") is None
+):  # `mn --custom` executes this file with its own interpreter
+    sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
+
+from topologies import files, presets
+from topologies.spec import SUBNET, Campus, Host, Link
+
+MBIT_PER_S = 125_000.0
+
+
+class CampusTopo(Topo):  # type: ignore[misc]
+    """The nodes and links of a campus, given as a description or as the path of a campus file."""
+
+    def build(self, campus: Campus | str) -> None:
+        """Called by Topo. SpecError if the file is wrong."""
+        described = campus if isinstance(campus, Campus) else files.load(campus)
+        for host in described.hosts:
+            self.addHost(host.name, **_host_options(host))
+        for number, switch in enumerate(described.switches, start=1):
+            self.addSwitch(switch.name, dpid=f"{number:x}")
+        for link in described.links:
+            self.addLink(link.a, link.b, **_link_options(link))
+
+
+def campus54_topo() -> CampusTopo:
+    """The deployment of paper A."""
+    return CampusTopo(presets.campus54())
+
+
+def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> CampusTopo:
+    """A campus of any size; SpecError says which argument is wrong."""
+    return CampusTopo(presets.three_tier(hosts=hosts, buildings=buildings, on_demand=on_demand))
+
+
+def _host_options(host: Host) -> dict[str, Any]:
+    mac = (b"\x02\x00" + host.address.packed).hex(":")
+    return {"ip": f"{host.address}/{SUBNET.prefixlen}", "mac": mac}
+
+
+def _link_options(link: Link) -> dict[str, Any]:
+    """TCLink's units: Mbit/s, a text with a unit, percent."""
+    options: dict[str, Any] = {"bw": link.rate_bytes_per_s / MBIT_PER_S}
+    if link.delay_s:
+        options["delay"] = f"{link.delay_s * 1e6:.0f}us"
+    if link.loss:
+        options["loss"] = link.loss * 100
+    return options
+
+
+topos: dict[str, Callable[..., Topo]] = {
+    "campus": CampusTopo,
+    "campus54": campus54_topo,
+    "three_tier": three_tier_topo,
+}
