@@ -1,0 +1,327 @@
+"""One run, described."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.scenario import (
+    Jobs,
+    OwnerEvent,
+    Owners,
+    Peak,
+    Protocol,
+    Queue,
+    ResearchFlow,
+    Scenario,
+    demo_scenario,
+    dumps,
+    examples,
+    load,
+    loads,
+)
+from experiments.scenario.owners import HOUR_S
+from topologies.dimension import Dimension
+from topologies.errors import SpecError
+from topologies.presets import campus54, three_tier
+from topologies.scale import Scale
+from topologies.spec import Role
+
+SMALL = three_tier(4, 2, 1)
+GOOD = 'name = "x"\ncampus = "example:lab"\n'
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        demo_scenario(),
+        demo_scenario(hosts=1),
+        Scenario("plain", campus54(), seed=0),
+        demo_scenario().played(),
+    ],
+)
+def test_a_scenario_survives_a_file_exactly(scenario: Scenario) -> None:
+    assert loads(dumps(scenario)) == scenario
+
+
+def test_the_examples_load() -> None:
+    assert "lab" in examples()
+    for name in examples():
+        assert load(f"example:{name}").volunteers
+
+
+def test_a_campus_file_is_found_from_the_scenarios_folder(tmp_path: Path) -> None:
+    from topologies.files import dumps as campus_text
+
+    (tmp_path / "campus.toml").write_text(campus_text(SMALL))
+    (tmp_path / "run.toml").write_text('name = "x"\ncampus = "campus.toml"\n')
+    assert load(tmp_path / "run.toml").campus == SMALL
+
+
+def test_an_error_in_the_campus_file_names_that_file(tmp_path: Path) -> None:
+    (tmp_path / "campus.toml").write_text("name = 3")
+    (tmp_path / "run.toml").write_text('name = "x"\ncampus = "campus.toml"\n')
+    with pytest.raises(SpecError, match=r"campus\.toml: name = 3"):
+        load(tmp_path / "run.toml")
+
+
+def test_playing_scales_once_and_only_once() -> None:
+    scenario = demo_scenario()
+    played = scenario.played()
+    assert played.scale == Scale()
+    assert played.played() == played
+    assert played.duration_s == pytest.approx(75.0)
+    assert scenario.scale.back(played.duration_s, Dimension.DURATION) == pytest.approx(3000.0)
+
+
+WRONG = {
+    "unknown section": (GOOD + "[queues]\nx = 1", "queues", "nearest: queue"),
+    "unknown key": (GOOD + "[queue]\ntarget_dealy = '1 s'", "queue.target_dealy", "nearest: target_delay"),
+    "no unit": (GOOD + "[queue]\ntarget_delay = 90", "queue.target_delay", "with its unit"),
+    "zero": (GOOD + "[queue]\ntarget_delay = '0 s'", "queue.target_delay", "greater than 0"),
+    "infinite where finite": (GOOD + "[queue]\ntarget_delay = 'inf'", "queue.target_delay", "duration"),
+    "k below 1": (GOOD + "[queue]\non_demand_cost = 0.5", "queue.on_demand_cost", "at least 1"),
+    "fraction for a whole": (GOOD + "[queue]\nlevel_window = 1.5", "queue.level_window", "whole number"),
+    "enforcement": (GOOD + "[protocol]\nenforcement = 'pase'", "protocol.enforcement", "nearest: pace"),
+    "congestion": (
+        GOOD + "[protocol]\ncongestion_control = 'vegas'",
+        "protocol.congestion_control",
+        "bbr, cubic",
+    ),
+    "beta": (GOOD + "[protocol]\ncheckpoint_share = 1.5", "protocol.checkpoint_share", "at most 1"),
+    "k_min": (GOOD + "[protocol]\nk_min = 0", "protocol.k_min", "1 to"),
+    "law missing": (
+        GOOD + "[jobs]\npayload = { median = '1 GB' }",
+        "jobs.payload.law",
+        "one of deterministic",
+    ),
+    "law unknown": (GOOD + "[jobs]\npayload = { law = 'pareto' }", "jobs.payload.law", "lognormal"),
+    "law of other unit": (
+        GOOD + "[jobs]\npayload = { law = 'exponential', mean = '1 s' }",
+        "jobs.payload.mean",
+        "a size",
+    ),
+    "law parameter": (
+        GOOD + "[jobs]\npayload = { law = 'lognormal', median = '1 GB', sigma = 0 }",
+        "jobs.payload.sigma",
+        "0.001",
+    ),
+    "law limits": (
+        GOOD + "[jobs]\npayload = { law = 'exponential', mean = '1 GB', minimum = '3 GB', maximum = '2 GB' }",
+        "jobs.payload.minimum",
+        "at most the maximum",
+    ),
+    "law empty": (
+        GOOD + "[jobs]\npayload = { law = 'exponential', mean = '1 kB', minimum = '3 GB' }",
+        "jobs.payload.minimum",
+        "some of its weight",
+    ),
+    "law extra": (
+        GOOD + "[jobs]\npayload = { law = 'exponential', mean = '1 GB', sigma = 1 }",
+        "jobs.payload.sigma",
+        "no key of this name",
+    ),
+    "law not a table": (GOOD + "[jobs]\npayload = 3", "jobs.payload", "a table"),
+    "no job fits": (
+        GOOD + "[jobs]\nmemory = { law = 'uniform', mean = '90 GB', spread = 0.1 }",
+        "jobs.memory.maximum",
+        "largest volunteer GPU",
+    ),
+    "capability": (GOOD + "[jobs]\nmin_capabilities = [9.9]", "jobs.min_capabilities", "some volunteer GPU"),
+    "capabilities": (
+        GOOD + "[jobs]\nmin_capabilities = ['a']",
+        "jobs.min_capabilities",
+        "list of at least one",
+    ),
+    "too many jobs": (
+        GOOD + "[jobs]\ninterarrival = { law = 'exponential', mean = '1 us' }",
+        "jobs.interarrival",
+        "2000000 jobs",
+    ),
+    "too many reclaims": (GOOD + "[owners]\nhazard = '1000000 /s'", "owners.hazard", "2000000 reclaims"),
+    "share": (GOOD + "[owners]\nemergency_share = 42", "owners.emergency_share", "at most 1"),
+    "day start": (GOOD + "[owners]\nday_start = '25 h'", "owners.day_start", "less than a day"),
+    "peak backwards": (
+        GOOD + "[owners]\npeaks = [{ start = '2 h', end = '1 h' }]",
+        "owners.peaks.end",
+        "later than the start",
+    ),
+    "peaks overlap": (
+        GOOD + "[owners]\npeaks = [{ start = '2 h', end = '4 h' }, { start = '3 h', end = '5 h' }]",
+        "owners.peaks",
+        "in order",
+    ),
+    "script host": (GOOD + "[owners]\nscript = [{ at = '1 s', host = 'h9' }]", "owners.script", "desk1"),
+    "script kind": (
+        GOOD + "[owners]\nscript = [{ at = '1 s', host = 'desk1', kind = 'steal' }]",
+        "owners.script #1.kind",
+        "reclaim, return",
+    ),
+    "return first": (
+        GOOD + "[owners]\nscript = [{ at = '1 s', host = 'desk1', kind = 'return' }]",
+        "owners.script.desk1",
+        "hosts begin lent",
+    ),
+    "loyal": (GOOD + "[owners]\nloyal = ['coord']", "owners.loyal", "desk1"),
+    "loyal twice": (GOOD + "[owners]\nloyal = ['desk1', 'desk1']", "owners.loyal", "only once"),
+    "flow": (GOOD + "[[research]]\nsource = 'desk1'\ntarget = 'desk9'", "research.desk1-desk9", "desk1"),
+    "flow to itself": (
+        GOOD + "[[research]]\nsource = 'desk1'\ntarget = 'desk1'",
+        "research",
+        "two different",
+    ),
+    "flow rate": (
+        GOOD + "[[research]]\nsource = 'desk1'\ntarget = 'desk2'\nrate = 'fast'",
+        "research #1.rate",
+        'or "greedy"',
+    ),
+    "scale": (GOOD + "[scale]\nbytes = 0", "scale.bytes", "greater than 0"),
+    "scale key": (GOOD + "[scale]\nspeed = 2", "scale.speed", "bytes, time"),
+    "seed": (GOOD + "seed = -1", "seed", "whole number"),
+    "duration": (GOOD + "duration = '0 s'", "duration", "greater than 0"),
+    "no campus": ('name = "x"', "campus", "needed"),
+    "campus missing": ('name = "x"\ncampus = "none.toml"', "file", "does not exist"),
+    "campus number": ('name = "x"\ncampus = 3', "campus", "a table"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_file_says_key_and_what_is_allowed(case: str) -> None:
+    text, key, allowed = WRONG[case]
+    if case in ("seed", "duration"):
+        text = text.replace(GOOD, "") + "\n" + GOOD
+    with pytest.raises(SpecError) as caught:
+        loads(text, "run.toml")
+    assert caught.value.key == key, caught.value
+    assert allowed in caught.value.allowed, caught.value
+    assert ".toml: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"seed": 1.5},
+        {"seed": True},
+        {"duration_s": math.inf},
+        {"duration_s": math.nan},
+        {"campus": three_tier(1, 1), "owners": Owners(loyal=("h2",))},
+        {"owners": Owners(loyal=("h1",), script=(OwnerEvent(1.0, "h1"),))},
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SpecError):
+        Scenario(**{"name": "x", "campus": SMALL, **change})  # type: ignore[arg-type]
+
+
+def test_parts_refuse_nonsense_built_in_python() -> None:
+    for build in (
+        lambda: Queue(target_delay_s=math.nan),
+        lambda: Queue(level_window=0),
+        lambda: Queue(on_demand_cost="10"),  # type: ignore[arg-type]
+        lambda: Protocol(policy=""),
+        lambda: Jobs(dirty_fraction=1.1),
+        lambda: Jobs(payload=3e9),  # type: ignore[arg-type]
+        lambda: OwnerEvent(-1.0, "h1"),
+        lambda: OwnerEvent(1.0, "h1", "return", notice_s=3.0),
+        lambda: ResearchFlow("a", "b", 0.0),
+    ):
+        with pytest.raises(SpecError):
+            build()  # type: ignore[no-untyped-call]
+
+
+HOURS = st.floats(0.0, 72.0)
+
+
+@settings(max_examples=100)
+@given(HOURS, st.floats(0.0, 40.0), st.floats(0.0, 8.0))
+def test_the_next_reclaim_comes_when_the_hazard_has_been_collected(
+    lent_h: float, exposure: float, factor: float
+) -> None:
+    """Against the integral of the hazard by the midpoint rule, a minute a step."""
+    owners = Owners(
+        hazard_per_s=0.5 / HOUR_S,
+        peaks=(Peak(11.5 * HOUR_S, 13 * HOUR_S, factor), Peak(17.5 * HOUR_S, 20 * HOUR_S, factor)),
+    )
+    lent_s = lent_h * HOUR_S
+    at_s = owners.next_reclaim_s(lent_s, exposure)
+    assert at_s >= lent_s
+    steps = max(1, round((at_s - lent_s) / 60.0))
+    step_s = (at_s - lent_s) / steps
+    collected = sum(owners.reclaim_hazard_per_s(lent_s + (i + 0.5) * step_s) * step_s for i in range(steps))
+    assert collected == pytest.approx(exposure, abs=0.5 / HOUR_S * 8 * 60 * (steps / 720 + 4))
+
+
+def test_no_hazard_means_never() -> None:
+    assert Owners(hazard_per_s=0.0).next_reclaim_s(5.0, 1.0) == math.inf
+
+
+def test_the_hazard_of_the_peaks_is_six_times_the_others() -> None:
+    owners = Owners(day_start_s=11 * HOUR_S)
+    quiet, lunch = owners.reclaim_hazard_per_s(0.0), owners.reclaim_hazard_per_s(HOUR_S)
+    assert lunch == pytest.approx(6 * quiet)
+    assert owners.reclaim_hazard_per_s(24 * HOUR_S + HOUR_S) == lunch
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 3, 5, 6, 11, 12, 40, 200, 1000])
+@pytest.mark.parametrize("seconds", [10, 75, 300])
+def test_the_demo_fits_any_number_of_hosts_and_any_length(hosts: int, seconds: float) -> None:
+    scenario = demo_scenario(hosts=hosts, seconds=seconds, seed=hosts)
+    played = scenario.played()
+    assert len(scenario.volunteers) == hosts
+    assert played.duration_s == pytest.approx(seconds)
+    slots = sum(h.gpus for h in scenario.campus.hosts_of(Role.ON_DEMAND))
+    assert slots >= min(hosts, 8)
+    assert all(flow.source in scenario.campus.host_by_name for flow in scenario.research)
+
+
+def test_the_demo_is_played_at_the_size_that_two_cores_can_move() -> None:
+    played = demo_scenario().played()
+    access = played.campus.access_link("h1").rate_bytes_per_s * 8
+    assert access == pytest.approx(160e6)
+    assert played.jobs.payload.minimum == pytest.approx(4e6)
+    assert played.jobs.payload.maximum == pytest.approx(40e6)
+    assert played.jobs.run_time.minimum == pytest.approx(8.0)
+    assert played.jobs.run_time.maximum == pytest.approx(25.0)
+    assert played.protocol.lease_s == pytest.approx(3.0)
+    real = demo_scenario()
+    assert real.campus.access_link("h1").rate_bytes_per_s == 125e6
+    assert real.jobs.payload.typical == 3.2e9
+    assert real.owners.emergency_share == 0.42
+
+
+def test_a_big_demo_moves_as_many_bytes_as_one_of_forty_hosts() -> None:
+    def offered(hosts: int) -> float:
+        jobs = demo_scenario(hosts=hosts).played().jobs
+        return jobs.payload.typical / jobs.interarrival.mean()
+
+    assert offered(200) == pytest.approx(offered(40))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"hosts": 0},
+        {"hosts": -1},
+        {"seconds": 0},
+        {"seconds": math.nan},
+        {"seconds": "60"},
+        {"seed": -1},
+        {"on_demand": -1},
+    ],
+)
+def test_an_impossible_demo_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(SpecError):
+        demo_scenario(**arguments)  # type: ignore[arg-type]
+
+
+def test_an_owners_script_needs_order() -> None:
+    script = (OwnerEvent(5.0, "h1"), OwnerEvent(4.0, "h2"))
+    with pytest.raises(SpecError, match="in order of time"):
+        Scenario("x", SMALL, owners=Owners(script=script))
+    with pytest.raises(SpecError, match="after the notice"):
+        events = (OwnerEvent(1.0, "h1", "reclaim", 60.0), OwnerEvent(4.0, "h1", "return"))
+        Scenario("x", SMALL, owners=replace(Owners(), script=events))
