@@ -1,0 +1,166 @@
+"""Generated traces: seeded, independent by purpose, and of the laws that the scenario names."""
+
+import statistics
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.scenario import Jobs, Law, OwnerEvent, Owners, Scenario, demo_scenario
+from experiments.scenario.owners import HOUR_S
+from experiments.traces import JobArrival, Trace, generate
+from topologies.dimension import Dimension
+from topologies.errors import SpecError
+from topologies.presets import campus54, three_tier
+from topologies.scale import Scale
+
+demos = st.builds(
+    demo_scenario,
+    hosts=st.integers(1, 30),
+    buildings=st.integers(1, 4),
+    on_demand=st.integers(0, 3),
+    seconds=st.floats(10.0, 200.0),
+    seed=st.integers(0, 10**6),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(demos)
+def test_a_trace_is_in_order_and_every_owner_alternates(scenario: Scenario) -> None:
+    trace = generate(scenario)  # Trace itself refuses disorder
+    volunteers = {host.name for host in scenario.volunteers}
+    for event in trace.owner_events:
+        assert 0.0 <= event.at_s < scenario.duration_s
+        assert event.host in volunteers - set(scenario.owners.loyal)
+    assert all(0.0 <= a.at_s < scenario.duration_s for a in trace.arrivals)
+    assert len({a.job.name for a in trace.arrivals}) == len(trace.arrivals)
+    low, high = scenario.jobs.payload.minimum, scenario.jobs.payload.maximum
+    assert all(low * 0.999 <= a.job.payload_bytes <= high * 1.001 for a in trace.arrivals)
+
+
+@settings(max_examples=15, deadline=None)
+@given(demos)
+def test_the_same_seed_gives_the_same_trace(scenario: Scenario) -> None:
+    assert generate(scenario) == generate(scenario)
+
+
+def test_another_seed_gives_another_trace() -> None:
+    assert generate(demo_scenario(seed=1)).arrivals != generate(demo_scenario(seed=2)).arrivals
+
+
+@settings(max_examples=25, deadline=None)
+@given(demos, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_generating_from_the_played_scenario_is_playing_the_generated_trace(
+    scenario: Scenario, bytes_: float, time: float
+) -> None:
+    scenario = replace(scenario, scale=Scale(bytes_, time))
+    scaled, played = scenario.scale.apply(generate(scenario)), generate(scenario.played())
+    assert len(scaled.arrivals) == len(played.arrivals)
+    for a, b in zip(scaled.arrivals, played.arrivals, strict=True):
+        assert a.at_s == pytest.approx(b.at_s, rel=1e-6)
+        assert abs(a.job.payload_bytes - b.job.payload_bytes) <= 1 + bytes_
+        assert a.job.steps == b.job.steps
+    for x, y in zip(scaled.owner_events, played.owner_events, strict=True):
+        assert (x.host, x.kind, x.grace) == (y.host, y.kind, y.grace)
+        assert x.at_s == pytest.approx(y.at_s, rel=1e-6)
+
+
+def test_streams_of_different_purposes_do_not_move_each_other() -> None:
+    scenario = demo_scenario()
+    bigger = replace(scenario, jobs=replace(scenario.jobs, payload=Law("exponential", 2e9)))
+    a, b = generate(scenario), generate(bigger)
+    assert [x.at_s for x in a.arrivals] == [x.at_s for x in b.arrivals]
+    assert [x.job.steps for x in a.arrivals] == [x.job.steps for x in b.arrivals]
+    assert a.owner_events == b.owner_events
+
+
+def test_another_host_leaves_the_owners_of_the_others_as_they_were() -> None:
+    owners = Owners(hazard_per_s=2.0 / HOUR_S)
+
+    def events(hosts: int) -> list[OwnerEvent]:
+        scenario = Scenario("x", three_tier(hosts, 1), duration_s=6 * HOUR_S, owners=owners)
+        return [e for e in generate(scenario).owner_events if e.host == "h1"]
+
+    assert events(1) == events(9) != []
+
+
+def test_the_script_is_followed_and_loyal_hosts_are_left_alone() -> None:
+    scenario = demo_scenario(hosts=12, seed=3)
+    scripted = {event.host for event in scenario.owners.script}
+    events = generate(scenario).owner_events
+    followed = tuple(e for e in events if e.host in scripted)
+    assert followed == scenario.owners.script
+    assert not any(e.host in scenario.owners.loyal for e in events)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_demo_has_planned_reclaims_emergencies_and_a_grace(seed: int) -> None:
+    reclaims = [e for e in generate(demo_scenario(seed=seed)).owner_events if e.kind == "reclaim"]
+    assert any(e.notice_s > 0 and not e.grace for e in reclaims)
+    assert any(e.notice_s == 0 for e in reclaims)
+    assert any(e.grace for e in reclaims)
+
+
+@pytest.mark.parametrize(("hosts", "seconds"), [(12, 75), (40, 75), (5, 75), (12, 300)])
+def test_the_demos_load_grows_with_hosts_and_length(hosts: int, seconds: float) -> None:
+    """Offered work, over the GPU time of all volunteers: busy, not hopeless."""
+    for seed in range(4):
+        scenario = demo_scenario(hosts=hosts, seconds=seconds, seed=seed)
+        work_s = sum(a.job.run_s for a in generate(scenario).arrivals)
+        assert 0.35 < work_s / (hosts * scenario.duration_s) < 1.3
+
+
+def test_the_default_demo_has_thirty_to_sixty_jobs() -> None:
+    counts = [len(generate(demo_scenario(seed=seed)).arrivals) for seed in range(20)]
+    assert min(counts) >= 30
+    assert max(counts) <= 65
+    assert 38 <= statistics.fmean(counts) <= 54
+
+
+def test_a_month_of_the_paper_has_its_share_of_emergencies_and_peaks() -> None:
+    back_soon = Owners(absence=Law("deterministic", 60.0))  # else half of the hosts are away at lunch
+    scenario = Scenario("month", campus54(), seed=5, duration_s=30 * 24 * HOUR_S, owners=back_soon)
+    reclaims = [e for e in generate(scenario).owner_events if e.kind == "reclaim"]
+    owners = scenario.owners
+    share = sum(e.notice_s == 0.0 or e.grace for e in reclaims) / len(reclaims)
+    assert share == pytest.approx(owners.emergency_share, abs=4 * (0.42 * 0.58 / len(reclaims)) ** 0.5)
+    assert all(e.notice_s >= 10.0 for e in reclaims if e.notice_s)
+    hours = Counter(int((owners.day_start_s + e.at_s) % owners.day_s // HOUR_S) for e in reclaims)
+    quiet = statistics.fmean(hours[h] for h in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9))
+    assert hours[12] / quiet == pytest.approx(6.0, rel=0.15)
+
+
+def test_interarrivals_have_the_mean_of_their_law() -> None:
+    for shape, spread in (("exponential", 1.0), ("gamma", 12.0), ("deterministic", 1.0)):
+        jobs = Jobs(interarrival=Law(shape, 60.0, spread))
+        scenario = Scenario("x", three_tier(2, 1), duration_s=60.0 * 4000, jobs=jobs)
+        times = [a.at_s for a in generate(scenario).arrivals]
+        gaps = [b - a for a, b in pairwise(times)]
+        assert statistics.fmean(gaps) == pytest.approx(60.0, rel=0.08)
+
+
+def test_the_initial_burst_is_ten_times_as_dense() -> None:
+    jobs = Jobs(interarrival=Law("deterministic", 100.0), initial=5)
+    times = [a.at_s for a in generate(Scenario("x", three_tier(2, 1), duration_s=400.0, jobs=jobs)).arrivals]
+    assert times == pytest.approx([10, 20, 30, 40, 50, 150, 250, 350])
+
+
+def test_a_trace_out_of_order_is_refused() -> None:
+    arrivals = generate(demo_scenario()).arrivals
+    with pytest.raises(SpecError, match="order of time"):
+        Trace("x", (arrivals[1], arrivals[0]), ())
+    with pytest.raises(SpecError, match="hosts begin lent"):
+        Trace("x", (), (OwnerEvent(1.0, "h1", "return"),))
+    with pytest.raises(SpecError, match="a return"):
+        Trace("x", (), (OwnerEvent(1.0, "h1"), OwnerEvent(2.0, "h1")))
+
+
+def test_a_played_job_has_whole_bytes() -> None:
+    job = generate(demo_scenario()).arrivals[0]
+    played = Scale(1 / 250, 1 / 40).apply(job)
+    assert isinstance(played, JobArrival)
+    assert isinstance(played.job.payload_bytes, int)
+    assert played.job.run_s == pytest.approx(Scale(1 / 250, 1 / 40).apply(job.job.run_s, Dimension.DURATION))
