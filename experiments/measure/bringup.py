@@ -1,8 +1,8 @@
 """How long a campus takes to stand and to go, against stock Mininet on the same tree, in one run.
 
 Ours is the whole of it: links shaped on both ends, addresses, BPF programs loaded and attached, every setting read back.
-Stock is Mininet with LinuxBridge and plain links, unshaped (shaping would make it slower still). Each is measured in a fresh process; stock
-runs inside a network namespace of its own, so that its bridges cannot clash with anything and go with it. The floor is what
+Stock is Mininet with LinuxBridge and plain links, unshaped (shaping would make it slower still). Each is measured in a fresh process;
+stock runs inside a network namespace of its own, so that its bridges cannot clash with anything and go with it. The floor is what
 the kernel itself needs on this machine today: processes with namespaces, then bare veth pairs, then removing them.
 """
 
@@ -26,7 +26,8 @@ from topologies.spec import Campus as Description
 
 STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
 OVERLAPPED = ("wait_for_bpf_load",)
-DOWN_PHASES = ("kill", "devices_gone")
+SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
+DOWN_PHASES = ("cables_gone", "kill")
 TARGETS = {"up": 4.0, "down": 8.0}
 
 
@@ -66,6 +67,7 @@ def description_of(hosts: int) -> Description:
 
 
 def _in_fresh_process(kind: str, hosts: int) -> dict[str, Any]:
+    time.sleep(SETTLE_S)
     argv = [sys.executable, "-m", "experiments.measure.bringup", kind, str(hosts)]
     root = Path(__file__).parents[2]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=root)

@@ -25,7 +25,7 @@ from mininet.net import Mininet
 
 from testbed.emulation import ledger as ledgers
 from testbed.emulation import linux, processes
-from testbed.emulation.capabilities import require_for_campus
+from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.fabric import FABRICS
 from testbed.emulation.kernel import KernelCampus, pids_in
 from testbed.emulation.ledger import Ledger
@@ -34,7 +34,7 @@ from testbed.emulation.plan import End, Plan, plan, prefix_length
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.programs import HostEnforcement
 from testbed.emulation.settings import raise_settings, restore_settings
-from testbed.errors import CommandFailed, SetupError
+from testbed.errors import CommandFailed, SetupError, TestbedError
 from topologies import spec as description
 
 if TYPE_CHECKING:
@@ -134,11 +134,13 @@ class Campus(Mininet):  # type: ignore[misc]
         """
         if self._ledger:
             raise SetupError(f"campus {self.id} is already running")
-        require_for_campus(self.plan, enforcement=self.enforcement)
+        require_before_start(self.plan)
         try:
             self._begin()
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            if isinstance(error, TestbedError):
+                explain_failure(self.plan, enforcement=self.enforcement)
             raise
 
     def _begin(self) -> None:

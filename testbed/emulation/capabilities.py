@@ -79,6 +79,7 @@ class _Probe:
     need: Need
     meaning: str
     mend: str
+    cheap: bool = False  # makes no namespace
 
 
 def probe(needs: Collection[Need] = tuple(Need)) -> list[Capability]:
@@ -91,14 +92,23 @@ def required_missing(found: Sequence[Capability], needs: Collection[Need]) -> li
     return [c for c in found if not c.present and c.need in needs and c.need is not Need.OPTIONAL]
 
 
-def require_for_campus(plan: Plan, *, enforcement: bool) -> None:
-    """SetupError, naming every lack and what mends it, if this machine cannot build the campus. Creates nothing."""
-    needs = (
-        {Need.CAMPUS}
-        | ({Need.ENFORCEMENT} if enforcement else set())
-        | ({Need.NETEM} if plan.needs_netem else set())
-    )
-    missing = required_missing(probe(needs), needs)
+def require_before_start(plan: Plan) -> None:
+    """SetupError if the machine lacks what must be known before anything is made: root, programs, netem if a link asks.
+
+    The rest is not probed here: a scratch namespace takes the kernel some 50 ms to remove, in the background of the start.
+    """
+    _require([_try(p) for p in PROBES if p.need is Need.CAMPUS and p.cheap], plan)
+    if plan.needs_netem:
+        _require(probe([Need.NETEM]), plan)
+
+
+def explain_failure(plan: Plan, *, enforcement: bool) -> None:
+    """After the kernel refused something: SetupError naming every lack and what mends it, if a lack is the reason."""
+    _require(probe([Need.CAMPUS, Need.ENFORCEMENT] if enforcement else [Need.CAMPUS]), plan)
+
+
+def _require(found: Sequence[Capability], plan: Plan) -> None:
+    missing = [c for c in found if not c.present]
     if missing:
         raise SetupError("\n".join(_lack(c, plan) for c in missing))
 
@@ -287,12 +297,12 @@ def _program(*names: str) -> Callable[[], str]:
 
 _KERNEL = "use a kernel that has it (a stock distribution kernel does)"
 PROBES: tuple[_Probe, ...] = (
-    _Probe("root", _root, Need.CAMPUS, "namespaces and BPF cannot be made", "run as root (sudo)"),
+    _Probe("root", _root, Need.CAMPUS, "namespaces and BPF cannot be made", "run as root (sudo)", cheap=True),
     _Probe("network namespaces", _namespace, Need.CAMPUS, "no hosts", _KERNEL + ", as root"),
     _Probe("veth and bridge", _bridge_and_veth, Need.CAMPUS, "no links and switches", "modprobe veth bridge"),
     _Probe("HTB, 64-bit rates", _shaper("htb"), Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb"),
     _Probe("mnexec, ifconfig", _program("mnexec", "ifconfig"), Need.CAMPUS, "no commands in hosts",
-           "apt-get install mininet net-tools"),
+           "apt-get install mininet net-tools", cheap=True),
     _Probe("BPF programs", _bpf, Need.ENFORCEMENT, "no classes, buckets and kill-switch in the kernel", _KERNEL),
     _Probe("clsact, cls_bpf", _clsact, Need.ENFORCEMENT, "programs cannot be attached", "modprobe sch_ingress cls_bpf"),
     _Probe("BPF type format", _file("/sys/kernel/btf/vmlinux"), Need.ENFORCEMENT, "one object does not fit all kernels",

@@ -16,6 +16,7 @@ RTM_NEWADDR, RTM_GETADDR = 20, 22
 IFF_UP = 1
 IFA_F_NODAD = 0x02
 LOOPBACK_IFINDEX = 1
+CABLE_GROUP = 7  # any but 0, the group of all other interfaces
 
 
 def bridge(made: Bridge) -> Request:
@@ -39,19 +40,16 @@ def cable(made: Cable, master: Bridge, peer_pid: int | None) -> Request:
         ("IFLA_IFNAME", made.a.name),
         ("IFLA_ADDRESS", made.a.mac_text),
         ("IFLA_MASTER", master.ifindex),
+        ("IFLA_GROUP", CABLE_GROUP),
         ("IFLA_LINKINFO", _veth(peer)),
     ])  # fmt: skip
     return Request(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"link {made.a.name} to {made.b.name}")
 
 
-def sentinel(name: str, peer_pid: int) -> Request:
-    """A veth whose far end is in the namespace of `peer_pid`: it vanishes when that namespace is gone."""
-    body = _link(0, 0, [
-        ("IFLA_IFNAME", name),
-        ("IFLA_LINKINFO", _veth({"index": 0, "attrs": [("IFLA_IFNAME", name), ("IFLA_NET_NS_PID", peer_pid)]})),
-    ])  # fmt: skip
+def remove_cables() -> Request:
+    """Remove every cable made by `cable` in this namespace, both ends, in one request; done when it is acknowledged."""
     return Request(
-        _encoded(body, RTM_NEWLINK, CREATE | EXCL), f"sentinel of the namespace of process {peer_pid}"
+        _encoded(_link(0, 0, [("IFLA_GROUP", CABLE_GROUP)]), RTM_DELLINK, 0), "removal of all cables"
     )
 
 

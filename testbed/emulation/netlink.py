@@ -8,7 +8,6 @@ answers are read in one go. A refused request becomes an error that names the ob
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import struct
@@ -89,14 +88,13 @@ def attributes(data: bytes | memoryview) -> dict[int, bytes]:
 class NetlinkSocket:
     """A socket in the network namespace of the thread that creates it; usable from any thread afterwards."""
 
-    def __init__(self, groups: int = 0) -> None:
-        """`groups` are the RTMGRP_ bits of events to listen to, besides answers."""
+    def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
-        self._socket.bind((0, groups))
+        self._socket.bind((0, 0))
         self._sequence = 0
 
     def close(self) -> None:
@@ -108,16 +106,6 @@ class NetlinkSocket:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def fileno(self) -> int:
-        """The descriptor, for poll."""
-        return self._socket.fileno()
-
-    def drain(self) -> None:
-        """Forget events that have arrived."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
 
     def send(self, requests: Sequence[Request]) -> None:
         """Perform all requests in order; NetlinkRefused names the first that failed (later ones were tried too)."""

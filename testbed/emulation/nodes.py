@@ -52,6 +52,7 @@ class _LazyShell(Node):  # type: ignore[misc]
     """A node in the namespace of a holder process; its shell starts on the first command."""
 
     pid: int | None
+    isSetup = True  # noqa: N815 - what Mininet would look for, and exit without, is checked at the campus's start
     campus_id = ""
     on_started: Started | None = None
     starting = True  # Node.__init__ calls startShell: not yet

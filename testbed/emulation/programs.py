@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from testbed.emulation.netlink import NetlinkSocket, Request, attributes
 from testbed.emulation.plan import End, ipv6_address
 from testbed.emulation.shaping import TC_MESSAGE, TCA_KIND, TCA_OPTIONS
-from testbed.errors import KernelMismatch
+from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:
     from bpf.objects import HostPrograms
@@ -33,8 +33,12 @@ class HostEnforcement:
     def load(self, host: str) -> None:
         """Load and pin a host's programs; its switch learns the coordinator's address. Usable from several threads."""
         from bpf import objects
+        from bpf.errors import BpfError
 
-        programs = objects.load_host_programs(self._pin_dir / host)
+        try:
+            programs = objects.load_host_programs(self._pin_dir / host)
+        except BpfError as error:
+            raise SetupError(f"BPF programs of {host}: {error}") from error
         self.programs[host] = programs
         programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
 
