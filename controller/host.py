@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-import msgspec
 import trio
 
 from controller.core import effects as do
@@ -95,7 +94,7 @@ class CoordinatorHost:
         self.journal.append_input(at_s, source, body)
         effects = self.core.handle(event, now_s)
         observed = [
-            m.Observed(at_s, msgspec.Raw(self.journal.append_fact(at_s, effect.fact)))
+            m.Observed(at_s, self.journal.append_fact(at_s, effect.fact))
             for effect in effects
             if isinstance(effect, do.Record)
         ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -407,7 +406,7 @@ class Observed(Message, frozen=True):
     """One recorded fact, as JSON (see controller/core/facts.py)."""
 
     at_s: float
-    fact: msgspec.Raw
+    fact: bytes
 
 
 ToOperator = Accepted | Rejected | Status | Observed | Refused

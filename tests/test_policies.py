@@ -86,7 +86,7 @@ def test_one_interval_rows_give_everybody_the_same_and_static_ones_never_move() 
 def test_a_static_interval_shrinks_with_the_time_of_a_scaled_scenario() -> None:
     calm = [CheckpointJob("a", 1.0, 1e-4, (LINK,))]
     assert policy("static-interval", time_scale=0.01).plan(calm, {LINK: 5e7}, 0.2)["a"].interval_s == 6.0
-    assert policy("reclaimnet", time_scale=0.01) is POLICIES["reclaimnet"]
+    assert policy("reclaimnet", time_scale=0.01).plan is POLICIES["reclaimnet"].plan
 
 
 def test_a_policy_that_does_not_exist_is_refused_with_the_list() -> None:

@@ -41,7 +41,13 @@ class Coordinator:
     """Pure: no clock, no socket, no chance of its own. `draw` is a named stream of uniform numbers in [0, 1)."""
 
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
-        row = policy(settings.policy, settings.day_s / DAY_S)
+        row = policy(
+            settings.policy,
+            settings.day_s / DAY_S,
+            alpha=settings.stability_penalty,
+            theta=settings.max_load,
+            k_min=settings.k_min,
+        )
         learner = row.learner(
             settings.target_delay_s,
             settings.level_step_per_s,

@@ -82,11 +82,25 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def policy(name: str, time_scale: float = 1.0) -> Policy:
-    """The row of that name, for durations `time_scale` times the paper's. SpecError: no such row."""
+def policy(
+    name: str,
+    time_scale: float = 1.0,
+    *,
+    alpha: float = placement.ALPHA,
+    theta: float = placement.THETA,
+    k_min: int | None = None,
+) -> Policy:
+    """The row of that name, for a scenario whose durations are `time_scale` times the paper's.
+
+    `alpha`, `theta` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no
+    such row."""
     row = POLICIES.get(name)
     if row is None:
         raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
     if isinstance(row.plan, checkpointing.StaticPlanner):
-        return replace(row, plan=checkpointing.StaticPlanner(row.plan.interval_s * time_scale))
+        row = replace(row, plan=checkpointing.StaticPlanner(row.plan.interval_s * time_scale))
+    chosen = row.select if isinstance(row.select, partial) else partial(row.select)
+    if chosen.func is placement.select:
+        given = {"alpha": alpha, "theta": theta, "k_min": k_min}
+        row = replace(row, select=partial(placement.select, **{**given, **chosen.keywords}))
     return row

@@ -24,6 +24,8 @@ class Settings:
     )
     checkpoint_share: float = 0.2  # beta of eq. (9)
     stability_penalty: float = 1.0  # alpha of eq. (11)
+    max_load: float = 1.0  # theta of Algorithm 2
+    k_min: int | None = None  # Algorithm 2's locality filter; None: score every candidate
     restart_s: float = 10.0  # T_r
     snapshot_s: float = 0.0  # time to write a snapshot before its first byte leaves
     control_period_s: float = 10.0

@@ -95,6 +95,7 @@ def _queue(hosts: int) -> Queue:
         level_window=max(5, hosts // 2),
         level_start=_level_start(hosts),
         level_max=max(8.0, hosts / 2),
+        spare_gpus=-(-hosts // 12) if hosts >= 4 else 0,
     )
 
 

@@ -30,6 +30,7 @@ class Queue:
     offer_ttl_s: float = quantity(
         D.DURATION, math.inf, infinite="inf"
     )  # 0: paper B's model; inf: a patient campus
+    spare_gpus: int = whole(0, 10_000, 0)  # free GPUs that the queue leaves for migrations to go to
 
     def __post_init__(self) -> None:
         check(self, "queue")

@@ -1,0 +1,173 @@
+"""The command line. Each command is a few lines here and a module elsewhere; imports are inside, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+app = typer.Typer(
+    name="reclaimnet",
+    help="A live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+measure_app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
+app.add_typer(measure_app, name="measure")
+console = Console(highlight=False)
+
+Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
+CampusId = Annotated[
+    str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
+]
+
+
+@app.command()
+def demo(
+    hosts: Annotated[int, typer.Option(help="Volunteer hosts, 1 to 2000.")] = 12,
+    seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Recorded owners: a spot trace (JSON), preemptions or events (CSV).")
+    ] = None,
+    out: Out = Path("out/demo"),
+) -> None:
+    """Build a campus, let jobs run and owners reclaim, and report. Status 0: every promise kept; 1: one was broken; 3: cut short."""
+    from experiments.demo import demo as run
+
+    raise typer.Exit(run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace))
+
+
+@app.command()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    out: Out = Path("out/run"),
+) -> None:
+    """Run a scenario of your own, live."""
+    from experiments.demo import play
+    from experiments.scenario import load
+    from experiments.traces import generate, load_trace
+
+    described = load(scenario)
+    recorded = load_trace(trace, described) if trace else generate(described)
+    raise typer.Exit(play(console, out, described, recorded))
+
+
+@app.command()
+def up(
+    campus: Annotated[
+        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+    ] = None,
+    hosts: Annotated[int, typer.Option(help="Volunteer hosts, if no campus is named.")] = 12,
+    buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
+    agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
+    out: Out = Path("out/up"),
+) -> None:
+    """Build a campus and give Mininet's command line on it."""
+    from experiments.up import up as run
+
+    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents)
+
+
+@app.command()
+def reclaim(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
+    grace: Annotated[bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")] = False,
+    campus: CampusId = None,
+) -> None:
+    """The owner's switch: take a host back. Works with the agent and the coordinator dead."""
+    from experiments.owner_commands import reclaim as run
+
+    run(console, host, notice, grace, campus)
+
+
+@app.command("return")
+def lend(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")], campus: CampusId = None
+) -> None:
+    """The owner's switch: lend a host again."""
+    from experiments.owner_commands import lend as run
+
+    run(console, host, campus)
+
+
+@app.command()
+def status(campus: CampusId = None) -> None:
+    """Running campuses: hosts, switches, jobs, queue."""
+    from experiments.owner_commands import status as run
+
+    run(console, campus)
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine can and cannot do, and what each lack means."""
+    from testbed.emulation.capabilities import doctor_table
+
+    console.print(doctor_table())
+
+
+@app.command()
+def clean(
+    running: Annotated[
+        bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
+    ] = False,
+) -> None:
+    """Remove exactly what earlier runs left behind, and nothing else."""
+    from testbed.emulation.ledger import clean_up
+
+    report = clean_up(include_running=running)
+    for line in report.removed:
+        console.print(f"removed {line}", markup=False)
+    for line in report.running:
+        console.print(f"left alone, it runs: campus {line}", markup=False)
+    for line in report.failed:
+        console.print(f"[red]could not remove[/red] {line}")
+    console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
+    raise typer.Exit(1 if report.failed else 0)
+
+
+@measure_app.command("bringup")
+def measure_bringup(
+    hosts: Annotated[int, typer.Option(help="Hosts of both networks.")] = 500, out: Out = Path("out/bringup")
+) -> None:
+    """How long a campus takes to stand and to be gone, against stock Mininet."""
+    from experiments.measure.bringup import measure_bringup as run
+
+    run(out, hosts)
+
+
+@measure_app.command("rates")
+def measure_rates(
+    out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
+) -> None:
+    """Goodput over grant: ours, paper A's drop bucket, HTB classes and nothing; transfer and packet costs too."""
+    from experiments.measure.packets import measure_packets
+    from experiments.measure.rates import measure_rates as run
+    from experiments.measure.transfer import measure_transfer
+
+    run(out, quick=quick)
+    measure_transfer(out)
+    measure_packets(out)
+
+
+def main() -> None:
+    """Entry point: our own errors are one line, not a traceback."""
+    from bpf.errors import BpfError
+    from topologies.errors import TestbedError
+
+    try:
+        app()
+    except (TestbedError, BpfError) as error:
+        Console(stderr=True, highlight=False).print(f"reclaimnet: {error}", markup=False, soft_wrap=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

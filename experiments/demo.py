@@ -1,0 +1,65 @@
+"""The main job: a campus loses GPUs, and its jobs carry on elsewhere, in a minute and a half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import IntEnum
+from pathlib import Path
+
+from rich.console import Console
+
+from experiments import report
+from experiments.live.run import COMPLETED, Outcome, run_live
+from experiments.progress import Live
+from experiments.scenario import Scenario, demo_scenario
+from experiments.traces import Trace, generate, load_trace
+
+
+class ExitStatus(IntEnum):
+    """How a run ends, for scripts."""
+
+    KEPT = 0  # it ran to its end and every promise was kept
+    BROKEN = 1  # a promise was broken
+    CUT_SHORT = 3  # the coordinator died or somebody interrupted; no promise was broken
+
+
+def demo(
+    console: Console, out: Path, *, hosts: int, seconds: float, seed: int, trace_file: Path | None
+) -> ExitStatus:
+    """The demonstration: generated owners with a director, or those of a recorded trace."""
+    scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
+    trace = load_trace(trace_file, scenario) if trace_file else generate(scenario)
+    return play(console, out, scenario, trace, directed=trace_file is None)
+
+
+def play(
+    console: Console, out: Path, scenario: Scenario, trace: Trace, *, directed: bool = False
+) -> ExitStatus:
+    """Run a scenario live, write the report into `out`, and print the table."""
+    console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
+    outcome = run_live(
+        replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed
+    )
+    write(console, out, outcome)
+    return exit_status(outcome)
+
+
+def write(console: Console, out: Path, outcome: Outcome) -> None:
+    """summary.json, report.html, and the table on the terminal."""
+    report.write_summary(out, outcome.summary)
+    page = report.write(out, outcome.summary, outcome.facts, outcome.context)
+    console.print(report.summary_table(outcome.summary))
+    for broken in outcome.summary.invariants_broken:
+        console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
+        for line in broken.story:
+            console.print(f"    {line}", markup=False, highlight=False)
+    for reason in outcome.summary.fidelity.reasons:
+        console.print(f"[yellow]not to be believed:[/yellow] {reason}")
+    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
+
+
+def exit_status(outcome: Outcome) -> ExitStatus:
+    """0 if all was well; 1 if a promise was broken; 3 if the run was cut short."""
+    if outcome.summary.invariants_broken:
+        return ExitStatus.BROKEN
+    return ExitStatus.KEPT if outcome.context.ended == COMPLETED else ExitStatus.CUT_SHORT

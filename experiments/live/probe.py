@@ -1,0 +1,62 @@
+"""Somebody who goes on trying to get in: after each use of a kill-switch, new connections are tried from another host."""
+
+from __future__ import annotations
+
+import errno
+import json
+import select
+import socket
+import time
+from dataclasses import dataclass
+
+TRY_FOR_S = 0.5
+TRY_EVERY_S = 0.02
+PATIENCE_S = 0.25  # how long the last tries may take to be answered
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Connections tried from outside, and those that were established."""
+
+    tried: int
+    admitted: int
+
+
+def serve(commands: socket.socket) -> None:
+    """The prober's process: an (address, port) a line in, a count of tries a line out."""
+    with commands, commands.makefile("rw") as lines:
+        for line in lines:
+            address, port = json.loads(line)
+            tries = knock(address, port)
+            lines.write(json.dumps([tries.tried, tries.admitted]) + "\n")
+            lines.flush()
+
+
+def knock(address: str, port: int) -> Tries:
+    """Try to connect again and again for TRY_FOR_S; nothing is sent."""
+    pending: dict[int, socket.socket] = {}
+    tried = admitted = 0
+    end_s = time.monotonic() + TRY_FOR_S
+    try:
+        while time.monotonic() < end_s:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            pending[sock.fileno()] = sock
+            tried += 1
+            if sock.connect_ex((address, port)) not in (0, errno.EINPROGRESS):
+                pending.pop(sock.fileno()).close()
+            time.sleep(TRY_EVERY_S)
+        admitted = _established(pending, PATIENCE_S)
+    finally:
+        for sock in pending.values():
+            sock.close()
+    return Tries(tried, admitted)
+
+
+def _established(pending: dict[int, socket.socket], patience_s: float) -> int:
+    poller = select.poll()
+    for fd in pending:
+        poller.register(fd, select.POLLOUT)
+    time.sleep(patience_s)
+    ready = [fd for fd, _ in poller.poll(0)]
+    return sum(pending[fd].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 for fd in ready)

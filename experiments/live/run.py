@@ -1,0 +1,253 @@
+"""One live run: build the campus, let jobs arrive and owners reclaim, watch, and say what happened."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+from msgspec import structs
+
+from controller.core.admission import migration_share
+from controller.core.bandwidth import PAYLOAD_SHARE
+from controller.core.facts import AnyFact
+from controller.journal import export_jsonl, read_facts
+from experiments.accounting import Summary, summarise
+from experiments.live import research
+from experiments.live.operator import Operator, connected
+from experiments.live.owners import Director, OwnersAtWork
+from experiments.live.settings import settings_of
+from experiments.live.world import LiveWorld, live_world
+from experiments.progress import Live
+from experiments.run_context import Fidelity, RunContext
+from experiments.scenario import Scenario
+from experiments.traces import JobArrival, Trace
+from testbed import messages as m
+from testbed.clock import MonotonicClock
+from testbed.emulation.fidelity import FidelityMonitor, probe_link_rates
+from testbed.errors import SetupError
+from topologies.spec import Role
+
+STATUS_PERIOD_S = 0.5
+WATCH_PERIOD_S = 0.1
+REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
+COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
+
+
+@dataclass
+class LiveRun:
+    """A run in progress. `scenario` and `trace` are as played; `real` is the scenario in its own units."""
+
+    real: Scenario
+    scenario: Scenario
+    trace: Trace
+    world: LiveWorld
+    display: Live
+    directed: bool
+    ended: str = COMPLETED
+    ended_at_s: float = 0.0
+    registered_s: float = 0.0
+    extra_jobs: int = 0
+    facts: list[tuple[float, AnyFact]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.owners = OwnersAtWork(self.world)
+        draws = random.Random(f"{self.scenario.seed} director")
+        self.director = Director(self.owners, self._submit_extra, draws)
+
+    async def main(self) -> None:
+        """Until the time is over, the coordinator is dead, or somebody interrupts."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
+            nursery.start_soon(self._watch_processes, nursery.cancel_scope)
+            try:
+                await self._wait_for_agents()
+                self.world.start_research()
+                self.world.start_prober()
+                await self._play()
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._until_death_is_noticed()
+            nursery.cancel_scope.cancel()
+        self.ended_at_s = time.monotonic() - self.world.started_s
+
+    async def _play(self) -> None:
+        begin_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_facts)
+            nursery.start_soon(self._submit_all, begin_s)
+            nursery.start_soon(self.owners.play, self.trace.owner_events, begin_s)
+            nursery.start_soon(self._poll_status)
+            if self.directed:
+                notice_s = self._directed_notice_s()
+                nursery.start_soon(self.director.direct, begin_s, self.scenario.duration_s, notice_s)
+            await trio.sleep_until(begin_s + self.scenario.duration_s)
+            nursery.cancel_scope.cancel()
+
+    def _directed_notice_s(self) -> float:
+        """Twice the time that the median payload takes over an empty access link's share, and a restart."""
+        link = self.scenario.campus.access_link(self.scenario.volunteers[0].name)
+        share = self.scenario.campus.research_reserve.migration_share_bytes_per_s(link.rate_bytes_per_s)
+        return 2.0 * self.scenario.jobs.payload.typical / share + 2.0 * self.scenario.protocol.restart_s + 1.0
+
+    # ------------------------------------------------------------ tasks
+
+    async def _wait_for_agents(self) -> None:
+        """Until every agent has registered; SetupError if they do not in time."""
+        hosts = sum(host.role is not Role.COORDINATOR for host in self.scenario.campus.hosts)
+        began_s = trio.current_time()
+        limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
+        while trio.current_time() - began_s < limit_s:
+            with suppress(OSError):
+                async with connected(self.world.operator_socket) as operator:
+                    while any(h.state == "absent" for h in (await operator.status()).hosts):
+                        await trio.sleep(0.02)
+                    self.registered_s = trio.current_time() - began_s
+                    return
+            await trio.sleep(0.02)
+        raise SetupError(
+            f"not all {hosts} agents registered within {limit_s:.0f} s; see {self.world.out}/logs"
+        )
+
+    async def _submit_all(self, begin_s: float) -> None:
+        async with connected(self.world.operator_socket) as operator:
+            for arrival in self.trace.arrivals:
+                await trio.sleep_until(begin_s + arrival.at_s)
+                await self._submit(operator, job_spec(arrival))
+
+    async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
+        answer = await operator.submit(job)
+        if isinstance(answer, m.Rejected):
+            raise SetupError(f"job {answer.job} was refused: {answer.reason}")
+
+    async def _submit_extra(self) -> None:
+        """One more job like the first of the trace, for the director."""
+        if not self.trace.arrivals:
+            return
+        self.extra_jobs += 1
+        first = job_spec(self.trace.arrivals[0])
+        async with connected(self.world.operator_socket) as operator:
+            for copy in range(len(self.scenario.volunteers)):
+                if "on-demand" in self.director.seen:
+                    return
+                name = f"extra{self.extra_jobs}x{copy}"
+                await self._submit(operator, structs.replace(first, name=name))
+                await trio.sleep(0.05)
+
+    async def _watch_facts(self) -> None:
+        async with connected(self.world.operator_socket) as operator:
+            async for at_s, fact in operator.watch():
+                self.director.note(fact)
+                self.display.event(at_s, fact)
+
+    async def _poll_status(self) -> None:
+        async with connected(self.world.operator_socket) as operator:
+            while True:
+                self.director.status = status = await operator.status()
+                self.display.update(status)
+                await trio.sleep(STATUS_PERIOD_S)
+
+    async def _watch_processes(self, scope: trio.CancelScope) -> None:
+        while self.world.watch_processes():
+            await trio.sleep(WATCH_PERIOD_S)
+        self.ended = COORDINATOR_DIED
+        scope.cancel()
+
+    async def _until_death_is_noticed(self) -> None:
+        """A connection to the coordinator broke: it is dead, or about to be found so."""
+        await trio.sleep(20 * WATCH_PERIOD_S)
+        self.ended = COORDINATOR_DIED
+
+    async def _end_on_signal(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self.ended = INTERRUPTED
+                scope.cancel()
+                return
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run was: its facts, its context, its figures."""
+
+    summary: Summary
+    facts: list[tuple[float, AnyFact]]
+    context: RunContext
+    registered_s: float
+
+
+def run_live(
+    scenario: Scenario,
+    trace: Trace,
+    out: Path,
+    display: Callable[[], Live],
+    *,
+    directed: bool = False,
+) -> Outcome:
+    """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
+
+    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot.
+    """
+    played, played_trace = scenario.played(), scenario.scale.apply(trace)
+    settings = settings_of(played)
+    with live_world(played, settings, out) as world:
+        monitor = FidelityMonitor(world.campus)
+        monitor.add_rates(probe_link_rates(world.campus, list(_probed_pairs(played))))
+        with monitor, display() as shown:
+            run = LiveRun(scenario, played, played_trace, world, shown, directed)
+            trio.run(run.main, clock=MonotonicClock())
+        world.end_coordinator()
+        measured = monitor.verdict()
+        context = _context(run, Fidelity(measured.valid, measured.reasons, measured.figures))
+    facts = list(read_facts(world.journal))
+    export_jsonl(world.journal, out / "events.jsonl")
+    return Outcome(summarise(facts, context), facts, context, run.registered_s)
+
+
+def job_spec(arrival: JobArrival) -> m.JobSpec:
+    """A trace's job, as it is submitted."""
+    job = arrival.job
+    return m.JobSpec(
+        job.name,
+        job.steps,
+        job.step_s,
+        job.payload_bytes,
+        params={"dirty_fraction": job.dirty_fraction},
+        memory_bytes=job.memory_bytes,
+        min_capability=job.min_capability,
+        loss_budget_s=job.loss_budget_s,
+    )
+
+
+def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
+    scenario, world = run.scenario, run.world
+    campus = scenario.campus
+    return RunContext(
+        seed=scenario.seed,
+        scale=run.real.scale,
+        campus=campus,
+        share=migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
+        on_demand_cost=scenario.queue.on_demand_cost,
+        target_delay_s=scenario.queue.target_delay_s,
+        research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),
+        switches=tuple(run.owners.probes),
+        fidelity=fidelity,
+        ended=run.ended,
+        ended_at_s=run.ended_at_s,
+        deaths=tuple(world.deaths),
+    )
+
+
+def _probed_pairs(played: Scenario) -> Iterator[tuple[str, str]]:
+    """A path inside a building and one across the core, where there are such."""
+    volunteers = played.volunteers
+    first = volunteers[0]
+    same = [h for h in volunteers[1:] if h.building == first.building]
+    other = [h for h in volunteers if h.building != first.building]
+    for group in (same, other):
+        if group:
+            yield first.name, group[-1].name

@@ -1,0 +1,39 @@
+"""From a scenario, as it is played, to what the coordinator is told."""
+
+from __future__ import annotations
+
+from controller.core.settings import Settings
+from experiments.scenario import Scenario
+
+HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
+SNAPSHOT_S = 0.15  # to write a snapshot, hash it and hear of it: a migration needs it beside transfer and restart
+
+
+def settings_of(played: Scenario) -> Settings:
+    """`played` is `scenario.played()`. Machine time (heartbeats, writing a snapshot) is not scaled: it is what it is."""
+    queue, protocol, owners = played.queue, played.protocol, played.owners
+    return Settings(
+        on_demand_cost=queue.on_demand_cost,
+        target_delay_s=queue.target_delay_s,
+        level_step_per_s=queue.level_step_per_s,
+        level_window=queue.level_window,
+        level_start=queue.level_start,
+        level_max=queue.level_max,
+        offer_ttl_s=queue.offer_ttl_s,
+        spare_gpus=queue.spare_gpus,
+        checkpoint_share=protocol.checkpoint_share,
+        stability_penalty=protocol.stability_penalty,
+        max_load=protocol.max_load,
+        k_min=protocol.k_min,
+        restart_s=protocol.restart_s,
+        snapshot_s=SNAPSHOT_S,
+        control_period_s=protocol.control_period_s,
+        lease_s=protocol.lease_s,
+        heartbeat_s=min(HEARTBEAT_S, protocol.lease_s / 3.0),
+        fence_margin_s=0.1 * protocol.lease_s,
+        hazard_window_s=protocol.hazard_window_s,
+        prior_hazard_per_s=protocol.prior_hazard_per_s,
+        day_s=owners.day_s,
+        day_start_s=owners.day_start_s,
+        policy=protocol.policy,
+    )

@@ -1,0 +1,192 @@
+"""The processes of a live run: one coordinator, one agent a host, research flows, a prober. Made, watched, restarted.
+
+An agent that dies is started again after a moment, as a service manager would on a real host; the coordinator is not.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from controller.core.settings import Settings
+from controller.host import AGENT_PORT
+from controller.process import CoordinatorConfig, run_coordinator
+from experiments.live import probe, research
+from experiments.live.operator import SOCKET
+from experiments.run_context import Death
+from experiments.scenario import Scenario
+from testbed.agent.host import AgentConfig, run_agent
+from testbed.emulation.campus import Campus
+from testbed.emulation.processes import ForkedProcess, ForkRequest
+from testbed.enforcement import Enforcement, payload_rate
+from topologies.spec import Host, Role
+
+DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
+RESTART_AFTER_S = 1.0
+END_S = 5.0  # how long the coordinator may take to close its journal
+
+
+@dataclass
+class LiveWorld:
+    """A started campus and its processes. `started_s` (CLOCK_MONOTONIC) is time 0 of all records."""
+
+    scenario: Scenario  # as played
+    settings: Settings
+    campus: Campus
+    out: Path
+    data: Path
+    started_s: float = field(default_factory=time.monotonic)
+    agents: dict[str, ForkedProcess] = field(default_factory=dict)
+    coordinator: ForkedProcess | None = None
+    flows: list[research.Measured] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+    prober_host: str = ""
+    prober: socket.socket | None = None
+    _restart_at_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def operator_socket(self) -> Path:
+        """Where operators find the coordinator."""
+        return self.campus.run_dir / SOCKET
+
+    @property
+    def journal(self) -> Path:
+        """The coordinator's journal."""
+        return self.out / "journal.sqlite"
+
+    def owner_socket(self, host: str) -> Path:
+        """Where the owner of a host finds its agent."""
+        return self.campus.run_dir / f"{host}.sock"
+
+    def switch_pin(self, host: str) -> Path:
+        """The pinned kill-switch of a host."""
+        return self.campus.pin_dir / host / "switch"
+
+    # ------------------------------------------------------------ start
+
+    def start_processes(self) -> None:
+        """Coordinator first, agents after; research flows and the prober last."""
+        (self.out / "logs").mkdir(parents=True, exist_ok=True)
+        self.coordinator = self.campus.fork(
+            self.campus.spec.coordinator.name,
+            partial(run_coordinator, self._coordinator_config()),
+            label="coordinator",
+            log=self._log("coordinator"),
+        )
+        hosts = [host for host in self.campus.spec.hosts if host.role is not Role.COORDINATOR]
+        forked = self.campus.fork_all([self._agent_request(host) for host in hosts])
+        self.agents = {host.name: process for host, process in zip(hosts, forked, strict=True)}
+
+    def start_research(self) -> None:
+        """The scenario's research flows, receivers before senders."""
+        self.flows = research.plan_flows(self.campus.spec, self.scenario.research, self.out)
+        log = self._log("research")
+        self.campus.fork_all(
+            [ForkRequest(f.flow.target, f.receive, "research receiver", log) for f in self.flows]
+        )
+        self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
+
+    def start_prober(self) -> None:
+        """Somebody outside who tries to get in: on an on-demand host if there is one, else on the last volunteer."""
+        hosts = self.campus.spec.hosts
+        on_demand = [host for host in hosts if host.role is Role.ON_DEMAND]
+        self.prober_host = (on_demand or [h for h in hosts if h.role is Role.VOLUNTEER])[-1].name
+        self.prober, theirs = socket.socketpair()
+        with theirs:
+            request = ForkRequest(
+                self.prober_host,
+                partial(probe.serve, theirs),
+                "prober",
+                self._log("prober"),
+                (theirs.fileno(),),
+            )
+            self.campus.fork_all([request])
+
+    def _coordinator_config(self) -> CoordinatorConfig:
+        return CoordinatorConfig(
+            self.campus.spec,
+            self.settings,
+            self.scenario.seed,
+            self.journal,
+            self.operator_socket,
+            str(self.campus.spec.coordinator.address),
+            started_s=self.started_s,
+        )
+
+    def _agent_request(self, host: Host) -> ForkRequest:
+        spec, protocol = self.campus.spec, self.scenario.protocol
+        share = spec.research_reserve.migration_share_bytes_per_s(
+            spec.access_link(host.name).rate_bytes_per_s
+        )
+        config = AgentConfig(
+            host.name,
+            host.address,
+            (str(spec.coordinator.address), AGENT_PORT),
+            self.data / host.name,
+            pin_dir=self.campus.pin_dir / host.name,
+            owner_socket=self.owner_socket(host.name),
+            migration_share_bytes_per_s=payload_rate(share),
+            enforcement=Enforcement(protocol.enforcement),
+            congestion=protocol.congestion_control,
+        )
+        return ForkRequest(host.name, partial(run_agent, config), "agent", self._log(f"agent-{host.name}"))
+
+    def _log(self, name: str) -> Path:
+        return self.out / "logs" / f"{name}.log"
+
+    # ------------------------------------------------------------ watch
+
+    def watch_processes(self) -> bool:
+        """Note deaths, start agents again; False once the coordinator is dead."""
+        now_s = time.monotonic()
+        for host, process in self.agents.items():
+            if process.poll() is not None and host not in self._restart_at_s:
+                self.deaths.append(Death(now_s - self.started_s, f"agent {host}", _how(process)))
+                self._restart_at_s[host] = now_s + RESTART_AFTER_S
+        for host in [host for host, at_s in self._restart_at_s.items() if now_s >= at_s]:
+            del self._restart_at_s[host]
+            [self.agents[host]] = self.campus.fork_all(
+                [self._agent_request(self.campus.spec.host_by_name[host])]
+            )
+        assert self.coordinator is not None
+        if self.coordinator.poll() is None:
+            return True
+        self.deaths.append(Death(now_s - self.started_s, "coordinator", _how(self.coordinator)))
+        return False
+
+    def end_coordinator(self) -> None:
+        """Ask it to end, so that its journal is whole; kill it if it does not."""
+        if self.coordinator is None or self.coordinator.poll() is not None:
+            return
+        self.coordinator.send_signal(signal.SIGTERM)
+        with suppress(TimeoutError):
+            self.coordinator.wait(END_S)
+        self.coordinator.kill()
+
+
+@contextmanager
+def live_world(scenario: Scenario, settings: Settings, out: Path) -> Iterator[LiveWorld]:
+    """A campus that stands, its coordinator and agents starting; all of it is gone after."""
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin")):
+        old.unlink()
+    with Campus(scenario.campus) as campus:
+        world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT))
+        try:
+            world.start_processes()
+            yield world
+        finally:
+            world.end_coordinator()
+            if world.prober is not None:
+                world.prober.close()
+
+
+def _how(process: ForkedProcess) -> str:
+    status = process.returncode or 0
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

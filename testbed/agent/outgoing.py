@@ -1,0 +1,81 @@
+"""One transfer that an agent is sending: its guard in the kernel, and how much of its grant it got."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from testbed.enforcement import FlowGuard
+from testbed.messages import FlowCount
+
+LEAST_MEASURED_S = (
+    0.5  # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
+)
+LEAST_MEASURED_BYTES = 1 << 20
+
+MakeGuard = Callable[[socket.socket, float], FlowGuard]
+
+
+@dataclass
+class Outgoing:
+    """What is known of a transfer while it runs. `granted_bytes` is the integral of the grant since the first byte."""
+
+    transfer: str
+    grant_bytes_per_s: float
+    make_guard: MakeGuard
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    guard: FlowGuard | None = None
+    began_s: float | None = None
+    sent_bytes: int = 0
+    drops: int = 0
+    _granted_bytes: float = 0.0
+    _regranted_s: float = 0.0
+
+    def connected(self, sock: socket.socket) -> None:
+        """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
+        self.guard = self.make_guard(sock, self.grant_bytes_per_s)
+
+    def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
+        """So many bytes were handed to the kernel."""
+        if self.began_s is None:
+            self.began_s = self._regranted_s = trio.current_time()
+        self.sent_bytes = sent_bytes
+
+    def regrant(self, rate_bytes_per_s: float) -> None:
+        """Another rate from now on."""
+        self._granted_bytes = self._granted_so_far()
+        self._regranted_s = trio.current_time()
+        self.grant_bytes_per_s = rate_bytes_per_s
+        if self.guard is not None:
+            self.guard.regrant(rate_bytes_per_s)
+
+    def close(self) -> None:
+        """Take the flow out of the kernel's table; what it dropped stays known."""
+        if self.guard is not None:
+            last = self.guard.close()
+            self.drops = last.dropped_packets if last is not None else self.drops
+            self.guard = None
+
+    def goodput_over_grant(self) -> float | None:
+        """Bytes that arrived over bytes that were granted, since the first byte; None if it was too short to tell."""
+        if self.began_s is None or self.sent_bytes < LEAST_MEASURED_BYTES:
+            return None
+        if trio.current_time() - self.began_s < LEAST_MEASURED_S:
+            return None
+        granted = self._granted_so_far()
+        return self.sent_bytes / granted if granted > 0.0 else None
+
+    def count(self) -> FlowCount:
+        """For the heartbeat."""
+        age_s = 0.0 if self.began_s is None else trio.current_time() - self.began_s
+        traffic = self.guard.counters() if self.guard is not None else None
+        drops = self.drops if traffic is None else traffic.dropped_packets
+        return FlowCount(self.transfer, self.sent_bytes, self.grant_bytes_per_s, drops, age_s)
+
+    def _granted_so_far(self) -> float:
+        if self.began_s is None:
+            return 0.0
+        return self._granted_bytes + self.grant_bytes_per_s * (trio.current_time() - self._regranted_s)

@@ -1,0 +1,90 @@
+"""The owner's hand: close a host, or lend it again, from any process on its machine.
+
+The switch is a word of kernel memory behind a pin. Writing it needs neither the agent nor the coordinator, and the next packet
+is judged by it. A notice is kept by the kernel too: the program itself isolates the host when the time has come. The agent,
+if there is one, is told after, and is waited for a moment: it kills what runs there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bpf.layout import Mode
+from bpf.maps import KillSwitch, SwitchStatus
+from testbed.framing import Codec
+from testbed.messages import FromOwner, LookAtSwitch
+
+GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
+ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that nobody answers
+_CODEC: Codec[FromOwner] = Codec(FromOwner)
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """What the owner's hand did. `set_s`: seconds until the word stood in the kernel's map."""
+
+    set_s: float
+    set_at_s: float
+    agent_obeyed: bool
+
+
+def reclaim(
+    switch_pin: Path, agent_socket: Path | None, *, notice_s: float = 0.0, grace: bool = False
+) -> Switched:
+    """Take a host back: now, or in `notice_s`; `grace` without a notice lets transfers go on for GRACE_S.
+
+    BpfError if the pin does not exist. Without notice or grace, no new connection gets in once this returns.
+    """
+    if not 0.0 <= notice_s < 1e9:
+        raise ValueError(f"a notice of {notice_s} s: 0 to 1e9 seconds")
+    window_s = notice_s or (GRACE_S if grace else 0.0)
+    if window_s > 0.0:
+        return _switch(switch_pin, agent_socket, Mode.DRAIN, window_s, grace)
+    return _switch(switch_pin, agent_socket, Mode.ISOLATE, 0.0, grace)
+
+
+def lend(switch_pin: Path, agent_socket: Path | None) -> Switched:
+    """Open the host again: a spot offer."""
+    return _switch(switch_pin, agent_socket, Mode.OFF, 0.0, False)
+
+
+def look(switch_pin: Path) -> SwitchStatus:
+    """What the switch says, and what it has dropped since it was set."""
+    switch = KillSwitch.open_pinned(switch_pin)
+    try:
+        return switch.status()
+    finally:
+        switch.close()
+
+
+def _switch(pin: Path, agent_socket: Path | None, mode: Mode, window_s: float, grace: bool) -> Switched:
+    switch = KillSwitch.open_pinned(pin)
+    try:
+        began_ns = time.monotonic_ns()
+        isolate_at_ns = began_ns + int(window_s * 1e9) if mode is Mode.DRAIN else 0
+        switch.set(mode, isolate_at_ns=isolate_at_ns)
+        set_ns = time.monotonic_ns()
+    finally:
+        switch.close()
+    obeyed = agent_socket is not None and _tell_agent(agent_socket, grace)
+    return Switched((set_ns - began_ns) / 1e9, set_ns / 1e9, obeyed)
+
+
+def _tell_agent(path: Path, grace: bool) -> bool:
+    """Whether the agent said that it is done."""
+    mine = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind(str(mine))  # a file, not a name of the kernel's choice: those end at a network namespace
+            sock.settimeout(ANSWER_S)
+            sock.sendto(_CODEC.encode(LookAtSwitch(grace)), str(path))
+            return bool(sock.recv(16))
+        except OSError:
+            return False  # no agent, or a dead one: the kernel has closed the host all the same
+        finally:
+            mine.unlink(missing_ok=True)
