@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 from rich.table import Table
 
-from experiments import accounting
-from experiments.accounting import Summary
+from experiments import summary as definitions
 from experiments.history import Timed
 from experiments.report import charts, tables
 from experiments.report.campus_map import campus_map
 from experiments.report.svg import tag
 from experiments.report.timeline import timeline
 from experiments.run_context import RunContext
+from experiments.summary import Summary
 from testbed.units import format_duration
 
 
@@ -87,7 +87,7 @@ def _header(summary: Summary, facts: Sequence[Timed]) -> str:
 
 
 def _body(summary: Summary, facts: Sequence[Timed], context: RunContext) -> str:
-    definitions = escape((accounting.__doc__ or "").strip())
+    meaning = escape((definitions.__doc__ or "").strip())
     return "".join(
         (
             _section(
@@ -131,7 +131,7 @@ def _body(summary: Summary, facts: Sequence[Timed], context: RunContext) -> str:
             _section("In words", _STORY_LEGEND, tables.story(facts)),
             "</div>",
             '<section class="card wide"><details><summary>What each number means</summary>'
-            f"<pre>{definitions}</pre></details></section>",
+            f"<pre>{meaning}</pre></details></section>",
         )
     )
 

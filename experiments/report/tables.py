@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from experiments.accounting import DIMENSIONS, Summary, value_of
 from experiments.history import Notice, Timed, notices
 from experiments.report.svg import tag
 from experiments.run_context import RunContext
 from experiments.sentences import Narrator, notable
+from experiments.summary import DIMENSIONS, Summary, value_of
 from testbed.units import format_duration, format_rate, format_size
 from topologies.dimension import Dimension
 
@@ -144,7 +144,7 @@ def tiles(summary: Summary) -> str:
         (
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",
             "emergencies resumed",
-            f"state proved; {format_duration(s.emergencies.work_lost_s)} of work lost",
+            f"from a proved checkpoint; {s.emergencies.restarted} began again",
         ),
         (
             "-" if worst is None else f"{worst:.3f}",
