@@ -293,11 +293,11 @@ class Campus(Mininet):  # type: ignore[misc]
         return path
 
     def fork(
-        self, host: str, target: Target, *, label: str, log: Path | None = None, keep: Sequence[int] = ()
+        self, host_name: str, target: Target, *, label: str, log: Path | None = None, keep: Sequence[int] = ()
     ) -> ForkedProcess:
         """Run `target` in a process forked from this one, inside the host's network. See `processes` for what the child
         inherits; descriptors other than 0, 1, 2 and `keep` are closed; with `log` output goes to that file."""
-        return self.fork_all([ForkRequest(host, target, label, log, tuple(keep))])[0]
+        return self.fork_all([ForkRequest(host_name, target, label, log, tuple(keep))])[0]
 
     def fork_all(self, requests: Sequence[ForkRequest | tuple[str, Target, str]]) -> list[ForkedProcess]:
         """Fork many at once (one ledger write); (host, target, label) is short for a ForkRequest."""

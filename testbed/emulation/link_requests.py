@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import cache
 from typing import Any
 
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
@@ -61,7 +62,7 @@ def enslave(end: End, master: Bridge) -> Request:
 
 def up(ifindex: int, name: str) -> Request:
     """Bring an interface up."""
-    return Request(_encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0), f"{name} up")
+    return Request(_up(ifindex), f"{name} up")
 
 
 def address(
@@ -78,6 +79,11 @@ def address(
         network = ipaddress.IPv4Network((int(value), prefix), strict=False)
         body["attrs"].append(("IFA_BROADCAST", str(network.broadcast_address)))
     return Request(_encoded(body, RTM_NEWADDR, CREATE | EXCL), f"address {value}/{prefix} of {name}")
+
+
+@cache
+def _up(ifindex: int) -> bytes:
+    return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
 
 
 def _veth(peer: dict[str, Any]) -> dict[str, Any]:
