@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from controller.core import facts as f
 from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, whereabouts
 from experiments.promises import broken
-from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe
+from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe, research_shares
 from experiments.summary import (
     DIMENSIONS,
     Checkpoints,
@@ -202,16 +202,16 @@ def _traffic(facts: Sequence[Timed]) -> Traffic:
 
 
 def _research(context: RunContext) -> Research:
-    samples = [s for s in context.research if s.window_s > 0.0 and s.link_capacity_bytes_per_s > 0.0]
-    links = [(s.reserve_bytes_per_s, s.link_capacity_bytes_per_s) for s in samples]
+    shares = research_shares(context)
+    links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
     if not links:
         rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     return Research(
         reserve_bytes_per_s=min(reserve for reserve, _ in links),
         reserve_share=min(reserve / capacity for reserve, capacity in links),
-        lowest_share=min((s.share for s in samples), default=None),
-        samples=len(samples),
+        lowest_share=min((s.share for s in shares), default=None),
+        samples=len(shares),
     )
 
 

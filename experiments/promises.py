@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from controller.core import facts as f
 from experiments.history import Notice, Timed, Where, end_of_attempt, end_s, notices, whereabouts
-from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext
+from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext, research_shares
 from experiments.sentences import concerns, describe
 from testbed.units import format_duration, format_rate
 from topologies.errors import SpecError
@@ -288,7 +288,7 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
             given = format_duration(notice.notice_s)
             yield Breach(
                 notice.job,
-                notice.finished_s if notice.finished_s is not None else last_s,
+                notice.deadline_s if notice.finished_s is None else notice.finished_s,
                 f"admitted from {notice.source} to {notice.destination} with {given} of notice, it {what}",
             )
 
@@ -315,16 +315,14 @@ def _excused(notice: Notice, facts: Sequence[Timed]) -> bool:
 
 
 def research_keeps_its_reserve(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """A greedy research flow gets at least the reserve of its narrowest link, less the measurement's tolerance."""
-    for sample in context.research:
+    """While a greedy research flow runs, research gets the reserve of its narrowest link, less the tolerance."""
+    for measured in research_shares(context):
+        sample = measured.sample
         least = sample.reserve_bytes_per_s * (1.0 - context.research_tolerance)
-        if sample.window_s > 0.0 and not sample.wire_bytes_per_s >= least:
-            got, kept = format_rate(sample.wire_bytes_per_s), format_rate(sample.reserve_bytes_per_s)
-            yield Breach(
-                f"{sample.source}>{sample.target}",
-                sample.at_s,
-                f"research got {got} where {kept} are kept for it",
-            )
+        if not measured.wire_bytes_per_s >= least:
+            got, kept = format_rate(measured.wire_bytes_per_s), format_rate(sample.reserve_bytes_per_s)
+            words = f"research got {got} where {kept} are kept for it"
+            yield Breach(f"{sample.source}>{sample.target}", sample.at_s, words)
 
 
 def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK, WIRE_PER_PAYLOAD
+from topologies.paths import Routes
 from topologies.scale import Scale
 from topologies.spec import Campus, DirectedLink
 
@@ -15,8 +16,10 @@ __all__ = [
     "Death",
     "Fidelity",
     "ResearchSample",
+    "ResearchShare",
     "RunContext",
     "SwitchProbe",
+    "research_shares",
 ]
 
 SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
@@ -27,8 +30,7 @@ class ResearchSample:
     """Payload that the receiver of a greedy research flow took in during one window that ends at `at_s`.
 
     The window lies inside a time in which the flow always had something to send. `link_capacity_bytes_per_s` (wire) and
-    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`. Several flows over one link
-    are one sample, their payloads added: the reserve is all research's, not each flow's.
+    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`.
     """
 
     at_s: float
@@ -44,11 +46,18 @@ class ResearchSample:
         """Throughput as the link sees it; 0 for an empty window."""
         return self.payload_bytes * WIRE_PER_PAYLOAD / self.window_s if self.window_s > 0.0 else 0.0
 
+
+@dataclass(frozen=True, slots=True)
+class ResearchShare:
+    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it."""
+
+    sample: ResearchSample
+    wire_bytes_per_s: float
+
     @property
     def share(self) -> float:
         """Throughput over the link's capacity, both on the wire."""
-        capacity = self.link_capacity_bytes_per_s
-        return self.wire_bytes_per_s / capacity if capacity > 0.0 else 0.0
+        return self.wire_bytes_per_s / self.sample.link_capacity_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +124,32 @@ class RunContext:
     guard_burst_bytes: float = GUARD_BURST_BYTES
     guard_burst_s: float = GUARD_BURST_S
     research_tolerance: float = 0.05
+
+
+def research_shares(context: RunContext) -> list[ResearchShare]:
+    """Every sample that has a window and a link, with the throughput of all flows over that link; in order of time."""
+    routes = Routes(context.campus)
+    nodes = {node.name for node in context.campus.nodes}
+    samples = [
+        s
+        for s in context.research
+        if s.window_s > 0.0 and s.link_capacity_bytes_per_s > 0.0 and {s.source, s.target} <= nodes
+    ]
+    crossing: dict[DirectedLink, list[ResearchSample]] = {}
+    for sample in samples:
+        for link in routes.route(sample.source, sample.target):
+            crossing.setdefault(link, []).append(sample)
+    shares = []
+    for sample in sorted(samples, key=lambda s: s.at_s):
+        if sample.source != sample.target:
+            _, link = routes.bottleneck(sample.source, sample.target)
+            together = sum(_during(other, sample) for other in crossing[link])
+            shares.append(ResearchShare(sample, together))
+    return shares
+
+
+def _during(other: ResearchSample, sample: ResearchSample) -> float:
+    """The wire rate that one sample adds during the window of another."""
+    start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
+    overlap_s = min(other.at_s, sample.at_s) - start_s
+    return other.wire_bytes_per_s * max(0.0, overlap_s) / sample.window_s

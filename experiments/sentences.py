@@ -30,8 +30,28 @@ def sentence(fact: f.Fact) -> str | None:
 
 
 def describe(fact: f.Fact) -> str:
-    """What happened, in words where there are any, else the record itself."""
-    return sentence(fact) or msgspec.json.encode(fact).decode()
+    """What happened, in words where there are any, else in short, else the record itself."""
+    return sentence(fact) or _detail(fact) or msgspec.json.encode(fact).decode()
+
+
+def _detail(fact: f.Fact) -> str | None:
+    match fact:
+        case f.CheckpointTaken(job=job, sequence=sequence, step=step):
+            kind = "final snapshot" if fact.final else "snapshot"
+            return f"{job}: {kind} {sequence} of step {step} on its own host"
+        case f.Granted(job=job, source=source, destination=destination):
+            rate = format_rate(fact.rate_bytes_per_s)
+            return f"{job} {source} -> {destination} granted {rate} ({fact.traffic_class}, binding {fact.bottleneck or 'none'})"
+        case f.GrantEnded(job=job, source=source, destination=destination):
+            return f"{job} {source} -> {destination} grant ended"
+        case f.TransferFinished(job=job, source=source, destination=destination):
+            size, took = format_size(fact.bytes_sent), format_duration(fact.duration_s)
+            return f"{job} {source} -> {destination} checkpoint {fact.sequence} sent: {size} in {took}"
+        case f.CheckpointHeld(job=job, sequence=sequence, holder=holder):
+            return f"{job}: {holder} holds checkpoint {sequence} too"
+        case f.CheckpointPlanned(job=job, standby=standby):
+            return f"{job}: a checkpoint every {format_duration(fact.interval_s)} to {standby}"
+    return None
 
 
 def concerns(fact: f.Fact, subject: str) -> bool:

@@ -64,13 +64,8 @@ def campus_map(facts: Sequence[Timed], context: RunContext) -> str:
     canvas = Canvas(root.width + 2 * MARGIN, root.height + 2 * MARGIN)
     use = _use(facts, context)
     _draw(canvas, root, MARGIN, MARGIN, use, max(end_s(facts, context.ended_at_s), 1e-9))
-    wide = canvas.width > 1300.0
-    return canvas.svg("Map of the campus", "map wide" if wide else "map")
-
-
-def natural_width(context: RunContext) -> float:
-    """How wide the map is at its natural size."""
-    return _tree(context.campus).width + 2 * MARGIN
+    size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
+    return canvas.svg("Map of the campus", "map", size)
 
 
 def _tree(campus: Campus) -> Node:

@@ -9,14 +9,14 @@ from statistics import fmean
 from controller.core import facts as f
 from experiments.history import Timed, end_s
 from experiments.report.svg import Canvas, Plot, steps
-from experiments.run_context import ResearchSample, RunContext
+from experiments.run_context import ResearchShare, RunContext, research_shares
 from testbed.units import MBIT_PER_S, format_duration, format_rate, format_size
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
-BUSIEST = 4  # links whose grants are drawn
+BUSIEST = 3  # links whose grants are drawn
 CLASSES = ("planned", "presync", "other")
 
 
@@ -98,32 +98,42 @@ def research(facts: Sequence[Timed], context: RunContext) -> str:
     canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
     plot = Plot.place(canvas, until_s, 0.0, 1.0, 24.0, canvas.height - 26.0)
     plot.grid("research throughput over link capacity")
-    samples = [s for s in context.research if s.link_capacity_bytes_per_s > 0.0]
+    samples = research_shares(context)
     if not samples:
         plot.nothing("no research flow was measured")
         return canvas.svg("Research throughput: nothing measured")
-    for share in sorted({round(s.reserve_bytes_per_s / s.link_capacity_bytes_per_s, 4) for s in samples}):
+    for share in sorted({round(_kept(s), 4) for s in samples}):
         base = plot.y(0.0)
         canvas.rect(
             plot.x.start, plot.y(share), plot.x.end - plot.x.start, base - plot.y(share), class_="reserve"
         )
         plot.level(share, f"reserve {share:.0%}", "target")
-    flows = sorted(samples, key=lambda s: (s.source, s.target, s.at_s))
-    for n, ((source, target), group) in enumerate(groupby(flows, key=lambda s: (s.source, s.target))):
+    flows = sorted(samples, key=lambda s: (*_ends(s), s.sample.at_s))
+    for n, ((source, target), group) in enumerate(groupby(flows, key=_ends)):
         _flow(plot, list(group), f"{source} -> {target}", "ab"[n % 2])
     lowest = min(samples, key=lambda s: s.share)
-    plot.dot(lowest.at_s, lowest.share, 5.0, class_="lowest")
-    anchor = "end" if lowest.at_s > until_s / 2 else "start"
-    words = f"lowest {lowest.share:.0%} at {lowest.at_s:.0f} s"
-    canvas.text(plot.x(lowest.at_s), plot.y(lowest.share) + 18, words, class_="label", text_anchor=anchor)
+    plot.dot(lowest.sample.at_s, lowest.share, 5.0, class_="lowest")
+    anchor = "end" if lowest.sample.at_s > until_s / 2 else "start"
+    words = f"lowest {lowest.share:.0%} at {lowest.sample.at_s:.0f} s"
+    canvas.text(
+        plot.x(lowest.sample.at_s), plot.y(lowest.share) + 18, words, class_="label", text_anchor=anchor
+    )
     return canvas.svg("Research throughput against its reserve")
 
 
-def _flow(plot: Plot, samples: list[ResearchSample], name: str, colour: str) -> None:
-    plot.curve([(s.at_s, s.share) for s in samples], class_=f"curve thin {colour}")
+def _kept(s: ResearchShare) -> float:
+    return s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s
+
+
+def _ends(s: ResearchShare) -> tuple[str, str]:
+    return s.sample.source, s.sample.target
+
+
+def _flow(plot: Plot, samples: list[ResearchShare], name: str, colour: str) -> None:
+    plot.curve([(s.sample.at_s, s.share) for s in samples], class_=f"curve thin {colour}")
     for s in samples:
-        tip = f"{name}\n{s.share:.1%} of the link in the {s.window_s:g} s before {s.at_s:.1f} s"
-        plot.dot(s.at_s, s.share, 2.6, class_=f"point {colour}", data_tip=tip)
+        tip = f"{name}\n{s.share:.1%} of the link in the {s.sample.window_s:g} s before {s.sample.at_s:.1f} s"
+        plot.dot(s.sample.at_s, s.share, 2.6, class_=f"point {colour}", data_tip=tip)
 
 
 # ---------------------------------------------------------------- rates
@@ -140,7 +150,7 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> str:
         if isinstance(fact, f.TransferFinished) and fact.goodput_over_grant is not None:
             dots.append((at_s, fact, kinds.get((fact.job, fact.source, fact.destination), "other")))
     ratios = [fact.goodput_over_grant or 0.0 for _, fact, _ in dots]
-    low, high = min([0.9, *ratios]), max([1.02, *ratios])
+    low, high = min([0.95, *ratios]), max([1.02, *ratios])
     plot = Plot.place(canvas, until_s, max(0.0, low - 0.01), high, 24.0, canvas.height - 26.0)
     canvas.rect(
         plot.x.start, plot.y(1.0), plot.x.end - plot.x.start, plot.y(0.97) - plot.y(1.0), class_="good"
@@ -182,7 +192,7 @@ def grants(facts: Sequence[Timed], context: RunContext) -> str:
         return peaks[link] / share if share > 0.0 else 0.0
 
     busiest = sorted(peaks, key=lambda link: (-part(link), str(link)))[:BUSIEST]
-    height = 46.0
+    height = 60.0
     canvas = Canvas(WIDTH, 300.0)
     gap = (canvas.height - 50.0 - BUSIEST * height) / (BUSIEST - 1)
     for n, link in enumerate(busiest):

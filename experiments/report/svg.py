@@ -60,10 +60,11 @@ class Canvas:
         if len(placed) > 1:
             self.add("path", d="M" + "L".join(placed), **named)
 
-    def svg(self, label: str, class_: str = "") -> str:
-        """The whole picture, as wide as its place allows."""
+    def svg(self, label: str, class_: str | None = None, style: str | None = None) -> str:
+        """The whole picture, as wide as its place and its `style` allow."""
         box = f"0 0 {_short(self.width)} {_short(self.height)}"
-        head = attributes({"viewBox": box, "role": "img", "aria-label": label, "class_": class_ or None})
+        named = {"viewBox": box, "role": "img", "aria-label": label, "class_": class_, "style": style}
+        head = attributes(named)
         return f"<svg{head}>{''.join(self.parts)}</svg>"
 
 

@@ -14,6 +14,17 @@ from experiments.summary import DIMENSIONS, Summary, value_of
 from testbed.units import format_duration, format_rate, format_size
 from topologies.dimension import Dimension
 
+NUMERIC = {
+    "state",
+    "notice at",
+    "notice",
+    "admitted at",
+    "down",
+    "at",
+    "call took",
+    "first drop after",
+    "got in",
+}
 MOST_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
 
@@ -201,7 +212,7 @@ def migrations_table(facts: Sequence[Timed]) -> str:
     longest = max((notice.notice_s for notice in found), default=1.0)
     rows = "".join(_notice(notice, longest) for notice in found[:MOST_ROWS])
     titles = ("job", "from", "to", "state", "notice at", "notice", "admitted at", "down", "margin", "")
-    head = "".join(tag("th", title) for title in titles)
+    head = "".join(tag("th", title, class_="n" if title in NUMERIC else None) for title in titles)
     more = "" if len(found) <= MOST_ROWS else tag("p", f"{len(found) - MOST_ROWS} more in events.jsonl")
     if not found:
         return tag("p", "No owner gave notice while a job ran.", class_="quiet")
@@ -271,7 +282,7 @@ def switches_table(context: RunContext) -> str:
         for p in context.switches
     )
     titles = ("host", "mode", "at", "call took", "first drop after", "got in")
-    head = "".join(tag("th", title) for title in titles)
+    head = "".join(tag("th", title, class_="n" if title in NUMERIC else None) for title in titles)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 

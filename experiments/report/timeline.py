@@ -111,8 +111,8 @@ class _Timeline:
     def _place(self) -> Iterator[Row]:
         hosts = [h for h in self.context.campus.hosts if h.role is not Role.COORDINATOR]
         lanes = {h.name: self._lanes(h) for h in hosts}
-        height = _lane_height(sum(len(some) for some in lanes.values()))
-        top, building = STRIP + 26.0, None
+        self.lane_height = height = _lane_height(sum(len(some) for some in lanes.values()))
+        top, building = STRIP + 34.0, None
         for host in hosts:
             top += GAP if host.building != building and building is not None else 0.0
             building = host.building
@@ -153,11 +153,12 @@ class _Timeline:
         return self.canvas.svg("Time line of jobs and reclaims by host", "timeline")
 
     def _times(self) -> None:
-        top = STRIP + 18.0
+        top = STRIP + 29.0
         for value in self.x.ticks(12):
             x = self.x(value)
             self.canvas.line(x, top, x, self.bottom + 4, class_="grid")
-            self.canvas.text(x, self.bottom + 18, f"{value:g} s", class_="tick", text_anchor="middle")
+            for y in (self.bottom + 18, STRIP + 24.0):
+                self.canvas.text(x, y, f"{value:g} s", class_="tick", text_anchor="middle")
 
     def _queue(self) -> None:
         lengths = queue_lengths(self.facts)
@@ -165,7 +166,7 @@ class _Timeline:
         y = Axis(0.0, max(most, 1), STRIP + 8.0, 14.0)
         points = [(self.x(x), y(n)) for x, n in steps([(0.0, 0.0), *lengths], self.until_s)]
         base = [(self.x.end, y.start), (self.x.start, y.start)]
-        self.canvas.path([*points, *base], class_="queue-area", data_tip=f"jobs waiting, at most {most}")
+        self.canvas.path([*points, *base], class_="queue-area", data_tip=f"jobs waiting, at most {most:g}")
         self.canvas.text(LABELS - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
         self.canvas.text(LABELS - 8, 18, f"{most:g}", class_="tick", text_anchor="end")
         self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
@@ -229,12 +230,19 @@ class _Timeline:
             if not isinstance(fact, f.CheckpointTaken) or (fact.job, fact.attempt) not in self.at:
                 continue
             y, kept = self.at[fact.job, fact.attempt], (fact.job, fact.sequence) in done
+            half = self.lane_height / 2 - 1.0
             tip = f"{fact.job}: checkpoint of step {fact.step}, " + (
                 "completed" if kept else "never completed"
             )
             kind = "checkpoint" if kept else "checkpoint open"
             self.canvas.line(
-                self.x(at_s), y + 1, self.x(at_s), y + 5, class_=kind, data_job=fact.job, data_tip=tip
+                self.x(at_s),
+                y + half * 0.5,
+                self.x(at_s),
+                y + half,
+                class_=kind,
+                data_job=fact.job,
+                data_tip=tip,
             )
 
     def _moves(self) -> None:
@@ -266,7 +274,7 @@ class _Timeline:
     def _deaths(self) -> None:
         for death in self.context.deaths:
             x, row = self.x(death.at_s), self.rows.get(death.subject)
-            top, bottom = (row.top, row.top + row.height) if row else (STRIP + 14.0, self.bottom)
+            top, bottom = (row.top, row.top + row.height) if row else (STRIP + 30.0, self.bottom)
             tip = f"{death.subject} died at {death.at_s:.1f} s: {death.how}"
             self.canvas.line(x, top, x, bottom, class_="death", data_tip=tip)
             y = top if row is None else (top + bottom) / 2
