@@ -362,6 +362,40 @@ def test_keep_latest_leaves_an_attempt_that_is_running(
     assert other.payload(attempt.commit()).read_bytes() == data
 
 
+def test_forgotten_job_leaves_nothing_behind_but_a_running_attempt(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    ingest(other, payload(1), sequence=1)
+    ingest(other, payload(1), job="else", sequence=1)
+    first = other.begin(ingest(store, payload(2, 1), sequence=2))
+    first.write(0, span(payload(2, 1), 0))
+    first.abandon()
+    running = other.begin(ingest(store, payload(2, 2), sequence=3))
+    other.forget("job")
+    assert [path.name for path in (other.root / "job").iterdir()] == ["3.partial"]
+    running.abandon()
+    other.forget("job")
+    other.forget("job")
+    assert not (other.root / "job").exists()
+    assert [m.key for m in other.manifests()] == [("else", 1)]
+
+
+def test_bytes_put_into_the_file_from_outside_count_once_sealed(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(3, tail=7)
+    reception = other.begin(ingest(store, data))
+    os.pwrite(reception.fileno(), data[: 2 * CHUNK] + b"wrong", 0)
+    reception.seal(0)
+    reception.seal(1)
+    with pytest.raises(ChunkMismatch):
+        reception.seal(2)
+    assert reception.missing == [2, 3]
+    reception.write(2, span(data, 2))
+    reception.write(3, span(data, 3))
+    assert other.payload(reception.commit()).read_bytes() == data
+
+
 @pytest.mark.parametrize("harm", ["no payload", "short payload", "garbage manifest", "swapped manifest"])
 def test_damage_on_disk_hides_only_the_damaged_checkpoint(store: CheckpointStore, harm: str) -> None:
     good, bad = ingest(store, payload(2, 1), sequence=1), ingest(store, payload(2, 2), sequence=2)

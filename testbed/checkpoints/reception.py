@@ -8,6 +8,7 @@ asked for once.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,7 @@ class Reception:
         self.bytes_written = 0  # that came through `write`
         self._partial = partial
         self._publish, self._release = publish, release
+        self._map: mmap.mmap | None = None
         self._wanted: dict[bytes, list[int]] = {}
         for number, digest in enumerate(manifest.chunks):
             self._wanted.setdefault(digest, []).append(number)
@@ -87,6 +89,24 @@ class Reception:
             self._write_span(data, self.manifest.span(chunk)[0])
             self.bytes_written += len(data)
             self._settle(digest, chunk)
+
+    def fileno(self) -> int:
+        """The file, for bytes that come by splice(2) to a chunk's own place: they count after `seal`."""
+        self._require_open()
+        return self._fd
+
+    def seal(self, chunk: int) -> None:
+        """The bytes of a missing chunk were put into the file from outside: verifies them there. Raises ChunkMismatch."""
+        digest = self.manifest.chunks[chunk]
+        offset, length = self.manifest.span(chunk)
+        if self._map is None:
+            self._map = mmap.mmap(self.fileno(), self.manifest.payload_bytes, prot=mmap.PROT_READ)
+        with memoryview(self._map) as view, view[offset : offset + length] as data:
+            found = blake3(data).digest()
+        if found != digest:
+            raise ChunkMismatch(chunk)
+        self.bytes_written += length
+        self._settle(digest, chunk)
 
     def commit(self) -> Manifest:
         """Makes the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
@@ -166,6 +186,8 @@ class Reception:
             raise CheckpointError(f"{self._partial}: this reception has ended")
 
     def _close(self) -> None:
+        if self._map is not None:
+            self._map.close()
         os.close(self._fd)
         self._fd = -1
         self._release()

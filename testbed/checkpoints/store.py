@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -192,6 +192,16 @@ class CheckpointStore:
         if mine:
             self._drop_partials(job, below=mine[-1].sequence)
         return dropped
+
+    def forget(self, job: str) -> None:
+        """Drops every completed checkpoint of a job and every attempt that is not running: the job is over."""
+        check_job(job)
+        for manifest in self.manifests():
+            if manifest.job == job:
+                self.drop(job, manifest.sequence)
+        self._drop_partials(job, below=1 << 63)
+        with suppress(OSError):  # not there, or not empty: an attempt is running
+            self._directory(job).rmdir()
 
     def _drop_partials(self, job: str, below: int) -> None:
         for partial in self._directory(job).glob("*.partial"):

@@ -16,6 +16,7 @@ import socket
 import struct
 import termios
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -84,7 +85,7 @@ async def send_checkpoint(
             try:
                 stored = await sending.converse(transfer)
             except TransferFailed as failure:
-                raise await _explained(store, manifest, failure, sending.sent_bytes) from failure
+                raise await sending.explained(store, failure) from failure
     first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
     saved = manifest.payload_bytes - sending.sent_bytes
     return SendResult(sending.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
@@ -97,6 +98,7 @@ class _Sending:
         self, sock: socket.socket, file: int, manifest: Manifest, on_progress: Progress | None, idle_s: float
     ) -> None:
         self.sent_bytes = 0
+        self.file_error: OSError | None = None
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
         self._on_progress, self._idle_s = on_progress, idle_s
@@ -177,6 +179,18 @@ class _Sending:
             self._alive_s = trio.current_time()
         self._unacknowledged_bytes = left
 
+    async def explained(self, store: CheckpointStore, failure: TransferFailed) -> TransferFailed:
+        """The same failure with its cost, after looking whether the fault is in our own copy."""
+        reason, retryable = failure.reason, failure.retryable
+        if self.file_error is not None:
+            reason, retryable = f"this host's own copy cannot be read: {self.file_error}", False
+        elif failure.chunk is not None:
+            try:
+                await trio.to_thread.run_sync(store.verify, self._manifest)
+            except (CheckpointDamaged, NotStored) as error:
+                reason, retryable = f"this host's own copy is damaged: {error}", False
+        return TransferFailed(reason, retryable=retryable, bytes_sent=self.sent_bytes, chunk=failure.chunk)
+
     async def _stream(self, chunks: list[int]) -> None:
         total = sum(self._manifest.span(chunk)[1] for chunk in chunks)
         for start, end in _runs(chunks):
@@ -197,8 +211,10 @@ class _Sending:
         except BlockingIOError:
             return 0
         except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH):
-                raise
+            if error.errno == errno.EIO:
+                self.file_error = error
+            with suppress(OSError):
+                self._sock.shutdown(socket.SHUT_WR)  # the receiver need not wait for more
             return -1
 
     def _note_sent(self, taken: int, total: int) -> None:
@@ -237,16 +253,3 @@ async def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
         if not connected:
             sock.close()
     return sock
-
-
-async def _explained(
-    store: CheckpointStore, manifest: Manifest, failure: TransferFailed, sent_bytes: int
-) -> TransferFailed:
-    """The same failure with its cost; if a chunk arrived damaged, after looking whether the damage is in our own copy."""
-    reason, retryable = failure.reason, failure.retryable
-    if failure.chunk is not None:
-        try:
-            await trio.to_thread.run_sync(store.verify, manifest)
-        except (CheckpointDamaged, NotStored) as error:
-            reason, retryable = f"this host's own copy is damaged: {error}", False
-    return TransferFailed(reason, retryable=retryable, bytes_sent=sent_bytes, chunk=failure.chunk)
