@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
+DESCRIPTORS_A_HOST = (
+    16  # two programs, four maps and their memory mappings (11 in all), pidfds of what is forked
+)
 FIXED = "a campus's nodes and links come from its description: add them there"
 
 
@@ -144,7 +147,7 @@ class Campus(Mininet):  # type: ignore[misc]
             raise
 
     def _begin(self) -> None:
-        _raise_descriptor_limit(8 * len(self.spec.hosts) + 256)
+        _raise_descriptor_limit(DESCRIPTORS_A_HOST * len(self.spec.hosts) + 1024)
         self._ledger = Ledger(
             self._root,
             self.id,
@@ -332,12 +335,14 @@ def _mininet_leaves_the_machine_alone() -> Any:
 
 def _raise_descriptor_limit(wanted: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        if hard < wanted:
-            raise SetupError(
-                f"a campus of this size needs {wanted} descriptors, the limit is {hard}: ulimit -Hn {wanted}"
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+    except (ValueError, OSError) as error:
+        raise SetupError(
+            f"a campus of this size needs {wanted} descriptors, the limit is {hard}: ulimit -n {wanted}"
+        ) from error
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:
