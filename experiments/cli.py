@@ -16,9 +16,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-measure_app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
+measure_app = typer.Typer(
+    help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True
+)
 app.add_typer(measure_app, name="measure")
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
 CampusId = Annotated[
@@ -36,7 +38,10 @@ def demo(
     ] = None,
     out: Out = Path("out/demo"),
 ) -> None:
-    """Build a campus, let jobs run and owners reclaim, and report. Status 0: every promise kept; 1: one was broken; 3: cut short."""
+    """Build a campus, let jobs run and owners reclaim, and report.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short.
+    """
     from experiments.demo import demo as run
 
     raise typer.Exit(run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace))
@@ -66,19 +71,24 @@ def up(
     hosts: Annotated[int, typer.Option(help="Volunteer hosts, if no campus is named.")] = 12,
     buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
+    script: Annotated[
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.", exists=True)
+    ] = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
     from experiments.up import up as run
 
-    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents)
+    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents, script=script)
 
 
 @app.command()
 def reclaim(
     host: Annotated[str, typer.Argument(help="A host of a running campus.")],
     notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
-    grace: Annotated[bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")] = False,
+    grace: Annotated[
+        bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")
+    ] = False,
     campus: CampusId = None,
 ) -> None:
     """The owner's switch: take a host back. Works with the agent and the coordinator dead."""

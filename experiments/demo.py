@@ -37,9 +37,7 @@ def play(
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    outcome = run_live(
-        replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed
-    )
+    outcome = run_live(replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed)
     write(console, out, outcome)
     return exit_status(outcome)
 

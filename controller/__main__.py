@@ -1,0 +1,49 @@
+"""`python -m controller`: start a coordinator by hand, for somebody who debugs one.
+
+.venv/bin/python -m controller CAMPUS.toml --listen 10.3.0.1:7100 --journal /tmp/journal.sqlite --operator /tmp/coordinator.sock
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from controller.core.policies import POLICIES
+from controller.core.settings import Settings
+from controller.host import AGENT_PORT
+from controller.process import CoordinatorConfig, run_coordinator
+from topologies.errors import SpecError
+from topologies.files import load
+
+
+def main() -> None:
+    """Parse, and run until interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m controller", description=__doc__.splitlines()[0])
+    parser.add_argument("campus", help="a campus file (TOML), or example:NAME")
+    parser.add_argument(
+        "--listen", help="ADDRESS[:PORT] for agents; default: the coordinator's of the campus"
+    )
+    parser.add_argument("--journal", type=Path, required=True, help="SQLite file; created if missing")
+    parser.add_argument("--operator", type=Path, required=True, help="UNIX socket for operators")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--policy", choices=sorted(POLICIES), default="reclaimnet")
+    given = parser.parse_args()
+    try:
+        campus = load(given.campus)
+    except SpecError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    address, _, port = (given.listen or str(campus.coordinator.address)).partition(":")
+    config = CoordinatorConfig(
+        campus,
+        Settings(policy=given.policy),
+        given.seed,
+        given.journal,
+        given.operator,
+        address,
+        int(port or AGENT_PORT),
+    )
+    run_coordinator(config)
+
+
+if __name__ == "__main__":
+    main()

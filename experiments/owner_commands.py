@@ -1,0 +1,138 @@
+"""`reclaimnet reclaim`, `return` and `status`: on a running campus, from another terminal.
+
+The campus is found by its ledger, the switch by its pin, the agent and the coordinator by their sockets; only the pin is needed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from pathlib import Path
+
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from bpf.maps import SwitchStatus
+from experiments.live.operator import SOCKET, connected
+from testbed import owner
+from testbed.clock import MonotonicClock
+from testbed.emulation.ledger import RunningCampus, running_campuses
+from testbed.errors import SetupError, SpecError
+from testbed.messages import HostStatus, Status
+from topologies.units import format_duration
+
+PATIENCE_S = 2.0  # for a coordinator that does not answer
+
+
+def reclaim(console: Console, host: str, notice_s: float, grace: bool, campus_id: str | None) -> None:
+    """Close a host, now or in `notice_s`."""
+    if not 0.0 <= notice_s < 1e9:
+        raise SpecError("--notice", notice_s, "seconds, 0 or more")
+    campus = _campus_of(host, campus_id)
+    done = owner.reclaim(campus.switch_pin(host), _agent_socket(campus, host), notice_s=notice_s, grace=grace)
+    when = f"in {format_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
+    _tell(console, f"{host} is yours {when}: switched in {format_duration(done.set_s)}", done.agent_obeyed)
+
+
+def lend(console: Console, host: str, campus_id: str | None) -> None:
+    """Open a host again."""
+    campus = _campus_of(host, campus_id)
+    done = owner.lend(campus.switch_pin(host), _agent_socket(campus, host))
+    _tell(console, f"{host} is lent again: switched in {format_duration(done.set_s)}", done.agent_obeyed)
+
+
+def status(console: Console, campus_id: str | None) -> None:
+    """Every running campus (or one), as its coordinator and its kernel see it."""
+    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
+    if not found:
+        raise SetupError("no campus is running on this machine")
+    for campus in found:
+        console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
+        console.print(_hosts_table(campus, _ask(campus)))
+
+
+def _tell(console: Console, text: str, agent_obeyed: bool) -> None:
+    agent = (
+        "its agent has obeyed"
+        if agent_obeyed
+        else "no agent answered; the kernel's switch is set all the same"
+    )
+    console.print(f"{text}; {agent}")
+
+
+def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
+    campuses = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
+    if not campuses:
+        raise SetupError(
+            "no campus is running on this machine"
+            if campus_id is None
+            else f"no campus {campus_id} is running"
+        )
+    having = [campus for campus in campuses if host in campus.hosts]
+    if len(having) > 1:
+        raise SetupError(
+            f"several running campuses have a host {host}: add --campus, one of {[c.id for c in having]}"
+        )
+    if not having:
+        names = [name for campus in campuses for name in campus.hosts]
+        near = difflib.get_close_matches(host, names, n=1)
+        raise SpecError("HOST", host, f"a host of a running campus{f' (nearest: {near[0]})' if near else ''}")
+    if not having[0].switch_pin(host).exists():
+        raise SetupError(
+            f"campus {having[0].id} has no kill-switch on {host}: it was built without enforcement"
+        )
+    return having[0]
+
+
+def _agent_socket(campus: RunningCampus, host: str) -> Path:
+    return campus.run_dir / f"{host}.sock"
+
+
+def _ask(campus: RunningCampus) -> Status | None:
+    """The coordinator's view; None if there is none, or it does not answer."""
+
+    async def ask() -> Status | None:
+        with trio.move_on_after(PATIENCE_S):
+            async with connected(campus.run_dir / SOCKET) as operator:
+                return await operator.status()
+        return None
+
+    try:
+        return trio.run(ask, clock=MonotonicClock())
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+        return None
+
+
+def _hosts_table(campus: RunningCampus, status: Status | None) -> Table:
+    if status is None:
+        title = "the coordinator does not answer; switches as the kernel has them"
+    else:
+        title = (
+            f"{len(status.waiting)} waiting, r = {status.level:.2f}, mean cost {status.mean_cost:.2f}, "
+            f"mean delay {format_duration(status.mean_delay_s)}"
+        )
+    table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
+    known = {host.host: host for host in status.hosts} if status else {}
+    for name in campus.hosts:
+        if campus.switch_pin(name).exists():
+            table.add_row(
+                name,
+                *_coordinator_cells(known.get(name)),
+                *_switch_cells(owner.look(campus.switch_pin(name))),
+            )
+    return table
+
+
+def _coordinator_cells(host: HostStatus | None) -> tuple[str, str, str]:
+    if host is None:
+        return "", "", ""
+    return host.building, host.state, " ".join(host.jobs)
+
+
+def _switch_cells(switch: SwitchStatus) -> tuple[str, str]:
+    words = switch.mode.name.lower()
+    if switch.isolate_at_ns:
+        left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9
+        words += f", closed in {format_duration(left_s)}" if left_s > 0 else ", now closed"
+    return words, f"{switch.dropped_packets} packets" if switch.dropped_packets else ""
