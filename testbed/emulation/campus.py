@@ -38,12 +38,11 @@ from testbed.errors import CommandFailed, SetupError, TestbedError
 from topologies import spec as description
 
 if TYPE_CHECKING:
-    from bpf.objects import HostPrograms
+    from bpf.maps import HostMaps
 
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
-DESCRIPTORS_A_HOST = (
-    16  # two programs, four maps and their memory mappings (11 in all), pidfds of what is forked
+DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 )
 FIXED = "a campus's nodes and links come from its description: add them there"
 
@@ -276,11 +275,13 @@ class Campus(Mininet):  # type: ignore[misc]
         """Namespaces of the campus, for read-back while it runs."""
         return self._kernel
 
-    def maps(self, host: str) -> HostPrograms:
-        """The BPF programs and maps of a host; SetupError if the campus has none."""
-        if not self._programs or host not in self._programs.programs:
-            raise SetupError(f"no BPF maps of {host!r}: not a host of a running campus with enforcement")
-        return self._programs.programs[host]
+    def maps(self, host: str) -> HostMaps:
+        """The BPF maps of a host (flows, aggregate, counters, switch), for this process: a forked one opens the pins in
+        `pin_dir`/HOST itself. SetupError if the campus has none."""
+        if self._programs:
+            with contextlib.suppress(KeyError):
+                return self._programs.maps(host)
+        raise SetupError(f"no BPF maps of {host!r}: not a host of a running campus with enforcement")
 
     def counters(self, host: str) -> Any:
         """The host's per-class egress counters (bpf.maps)."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from testbed.emulation.shaping import TC_MESSAGE, TCA_KIND, TCA_OPTIONS
 from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:
-    from bpf.objects import HostPrograms
+    from bpf.maps import HostMaps
 
 RTM_GETTFILTER = 46
 INGRESS_PARENT, EGRESS_PARENT = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
@@ -21,14 +23,27 @@ TCA_BPF_FLAGS, TCA_BPF_ID = 8, 11
 DIRECT_ACTION = 1
 
 
+@dataclass(slots=True)
+class _Loaded:
+    """A host's programs: descriptors until they are attached, numbers for as long as the campus runs."""
+
+    fds: tuple[int, ...]
+    ids: tuple[int, int]  # egress, ingress
+
+
 class HostEnforcement:
-    """Programs and maps of all hosts, pinned under `pin_dir`/HOST/."""
+    """Programs and maps of all hosts, pinned under `pin_dir`/HOST/.
+
+    Descriptors are few (20000 a process is a usual limit, and 2000 hosts' programs and maps are 22000): two a host until it
+    is attached, none after that; maps are opened again, from their pins, when somebody asks for them.
+    """
 
     def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
-        self.programs: dict[str, HostPrograms] = {}
         self._pin_dir = pin_dir
         self._coordinator = coordinator
         self._coordinator6 = ipv6_address(coordinator) if ipv6 else None
+        self._loaded: dict[str, _Loaded] = {}
+        self._opened: dict[str, HostMaps] = {}
 
     def load(self, host: str) -> None:
         """Load and pin a host's programs; its switch learns the coordinator's address. Usable from several threads."""
@@ -39,34 +54,59 @@ class HostEnforcement:
             programs = objects.load_host_programs(self._pin_dir / host)
         except BpfError as error:
             raise SetupError(f"BPF programs of {host}: {error}") from error
-        self.programs[host] = programs
-        programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
+        try:
+            programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
+            ids = program_id(programs.egress_fd), program_id(programs.ingress_fd)
+            self._loaded[host] = _Loaded((os.dup(programs.egress_fd), os.dup(programs.ingress_fd)), ids)
+        finally:
+            programs.close()
 
     def attach(self, socket: NetlinkSocket, host: str, end: End) -> None:
         """Attach both programs to the host's interface; NetlinkRefused names it."""
         from bpf import attach
 
-        programs = self.programs[host]
-        messages = attach.attach_requests(end.ifindex, programs.egress_fd, programs.ingress_fd, sequence=0)
+        loaded = self._loaded[host]
+        egress_fd, ingress_fd = loaded.fds
+        messages = attach.attach_requests(end.ifindex, egress_fd, ingress_fd, sequence=0)
         socket.send([Request(data, f"BPF programs of {end.name}") for data in messages])
+        _close(loaded)
 
     def read_back(self, socket: NetlinkSocket, host: str, end: End) -> None:
         """KernelMismatch unless each hook runs exactly the program that was loaded for this host."""
-        programs = self.programs[host]
-        for parent, fd, hook in (
-            (EGRESS_PARENT, programs.egress_fd, "egress"),
-            (INGRESS_PARENT, programs.ingress_fd, "ingress"),
-        ):
-            wanted = [(program_id(fd), DIRECT_ACTION)]
+        hooks = zip(
+            (EGRESS_PARENT, INGRESS_PARENT), ("egress", "ingress"), self._loaded[host].ids, strict=True
+        )
+        for parent, hook, number in hooks:
             found = _filters(socket, end, parent)
-            if found != wanted:
-                raise KernelMismatch(f"{hook} program of {end.name} (id, flags)", wanted, found)
+            if found != [(number, DIRECT_ACTION)]:
+                raise KernelMismatch(
+                    f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found
+                )
+
+    def maps(self, host: str) -> HostMaps:
+        """The maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
+        from bpf.maps import HostMaps
+
+        if host not in self._loaded:
+            raise KeyError(host)
+        if host not in self._opened:
+            self._opened[host] = HostMaps.open_pinned(self._pin_dir / host)
+        return self._opened[host]
 
     def close(self) -> None:
         """Close all descriptors; pins stay until they are removed."""
-        for programs in self.programs.values():
-            programs.close()
-        self.programs.clear()
+        for loaded in self._loaded.values():
+            _close(loaded)
+        for maps in self._opened.values():
+            maps.close()
+        self._loaded.clear()
+        self._opened.clear()
+
+
+def _close(loaded: _Loaded) -> None:
+    for fd in loaded.fds:
+        os.close(fd)
+    loaded.fds = ()
 
 
 def program_id(fd: int) -> int:
