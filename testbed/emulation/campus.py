@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
-)
 FIXED = "a campus's nodes and links come from its description: add them there"
 
 
