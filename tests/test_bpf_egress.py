@@ -1,0 +1,437 @@
+"""The egress program, in the kernel, on packets made for it: who is matched, what is written, what is charged."""
+
+import errno
+import itertools
+
+import pytest
+from scapy.layers.inet import IP, TCP, IPOption_NOP, IPOption_RR
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+    PadN,
+)
+from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from bpf.errors import BpfError
+from bpf.layout import CREDIT_PER_BYTE, MAX_FLOWS, BucketMode, ClassId
+from bpf.maps import FlowKey, Traffic
+from bpf.testrun import DROP, PASS, SkBuff, TestRun, run
+from tests.bpf_machine import (
+    DPORT,
+    ETHER,
+    HERE,
+    KEY,
+    KEY6,
+    SPORT,
+    THERE,
+    ip6,
+    programs_fixture,
+    segment,
+    tcp4,
+    udp4,
+)
+
+pytestmark = pytest.mark.kernel
+host = pytest.fixture(programs_fixture)
+
+DSCP = {ClassId.EMERGENCY: 46, ClassId.PLANNED: 34, ClassId.PRESYNC: 8, ClassId.RESEARCH: 0}
+SUPER_BYTES = 65_536
+AH = bytes([6, 4, 0, 0]) + bytes(20)  # authentication header of 24 bytes, followed by TCP
+
+
+def put(host, key=KEY, traffic_class=ClassId.PLANNED, mode=BucketMode.ACCOUNT, **grant):
+    host.flows.insert(key, traffic_class=traffic_class, mode=mode, **grant)
+
+
+def send(host, packet: Packet | bytes, wire_len: int = 0, gso_size: int = 0) -> TestRun:
+    ctx = SkBuff(wire_len=wire_len, gso_size=gso_size, gso_segs=43 if gso_size else 0) if wire_len else None
+    return run(host.egress_fd, bytes(packet), ctx=ctx)
+
+
+def class_of(host, packet: Packet | bytes) -> ClassId:
+    """In which class the program counts a packet."""
+    before = host.counters.read_all()
+    assert send(host, packet).verdict == PASS
+    after = host.counters.read_all()
+    changed = [c for c in ClassId if after[c] != before[c]]
+    assert len(changed) == 1
+    assert after[changed[0]].packets == before[changed[0]].packets + 1
+    return changed[0]
+
+
+def recomputed(raw: bytes) -> Packet:
+    """The packet with the IPv4 checksum that scapy computes."""
+    packet = Ether(raw)
+    del packet[IP].chksum
+    return Ether(bytes(packet))
+
+
+# --- the code point ---
+
+
+@pytest.mark.parametrize("traffic_class", ClassId)
+def test_ipv4_gets_the_code_point_of_its_class_and_keeps_ecn_for_every_tos(host, traffic_class):
+    put(host, traffic_class=traffic_class)
+    for tos in range(256):
+        sent = bytes(tcp4(tos=tos))
+        got = send(host, sent).packet
+        assert got[15] == DSCP[traffic_class] << 2 | tos & 3
+        assert got == bytes(recomputed(got))
+        assert got[:15] + got[16:24] + got[26:] == sent[:15] + sent[16:24] + sent[26:]
+
+
+@pytest.mark.parametrize("traffic_class", ClassId)
+def test_ipv6_gets_the_code_point_and_keeps_ecn_and_flow_label(host, traffic_class):
+    put(host, KEY6, traffic_class)
+    for tc in range(256):
+        packet = ip6(traffic_class=tc) / segment()
+        packet[IPv6].fl = 0xABCDE
+        got = send(host, packet).packet
+        seen = Ether(got)[IPv6]
+        assert (seen.tc, seen.fl, seen.version) == (DSCP[traffic_class] << 2 | tc & 3, 0xABCDE, 6)
+        assert got[16:] == bytes(packet)[16:]
+
+
+def test_checksum_is_right_for_headers_of_every_length_and_odd_content(host):
+    put(host)
+    for options, ident in itertools.product(range(11), (0, 1, 0xFFFF, 0x8000)):
+        packet = tcp4(tos=255, id=ident, options=[IPOption_NOP()] * (options * 4))
+        got = send(host, packet).packet
+        assert got == bytes(recomputed(got))
+        assert got[15] >> 2 == 34
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        tcp4(tos=46 << 2),
+        udp4(tos=46 << 2),
+        ETHER / IP(tos=0xB9, proto=1) / Raw(bytes(8)),
+        ip6(traffic_class=0xB8),
+    ],
+)
+def test_unmatched_traffic_is_bleached_to_best_effort(host, packet):
+    got = Ether(send(host, packet).packet)
+    assert (got[IP].tos if IP in got else got[IPv6].tc) >> 2 == 0
+    assert host.counters.read(ClassId.RESEARCH).packets == 1
+
+
+def test_what_is_not_ip_passes_unchanged_as_research(host):
+    for packet in (ETHER / ARP(), Ether(type=0x88CC) / Raw(bytes(60))):
+        assert send(host, packet).packet == bytes(packet)
+    assert host.counters.read(ClassId.RESEARCH).packets == 2
+
+
+# --- who is matched ---
+
+
+def test_tcp_and_udp_with_equal_ports_are_different_flows(host):
+    put(host)
+    assert class_of(host, tcp4()) is ClassId.PLANNED
+    assert class_of(host, udp4()) is ClassId.RESEARCH
+    put(host, FlowKey(HERE, SPORT, THERE, DPORT, 17), ClassId.EMERGENCY)
+    assert class_of(host, udp4()) is ClassId.EMERGENCY
+
+
+def test_any_other_address_or_port_is_another_flow(host):
+    put(host)
+    for change in ({"src": "10.0.0.3"}, {"dst": "10.0.0.3"}, {"sport": 1}, {"dport": 1}):
+        packet = tcp4()
+        for name, value in change.items():
+            setattr(packet[IP] if name in ("src", "dst") else packet[TCP], name, value)
+        assert class_of(host, packet) is ClassId.RESEARCH
+
+
+def test_ip_options_do_not_hide_the_ports(host):
+    put(host)
+    assert (
+        class_of(host, tcp4(options=[IPOption_RR(length=39, pointer=4, routers=["0.0.0.0"] * 9)]))
+        is ClassId.PLANNED
+    )
+    assert class_of(host, tcp4(options=[IPOption_NOP()] * 4)) is ClassId.PLANNED
+
+
+@pytest.mark.parametrize(
+    "tags", [[Dot1Q(vlan=5)], [Dot1AD(vlan=7), Dot1Q(vlan=5)], [Dot1Q(vlan=7), Dot1Q(vlan=5)]]
+)
+@pytest.mark.parametrize("version", [4, 6])
+def test_up_to_two_vlan_tags_are_stepped_over(host, tags, version):
+    put(host)
+    put(host, KEY6)
+    plain = (tcp4(tos=0xFF) if version == 4 else ip6(traffic_class=0xFF) / segment()).payload
+    packet = ETHER.copy()
+    for layer in (*tags, plain):
+        packet = packet / layer.copy()
+    assert class_of(host, packet) is ClassId.PLANNED
+    got = Ether(send(host, packet).packet)
+    assert (got[IP].tos if version == 4 else got[IPv6].tc) == 34 << 2 | 3
+    if version == 4:
+        assert bytes(got) == bytes(recomputed(bytes(got)))
+
+
+def test_third_vlan_tag_is_not_looked_behind(host):
+    put(host)
+    packet = ETHER / Dot1Q() / Dot1Q() / Dot1Q() / tcp4(tos=0xB8).payload
+    assert class_of(host, packet) is ClassId.RESEARCH
+    assert send(host, packet).packet == bytes(packet)
+
+
+EXTENSIONS = {
+    "hop-by-hop": lambda: IPv6ExtHdrHopByHop(options=[PadN(optdata=bytes(4))]),
+    "routing": lambda: IPv6ExtHdrRouting(addresses=["fd00::9"], segleft=0),
+    "destination": lambda: IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(12))]),
+    "fragment": lambda: IPv6ExtHdrFragment(offset=0, m=1, id=7),
+}
+
+
+@pytest.mark.parametrize(
+    "names", [c for n in (1, 2, 3) for c in itertools.permutations(EXTENSIONS, n)], ids="+".join
+)
+def test_ports_are_found_behind_extension_headers(host, names):
+    put(host, KEY6)
+    packet = ip6(traffic_class=0xFF)
+    for name in names:
+        packet = packet / EXTENSIONS[name]()
+    packet = packet / segment()
+    assert class_of(host, packet) is ClassId.PLANNED
+    assert Ether(send(host, packet).packet)[IPv6].tc == 34 << 2 | 3
+
+
+def test_ports_are_found_behind_an_authentication_header(host):
+    put(host, KEY6)
+    packet = ip6()
+    packet[IPv6].nh = 51
+    assert class_of(host, packet / Raw(AH + bytes(segment()))) is ClassId.PLANNED
+
+
+def test_extension_headers_that_are_far_inside_the_packet_are_read_too(host):
+    put(host, KEY6)
+    far = IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(250)), PadN(optdata=bytes(250))])
+    assert class_of(host, ip6() / far / segment()) is ClassId.PLANNED
+
+
+@pytest.mark.parametrize(("depth", "found"), [(8, ClassId.PLANNED), (9, ClassId.RESEARCH)])
+def test_walk_over_extension_headers_is_bounded(host, depth, found):
+    put(host, KEY6)
+    packet = ip6(traffic_class=0xB8)
+    for _ in range(depth):
+        packet = packet / IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(4))])
+    packet = packet / segment()
+    assert class_of(host, packet) is found
+    assert Ether(send(host, packet).packet)[IPv6].tc == DSCP[found] << 2
+
+
+def test_first_fragment_belongs_to_its_flow_and_later_ones_to_research(host):
+    put(host)
+    put(host, KEY6)
+    first, later = tcp4(), tcp4()
+    first[IP].flags, later[IP].frag = "MF", 5
+    assert class_of(host, first) is ClassId.PLANNED
+    assert class_of(host, later) is ClassId.RESEARCH
+    assert class_of(host, ip6() / IPv6ExtHdrFragment(offset=5, nh=6) / segment()) is ClassId.RESEARCH
+
+
+def test_other_transports_are_research(host):
+    put(host)
+    put(host, KEY6)
+    assert (
+        class_of(host, ETHER / IP(src=str(HERE), dst=str(THERE), proto=132) / Raw(bytes(20)))
+        is ClassId.RESEARCH
+    )
+    assert class_of(host, ip6() / ICMPv6EchoRequest()) is ClassId.RESEARCH
+
+
+@pytest.mark.parametrize(
+    (
+        "packet",
+        "first",
+    ),  # the kernel itself refuses test packets that begin untagged with less than an IP header
+    [
+        (tcp4(tos=0xB8), 34),
+        (ETHER / Dot1Q() / tcp4(tos=0xB8, options=[IPOption_NOP()] * 8).payload, 14),
+        (ETHER / Dot1AD() / Dot1Q() / tcp4(tos=0xB8).payload, 14),
+        (ip6(traffic_class=0xB8) / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / segment(), 54),
+        (ETHER / Dot1Q() / (ip6() / IPv6ExtHdrRouting(addresses=["fd00::9"]) / segment()).payload, 14),
+    ],
+    ids=["plain", "options", "QinQ", "extensions", "tag and routing header"],
+)
+def test_packet_cut_at_any_byte_is_research_until_its_ports_are_there(host, packet, first):
+    put(host)
+    put(host, KEY6)
+    raw = bytes(packet)
+    ports_end = raw.index(bytes(segment())[:4]) + 4
+    for cut in range(first, len(raw)):
+        expected = ClassId.PLANNED if cut >= ports_end else ClassId.RESEARCH
+        assert class_of(host, raw[:cut]) is expected, cut
+
+
+def test_impossible_header_lengths_and_versions_are_research(host):
+    put(host)
+    for first_byte in (0x44, 0x40, 0x55, 0x65, 0x05):
+        raw = bytearray(bytes(tcp4()))
+        raw[14] = first_byte  # version and length of the header in words
+        assert class_of(host, bytes(raw)) is ClassId.RESEARCH
+
+
+# --- what is charged ---
+
+
+def test_flow_and_class_count_wire_bytes_of_every_segment(host):
+    put(host)
+    send(host, tcp4(payload=1000), wire_len=43 * 1514, gso_size=1448)
+    expected = Traffic(43 * 1514, 1, 0, 0)
+    assert host.flows.lookup(KEY).traffic == expected
+    assert host.counters.read(ClassId.PLANNED) == expected
+    assert host.aggregate.state().traffic == expected
+
+
+def test_length_of_the_packet_counts_where_the_kernel_gives_no_wire_length(host):
+    put(host)
+    send(host, tcp4())
+    assert host.flows.lookup(KEY).traffic == Traffic(len(tcp4()), 1, 0, 0)
+
+
+def test_guard_lets_one_super_packet_into_debt_and_then_nothing(host):
+    put(host, mode=BucketMode.DEBT, rate_bytes_per_s=0, burst_bytes=1)
+    assert send(host, tcp4(), SUPER_BYTES, 1448).verdict == PASS
+    state = host.flows.lookup(KEY)
+    assert state.credit == (1 - SUPER_BYTES) * CREDIT_PER_BYTE
+    assert send(host, tcp4(), 154).verdict == DROP
+    assert host.flows.lookup(KEY).traffic == Traffic(SUPER_BYTES, 1, 154, 1)
+    assert host.counters.read(ClassId.PLANNED) == Traffic(SUPER_BYTES, 1, 154, 1)
+    assert host.flows.lookup(KEY).credit == state.credit
+
+
+def test_guard_needs_more_than_no_credit(host):
+    put(host, mode=BucketMode.DEBT, burst_bytes=1000, credit=0)
+    assert send(host, tcp4()).verdict == DROP
+    put(host, KEY6, mode=BucketMode.DEBT, burst_bytes=1000, credit=1)
+    assert send(host, ip6() / segment()).verdict == PASS
+
+
+def test_literal_bucket_passes_if_and_only_if_tokens_exceed_the_length(host):
+    length = len(tcp4())
+    put(host, mode=BucketMode.DROP, burst_bytes=1000, credit=length * CREDIT_PER_BYTE)
+    assert send(host, tcp4()).verdict == DROP
+    assert host.flows.lookup(KEY).credit == length * CREDIT_PER_BYTE
+    put(
+        host,
+        KEY6,
+        mode=BucketMode.DROP,
+        burst_bytes=1000,
+        credit=len(ip6() / segment()) * CREDIT_PER_BYTE + 1,
+    )
+    assert send(host, ip6() / segment()).verdict == PASS
+    assert host.flows.lookup(KEY6).credit == 1
+
+
+def test_literal_bucket_shallower_than_a_super_packet_never_passes_one(host):
+    put(host, mode=BucketMode.DROP, rate_bytes_per_s=1 << 40, burst_bytes=SUPER_BYTES)
+    assert [send(host, tcp4(), SUPER_BYTES, 1448).verdict for _ in range(5)] == [DROP] * 5
+
+
+def test_dropped_packet_is_not_marked(host):
+    put(host, mode=BucketMode.DEBT, credit=0)
+    assert send(host, tcp4()).packet == bytes(tcp4())
+
+
+@pytest.mark.parametrize("traffic_class", ClassId)
+def test_aggregate_is_charged_for_migrations_only(host, traffic_class):
+    put(host, traffic_class=traffic_class)
+    send(host, tcp4())
+    is_migration = traffic_class in (ClassId.PLANNED, ClassId.PRESYNC)
+    assert host.aggregate.state().traffic.packets == is_migration
+
+
+@pytest.mark.parametrize("mode", [BucketMode.DEBT, BucketMode.DROP])
+def test_refusal_by_the_aggregate_gives_the_flow_its_charge_back(host, mode):
+    put(host, mode=mode, burst_bytes=10_000)
+    host.aggregate.set_grant(0, 1)
+    assert send(host, tcp4()).verdict == PASS
+    credit = host.flows.lookup(KEY).credit
+    assert send(host, tcp4()).verdict == DROP
+    state = host.flows.lookup(KEY)
+    assert state.credit == credit
+    assert state.traffic == Traffic(154, 1, 154, 1)
+    assert host.aggregate.state().traffic == Traffic(154, 1, 154, 1)
+    assert host.counters.read(ClassId.PLANNED) == Traffic(154, 1, 154, 1)
+
+
+def test_aggregate_stops_flows_whose_own_grants_are_too_high(host):
+    host.aggregate.set_grant(0, 1000)
+    keys = [FlowKey(HERE, SPORT + n, THERE, DPORT) for n in range(20)]
+    verdicts = []
+    for key in keys:
+        put(host, key, ClassId.PRESYNC, BucketMode.DEBT, burst_bytes=1 << 20)
+        packet = tcp4()
+        packet[TCP].sport = key.source_port
+        verdicts.append(send(host, packet).verdict)
+    assert verdicts == [PASS] * 7 + [DROP] * 13  # 7 * 154 > 1000
+
+
+def test_aggregate_that_is_unset_only_counts(host):
+    put(host)
+    host.aggregate.set_grant(0, 0)
+    assert send(host, tcp4()).verdict == DROP
+    host.aggregate.unset()
+    assert send(host, tcp4()).verdict == PASS
+
+
+# --- the table ---
+
+
+def test_flow_can_be_inserted_once_and_deleted_once(host):
+    put(host)
+    with pytest.raises(BpfError) as caught:
+        put(host)
+    assert caught.value.errno == errno.EEXIST
+    send(host, tcp4())
+    assert host.flows.delete(KEY).traffic.packets == 1
+    assert host.flows.delete(KEY) is None
+    assert host.flows.lookup(KEY) is None
+    assert class_of(host, tcp4()) is ClassId.RESEARCH
+
+
+def test_full_table_says_so_and_a_freed_place_is_used_again(host):
+    keys = [FlowKey(HERE, n, THERE, DPORT) for n in range(MAX_FLOWS)]
+    for key in keys:
+        put(host, key, ClassId.PRESYNC)
+    with pytest.raises(BpfError) as caught:
+        put(host)
+    assert caught.value.errno == errno.E2BIG
+    assert {key for key, _ in host.flows.items()} == set(keys)
+    host.flows.delete(keys[3])
+    put(host, traffic_class=ClassId.EMERGENCY)
+    assert class_of(host, tcp4()) is ClassId.EMERGENCY
+    assert host.flows.lookup(KEY).traffic.packets == 1
+
+
+def test_new_rate_keeps_credit_and_counters(host):
+    put(host, mode=BucketMode.DEBT, rate_bytes_per_s=0, burst_bytes=1000)
+    send(host, tcp4())
+    before = host.flows.lookup(KEY)
+    host.flows.update_rate(KEY, 5_000_000, 2000)
+    after = host.flows.lookup(KEY)
+    assert (after.rate_bytes_per_s, after.burst_bytes) == (5_000_000, 2000)
+    assert (after.credit, after.traffic) == (before.credit, before.traffic)
+    with pytest.raises(BpfError, match="No such file"):
+        host.flows.update_rate(KEY6, 1)
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(-1, 0), (1 << 41, 0), (1, -1), (1, (1 << 32) + 1)])
+def test_grant_that_could_overflow_is_refused_and_takes_no_place(host, rate, burst):
+    with pytest.raises(ValueError, match="allowed is 0 to"):
+        put(host, mode=BucketMode.DEBT, rate_bytes_per_s=rate, burst_bytes=burst)
+    assert list(host.flows.items()) == []
+
+
+def test_two_hosts_share_nothing(host):
+    for other in programs_fixture():
+        put(host)
+        assert class_of(other, tcp4()) is ClassId.RESEARCH
+        assert host.counters.read(ClassId.RESEARCH).packets == 0

@@ -1,0 +1,364 @@
+"""The kill-switch, in the kernel, on packets made for it: what a draining and an isolated host still hear."""
+
+import ctypes
+import itertools
+import socket
+import time
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from scapy.layers.inet import ICMP, IP, UDP, IPOption_NOP
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+    PadN,
+)
+from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from bpf.layout import Mode
+from bpf.testrun import DROP, PASS, SkBuff, run
+from tests.bpf_machine import ETHER, ip6, programs_fixture, segment, tcp4, udp4
+
+pytestmark = pytest.mark.kernel
+host = pytest.fixture(programs_fixture)
+
+COORDINATOR, COORDINATOR6 = IPv4Address("10.9.9.9"), IPv6Address("fd00::99")
+FLAGS = ["".join(c) for n in range(7) for c in itertools.combinations("FSRPAU", n)]
+TAGS = {"plain": [], "VLAN": [Dot1Q(vlan=5)], "QinQ": [Dot1AD(vlan=7), Dot1Q(vlan=5)]}
+
+
+def verdict(host, packet: Packet | bytes) -> int:
+    return run(host.ingress_fd, bytes(packet)).verdict
+
+
+def tagged(packet: Packet, tags: list[Packet]) -> Packet:
+    frame = ETHER.copy()
+    for layer in (*tags, packet.payload):
+        frame = frame / layer.copy()
+    return frame
+
+
+def from_coordinator(packet: Packet) -> Packet:
+    changed = packet.copy()
+    if IP in changed:
+        changed[IP].src = str(COORDINATOR)
+    else:
+        changed[IPv6].src = str(COORDINATOR6)
+    return changed
+
+
+@pytest.fixture
+def draining(host):
+    host.switch.allow_coordinator(COORDINATOR, COORDINATOR6)
+    host.switch.set(Mode.DRAIN)
+    return host
+
+
+@pytest.fixture
+def isolated(host):
+    host.switch.allow_coordinator(COORDINATOR, COORDINATOR6)
+    host.switch.set(Mode.ISOLATE)
+    return host
+
+
+EVERYTHING = [
+    tcp4("S"),
+    tcp4("A"),
+    udp4(),
+    ETHER / IP(src="10.0.0.1") / ICMP(),
+    ip6() / segment("S"),
+    ip6() / ICMPv6EchoRequest(),
+    ETHER / ARP(psrc="10.0.0.1"),
+    Ether(type=0x88CC) / Raw(bytes(60)),
+    ETHER / Raw(bytes(20)),
+    ETHER / Dot1Q() / Raw(bytes(3)),
+]
+
+
+@pytest.mark.parametrize("packet", EVERYTHING, ids=lambda p: p.summary())
+def test_everything_passes_while_the_switch_is_off(host, packet):
+    assert verdict(host, packet) == PASS
+    assert host.switch.status().dropped_packets == 0
+
+
+def test_nothing_is_closed_before_the_switch_was_ever_set(host):
+    assert host.switch.mode is Mode.OFF
+    assert host.switch.status().set_at_ns == 0
+
+
+# --- drain ---
+
+
+@pytest.mark.parametrize("tags", TAGS.values(), ids=TAGS)
+@pytest.mark.parametrize("flags", FLAGS)
+def test_drain_drops_syn_without_ack_and_nothing_else_of_tcp(draining, flags, tags):
+    expected = DROP if "S" in flags and "A" not in flags else PASS
+    assert verdict(draining, tagged(tcp4(flags), tags)) == expected
+    assert verdict(draining, tagged(tcp4(flags, options=[IPOption_NOP()] * 8), tags)) == expected
+    assert verdict(draining, tagged(ip6() / segment(flags), tags)) == expected
+
+
+CHAINS = {
+    "hop-by-hop": [IPv6ExtHdrHopByHop(options=[PadN(optdata=bytes(4))])],
+    "routing": [IPv6ExtHdrRouting(addresses=["fd00::9"], segleft=0)],
+    "destination": [IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(200))])],
+    "whole fragment": [IPv6ExtHdrFragment(offset=0, m=0)],
+    "first fragment": [IPv6ExtHdrFragment(offset=0, m=1)],
+    "chain": [IPv6ExtHdrHopByHop(), IPv6ExtHdrRouting(), IPv6ExtHdrFragment(m=1), IPv6ExtHdrDestOpt()],
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
+def test_drain_finds_a_syn_behind_extension_headers(draining, chain):
+    packets = {flags: ip6() for flags in ("S", "A", "SA")}
+    for flags in packets:
+        for header in chain:
+            packets[flags] = packets[flags] / header
+        packets[flags] = packets[flags] / segment(flags)
+    assert {f: verdict(draining, p) for f, p in packets.items()} == {"S": DROP, "A": PASS, "SA": PASS}
+
+
+def test_drain_drops_a_chain_of_headers_that_is_longer_than_it_can_walk(draining):
+    packet = ip6()
+    for _ in range(9):
+        packet = packet / IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(4))])
+    assert verdict(draining, packet / segment("A")) == DROP
+
+
+def fragment4(offset_units: int, more: bool, payload: bytes) -> Packet:
+    flags = "MF" if more else 0
+    return ETHER / IP(src="10.0.0.1", dst="10.0.0.2", proto=6, frag=offset_units, flags=flags) / Raw(payload)
+
+
+def fragment6(offset_units: int, more: bool, payload: bytes) -> Packet:
+    return ip6() / IPv6ExtHdrFragment(nh=6, offset=offset_units, m=more) / Raw(payload)
+
+
+@pytest.mark.parametrize("fragment", [fragment4, fragment6])
+def test_drain_judges_fragments_so_that_no_syn_is_hidden(draining, fragment):
+    syn, ack = bytes(segment("S")), bytes(segment("A"))
+    assert verdict(draining, fragment(0, True, syn)) == DROP
+    assert verdict(draining, fragment(0, True, ack)) == PASS
+    assert verdict(draining, fragment(0, True, ack[:13])) == DROP  # its flags would come in a later one
+    assert verdict(draining, fragment(1, False, ack)) == DROP  # would overwrite the flags: RFC 1858
+    assert verdict(draining, fragment(2, True, syn)) == PASS
+    assert verdict(draining, fragment(100, False, bytes(8))) == PASS
+
+
+@pytest.mark.parametrize(
+    ("packet", "first", "complete"),
+    [
+        (tcp4("A"), 34, 54),
+        (ip6() / segment("A"), 54, 74),
+        (tagged(tcp4("A", options=[IPOption_NOP()] * 8), TAGS["QinQ"]), 14, 70),
+        (tagged(ip6() / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt() / segment("A"), TAGS["VLAN"]), 14, 94),
+        (tagged(ETHER / IP() / ICMP(), TAGS["VLAN"]), 14, 38),
+    ],
+    ids=["IPv4", "IPv6", "QinQ and options", "extensions", "ICMP"],
+)
+def test_truncated_header_is_dropped_in_drain_mode(draining, packet, first, complete):
+    """First: the kernel refuses test packets that begin untagged with less than an IP header."""
+    raw = bytes(packet)
+    for cut in range(first, len(raw)):
+        assert verdict(draining, raw[:cut]) == (PASS if cut >= complete else DROP), cut
+
+
+def test_drain_drops_ip_of_a_version_or_header_length_that_cannot_be(draining):
+    for first_byte in (0x44, 0x40, 0x4F, 0x55, 0x65):
+        raw = bytearray(bytes(tcp4("A", payload=0)))
+        raw[14] = first_byte
+        assert verdict(draining, bytes(raw)) == DROP
+
+
+@pytest.mark.parametrize("tags", TAGS.values(), ids=TAGS)
+def test_drain_hears_arp_and_icmp(draining, tags):
+    for packet in (ETHER / ARP(), ETHER / IP() / ICMP(), ip6() / ICMPv6EchoRequest(), ip6() / ICMPv6ND_NS()):
+        assert verdict(draining, tagged(packet, tags)) == PASS
+
+
+def test_drain_drops_what_it_does_not_know(draining):
+    unknown = [
+        ETHER / IP(proto=132) / Raw(bytes(40)),  # SCTP
+        ETHER / IP(proto=58) / Raw(bytes(40)),  # ICMPv6 inside IPv4
+        ip6() / IPv6(),  # a tunnel
+        Ether(type=0x88CC) / Raw(bytes(60)),
+        ETHER / Dot1Q() / Dot1Q() / Dot1Q() / ARP(),
+    ]
+    assert [verdict(draining, packet) for packet in unknown] == [DROP] * len(unknown)
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_drain_hears_udp_for_connected_sockets_only(draining, family, address):
+    ours, peer = socket.socket(family, socket.SOCK_DGRAM), socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        ours.bind((address, 0))
+        peer.bind((address, 0))
+        network = (IP if family == socket.AF_INET else IPv6)(src=address, dst=address)
+        ports = UDP(sport=peer.getsockname()[1], dport=ours.getsockname()[1])
+        packet = bytes(ETHER / network / ports / Raw(bytes(10)))
+        ctx = SkBuff(ifindex=1, ingress_ifindex=0)
+        assert run(draining.ingress_fd, packet, ctx=ctx).verdict == DROP
+        ours.connect(peer.getsockname()[:2])
+        assert run(draining.ingress_fd, packet, ctx=ctx).verdict == PASS
+        other = bytes(ETHER / network / UDP(sport=1, dport=ours.getsockname()[1]))
+        assert run(draining.ingress_fd, other, ctx=ctx).verdict == DROP
+        assert run(draining.ingress_fd, packet[:-12], ctx=ctx).verdict == DROP  # UDP header cut
+    finally:
+        ours.close()
+        peer.close()
+
+
+# --- isolation ---
+
+
+@pytest.mark.parametrize(
+    "packet", [*EVERYTHING, tcp4("SA"), ip6() / ICMPv6ND_NA()], ids=lambda p: p.summary()
+)
+def test_isolated_host_hears_nobody(isolated, packet):
+    assert verdict(isolated, packet) == DROP
+
+
+COORDINATORS = [
+    tcp4("S"),
+    tcp4("A", options=[IPOption_NOP()] * 8),
+    udp4(),
+    ip6() / segment("S"),
+    ip6() / IPv6ExtHdrDestOpt() / segment("S"),
+    ip6() / ICMPv6EchoRequest(),
+    ETHER / IP() / ICMP(),
+    fragment4(1, False, bytes(40)),
+    fragment6(1, False, bytes(40)),
+]
+
+
+@pytest.mark.parametrize("mode", [Mode.DRAIN, Mode.ISOLATE])
+@pytest.mark.parametrize("tags", TAGS.values(), ids=TAGS)
+@pytest.mark.parametrize("packet", COORDINATORS, ids=lambda p: p.summary())
+def test_coordinator_is_always_heard(isolated, packet, tags, mode):
+    isolated.switch.set(mode)
+    assert verdict(isolated, tagged(from_coordinator(packet), tags)) == PASS
+
+
+@pytest.mark.parametrize("tags", TAGS.values(), ids=TAGS)
+def test_isolated_host_hears_arp_that_the_coordinator_sends(isolated, tags):
+    for op in (1, 2):
+        assert (
+            verdict(isolated, tagged(ETHER / ARP(op=op, psrc=str(COORDINATOR), pdst="10.0.0.2"), tags))
+            == PASS
+        )
+        assert (
+            verdict(isolated, tagged(ETHER / ARP(op=op, psrc="10.0.0.3", pdst=str(COORDINATOR)), tags))
+            == DROP
+        )
+    cut = bytes(tagged(ETHER / ARP(psrc=str(COORDINATOR)), tags))[: -(4 + 6 + 1)]
+    assert verdict(isolated, cut) == DROP
+
+
+@pytest.mark.parametrize("tags", TAGS.values(), ids=TAGS)
+@pytest.mark.parametrize("message", [ICMPv6ND_NS, ICMPv6ND_NA])
+def test_isolated_host_hears_neighbour_discovery_from_or_about_the_coordinator(isolated, tags, message):
+    about = ip6() / message(tgt=str(COORDINATOR6))
+    by = from_coordinator(ip6() / message(tgt="fd00::2"))
+    neither = ip6() / message(tgt="fd00::2")
+    assert [verdict(isolated, tagged(p, tags)) for p in (about, by, neither)] == [PASS, PASS, DROP]
+    assert verdict(isolated, bytes(tagged(about, tags))[:-1]) == DROP
+
+
+def test_echo_that_carries_the_coordinators_address_like_a_target_is_dropped(isolated):
+    echo = ip6() / ICMPv6EchoRequest(id=0, seq=0, data=COORDINATOR6.packed)
+    assert verdict(isolated, echo) == DROP
+
+
+@pytest.mark.parametrize("mode", [Mode.DRAIN, Mode.ISOLATE])
+def test_unset_coordinator_is_not_the_address_zero(host, mode):
+    host.switch.set(mode)
+    syn4, syn6 = tcp4("S"), ip6() / segment("S")
+    syn4[IP].src, syn6[IPv6].src = "0.0.0.0", "::"
+    assert [verdict(host, p) for p in (syn4, syn6)] == [DROP, DROP]
+    host.switch.set(Mode.ISOLATE)
+    assert verdict(host, ETHER / ARP(psrc="0.0.0.0")) == DROP
+    assert verdict(host, ip6() / ICMPv6ND_NS(tgt="::")) == DROP
+
+
+def test_coordinator_can_be_changed_and_forgotten(isolated):
+    isolated.switch.allow_coordinator(IPv4Address("10.0.0.1"))
+    assert verdict(isolated, tcp4("S")) == PASS
+    assert verdict(isolated, from_coordinator(tcp4("S"))) == DROP
+    assert verdict(isolated, from_coordinator(ip6() / segment("S"))) == DROP
+    isolated.switch.allow_coordinator(None)
+    assert verdict(isolated, tcp4("S")) == DROP
+
+
+# --- times and counts ---
+
+
+def test_drain_becomes_isolation_at_its_time_with_nobody_doing_anything(host):
+    at_ns = time.monotonic_ns() + 200_000_000
+    host.switch.set(Mode.DRAIN, isolate_at_ns=at_ns)
+    seen = []
+    while time.monotonic_ns() < at_ns + 20_000_000:
+        before_ns = time.monotonic_ns()
+        seen.append((before_ns, verdict(host, tcp4("A")), time.monotonic_ns()))
+    assert {v for _, v, end_ns in seen if end_ns < at_ns} == {PASS}
+    assert {v for start_ns, v, _ in seen if start_ns >= at_ns} == {DROP}
+    assert host.switch.mode is Mode.DRAIN
+    assert host.switch.status().is_isolated(time.monotonic_ns())
+    assert at_ns <= host.switch.status().first_drop_ns
+
+
+def test_drain_without_a_time_never_isolates(draining):
+    assert verdict(draining, tcp4("A")) == PASS
+    assert not draining.switch.status().is_isolated(1 << 63)
+
+
+def test_time_in_the_past_isolates_at_once(host):
+    host.switch.set(Mode.DRAIN, isolate_at_ns=1)
+    assert verdict(host, tcp4("A")) == DROP
+
+
+def test_first_drop_is_kept_and_every_drop_is_counted(host):
+    before_ns = time.monotonic_ns()
+    host.switch.set(Mode.DRAIN)
+    assert host.switch.status().first_drop_ns == 0
+    verdict(host, tcp4("A"))
+    assert host.switch.status().first_drop_ns == 0
+    verdict(host, tcp4("S"))
+    first = host.switch.status()
+    verdict(host, tcp4("S", payload=0))
+    last = host.switch.status()
+    assert before_ns <= first.set_at_ns <= first.first_drop_ns <= time.monotonic_ns()
+    assert last.first_drop_ns == first.first_drop_ns
+    assert (last.dropped_packets, last.dropped_bytes) == (2, len(tcp4("S")) + len(tcp4("S", payload=0)))
+
+
+def test_setting_the_switch_opens_a_new_record(isolated):
+    verdict(isolated, tcp4("S"))
+    old = isolated.switch.status()
+    isolated.switch.set(Mode.OFF)
+    new = isolated.switch.status()
+    assert (new.mode, new.first_drop_ns, new.dropped_packets, new.dropped_bytes) == (Mode.OFF, 0, 0, 0)
+    assert new.set_at_ns > old.set_at_ns
+    assert verdict(isolated, tcp4("S")) == PASS
+
+
+@pytest.mark.parametrize(("mode", "at_ns"), [(Mode.OFF, 5), (Mode.ISOLATE, 5), (Mode.DRAIN, -1)])
+def test_time_that_makes_no_sense_is_refused_and_nothing_changes(host, mode, at_ns):
+    with pytest.raises(ValueError, match="isolate_at_ns"):
+        host.switch.set(mode, isolate_at_ns=at_ns)
+    assert host.switch.status().set_at_ns == 0
+
+
+def test_unknown_mode_word_is_closed_not_open(host):
+    host.switch.u32[0] = 77
+    assert verdict(host, tcp4("A")) == DROP
+
+
+def test_test_context_has_the_size_of_the_kernels():
+    assert ctypes.sizeof(SkBuff) == 192

@@ -1,0 +1,176 @@
+"""From a grant to socket options and buckets, and the read-back that catches a difference."""
+
+import socket
+import time
+from contextlib import suppress
+
+import pytest
+
+from bpf.layout import BucketMode, ClassId
+from testbed.enforcement import (
+    GUARD_SLACK,
+    SO_MAX_PACING_RATE,
+    WIRE_PER_PAYLOAD,
+    Enforcement,
+    FlowGuard,
+    choose_congestion,
+    congestion_of,
+    flow_key,
+    marked_dscp,
+    payload_rate,
+    set_aggregate,
+    wire_rate,
+)
+from testbed.errors import KernelMismatch, SetupError
+from testbed.units import MBIT_PER_S
+from tests.bpf_machine import programs_fixture
+from topologies.spec import TrafficClass
+
+host = pytest.fixture(programs_fixture)
+GRANT = 50 * MBIT_PER_S
+FIRST_WINDOW_BYTES = 11 * 65_536  # ten segments of loopback's size, and one that is under way
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def pair(request):
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    with socket.create_server((request.param, 0), family=family) as server:
+        client = socket.create_connection(server.getsockname()[:2])
+        served, _ = server.accept()
+    try:
+        yield client, served
+    finally:
+        client.close()
+        served.close()
+
+
+def test_wire_and_payload_are_each_others_inverse():
+    assert wire_rate(1448) == pytest.approx(1514)
+    assert payload_rate(wire_rate(GRANT)) == pytest.approx(GRANT)
+    assert pytest.approx(1.0456, abs=1e-4) == WIRE_PER_PAYLOAD
+
+
+def test_without_bpf_a_grant_is_pacing_and_marking_only(pair):
+    guard = FlowGuard(None, pair[0], TrafficClass.PRESYNC, GRANT)
+    found = guard.readback()
+    assert found.pacing_bytes_per_s == int(GRANT)
+    assert found.bucket_bytes_per_s is None
+    assert found.traffic_class is TrafficClass.PRESYNC
+    assert found.congestion == guard.congestion == congestion_of(pair[0])
+    assert marked_dscp(pair[0]) == 8
+    assert guard.counters() is None
+    assert guard.close() is None
+
+
+@pytest.mark.kernel
+def test_paced_flow_has_its_bucket_above_its_pacing(host, pair):
+    guard = FlowGuard(host.maps, pair[0], TrafficClass.PLANNED, GRANT)
+    found = guard.readback()
+    assert found.pacing_bytes_per_s == int(GRANT)
+    assert (
+        found.bucket_bytes_per_s == int(wire_rate(GRANT) * GUARD_SLACK) > wire_rate(found.pacing_bytes_per_s)
+    )
+    state = host.flows.lookup(flow_key(pair[0]))
+    assert (state.mode, state.traffic_class) == (BucketMode.DEBT, ClassId.PLANNED)
+    assert state.burst_bytes >= 2 * 65_536
+
+
+@pytest.mark.kernel
+def test_literal_bucket_stands_at_the_grant_and_nothing_is_paced(host, pair):
+    guard = FlowGuard(
+        host.maps, pair[0], TrafficClass.PLANNED, GRANT, Enforcement.DROP, drop_burst_bytes=65_536
+    )
+    found = guard.readback()
+    assert (found.pacing_bytes_per_s, found.bucket_bytes_per_s) == (None, int(wire_rate(GRANT)))
+    state = host.flows.lookup(guard.key)
+    assert (state.mode, state.burst_bytes) == (BucketMode.DROP, 65_536)
+
+
+@pytest.mark.kernel
+def test_unenforced_flow_is_only_marked_and_counted(host, pair):
+    guard = FlowGuard(host.maps, pair[0], TrafficClass.EMERGENCY, GRANT, Enforcement.NONE)
+    found = guard.readback()
+    assert (found.pacing_bytes_per_s, found.bucket_bytes_per_s) == (None, None)
+    assert host.flows.lookup(guard.key).mode is BucketMode.ACCOUNT
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("rates", [(GRANT, 2 * GRANT), (GRANT, GRANT / 3), (1e3, 1e10)])
+def test_regrant_moves_pacing_and_bucket_together(host, pair, rates):
+    guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, rates[0])
+    guard.regrant(rates[1])
+    found = guard.readback()
+    assert found.pacing_bytes_per_s == int(rates[1])
+    assert found.bucket_bytes_per_s == int(wire_rate(rates[1]) * GUARD_SLACK)
+
+
+def test_rates_over_four_gigabytes_per_second_are_taken(pair):
+    assert FlowGuard(None, pair[0], TrafficClass.PRESYNC, 6e9).readback().pacing_bytes_per_s == 6_000_000_000
+
+
+@pytest.mark.parametrize("grant", [0, -1.0, 0.5, float("nan")])
+def test_grant_that_is_not_positive_is_refused(pair, grant):
+    with pytest.raises(ValueError, match="at least 1 is needed"):
+        FlowGuard(None, pair[0], TrafficClass.PRESYNC, grant)
+
+
+def test_pacing_that_somebody_changed_is_a_mismatch(pair):
+    guard = FlowGuard(None, pair[0], TrafficClass.PRESYNC, GRANT)
+    pair[0].setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 1234)
+    with pytest.raises(KernelMismatch, match="pacing rate"):
+        guard.readback()
+
+
+@pytest.mark.kernel
+def test_bucket_that_somebody_changed_or_removed_is_a_mismatch(host, pair):
+    guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT)
+    host.flows.update_rate(guard.key, 1)
+    with pytest.raises(KernelMismatch, match="bucket"):
+        guard.readback()
+    host.flows.delete(guard.key)
+    with pytest.raises(KernelMismatch, match="flow table"):
+        guard.readback()
+
+
+def test_congestion_control_is_chosen_by_name_or_by_preference(pair):
+    assert choose_congestion(pair[0], "cubic") == congestion_of(pair[0]) == "cubic"
+    assert choose_congestion(pair[0]) == congestion_of(pair[0])
+    with pytest.raises(SetupError, match="no congestion control nonsense"):
+        choose_congestion(pair[0], "nonsense")
+
+
+@pytest.mark.kernel
+def test_refused_congestion_control_leaves_no_flow_behind(host, pair):
+    with pytest.raises(SetupError):
+        FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT, congestion="nonsense")
+    assert list(host.flows.items()) == []
+
+
+@pytest.mark.kernel
+def test_closing_takes_the_flow_out_once(host, pair):
+    guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, GRANT)
+    assert guard.close().packets == 0
+    assert guard.close() is None
+    assert list(host.flows.items()) == []
+
+
+@pytest.mark.kernel
+def test_aggregate_is_set_in_wire_bytes(host):
+    set_aggregate(host.maps, GRANT)
+    state = host.aggregate.state()
+    assert (state.mode, state.rate_bytes_per_s) == (BucketMode.DEBT, int(wire_rate(GRANT)))
+
+
+def test_paced_flow_does_not_outrun_its_grant(pair):
+    """0.6 s at 5 MB/s over loopback: what the receiver has may exceed the grant by the first window only."""
+    client, served = pair
+    FlowGuard(None, client, TrafficClass.PRESYNC, 5e6, congestion="cubic")
+    client.setblocking(False)
+    served.settimeout(5)
+    began_s, received = time.monotonic(), 0
+    while time.monotonic() - began_s < 0.6:
+        with suppress(BlockingIOError):
+            client.send(bytes(1 << 16))
+        received += len(served.recv(1 << 16))
+        assert received <= 5e6 * (time.monotonic() - began_s) + FIRST_WINDOW_BYTES
+    assert received > FIRST_WINDOW_BYTES
