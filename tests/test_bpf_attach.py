@@ -35,13 +35,14 @@ def in_own_namespace(body: Callable[[], None]) -> None:
             body()
             status = 0
         except BaseException as error:  # noqa: BLE001 - the child reports anything, then ends
-            os.write(writer, repr(error).encode()[:4000])
+            word = "skip: " if isinstance(error, pytest.skip.Exception) else ""
+            os.write(writer, f"{word}{error!r}".encode()[:4000])
         finally:
             os._exit(status)
     os.close(writer)
     with os.fdopen(reader) as said:
         message = said.read()
-    if message.startswith("Skipped"):
+    if message.startswith("skip: "):
         os.waitpid(child, 0)
         pytest.skip(message)
     assert os.waitpid(child, 0)[1] == 0, message
