@@ -107,7 +107,9 @@ def attempts_grow(facts: Sequence[Timed], context: RunContext) -> Iterator[Breac
         match fact:
             case f.JobDispatched(job=job, attempt=attempt):
                 if attempt <= latest.get(job, 0):
-                    yield Breach(job, at_s, f"attempt {attempt} dispatched after attempt {latest[job]}")
+                    yield Breach(
+                        job, at_s, f"attempt {attempt} dispatched after attempt {latest.get(job, 0)}"
+                    )
                 latest[job] = max(attempt, latest.get(job, 0))
             case f.JobRunning(job=job, attempt=attempt) if attempt != latest.get(job):
                 yield Breach(job, at_s, f"attempt {attempt} runs, the latest dispatched is {latest.get(job)}")

@@ -23,8 +23,9 @@ rates       *flows*: transfers long enough to measure. *worst_*, *median_goodput
             those. *bucket_drops*: packets that the flows' buckets dropped. *egress_drops*: all drops counted at hosts' egress.
 traffic     Wire bytes that left hosts, by kind, and the highest 100 ms rate of migrations at any host.
 research    *lowest_share*: while greedy research flows ran, the lowest throughput of all that were measured over the narrowest
-            link of one, in any window, over that link's capacity, both on the wire; None if nothing was measured. *reserve_share*: the least that is kept for research, over
-            capacity; *reserve_bytes_per_s*: the smallest reserve that a measured flow had (none measured: of any access link).
+            link of one, in any window, over that link's capacity, both on the wire; None if nothing was measured.
+            *reserve_share*: the least that is kept for research, over capacity; *reserve_bytes_per_s*: the smallest
+            reserve on such a link (none measured: of any access link).
 cost        *mean* over first dispatches (paper B): 1 for a spot, *k* for on-demand. *delay* likewise: from submission to the
             first dispatch, on-demand 0; against the *target_s*. *level*: r = N + p at the end.
 kill_switch *probes* by watched uses of the switch; *set_to_closed_*: length of the call; *first_drop_*: from its return to the

@@ -141,7 +141,9 @@ class Story:
             self.at(at_s, lambda n=n: self.submit(n))
         for _ in range(max(4, len(self.volunteers))):
             host, at_s = self.rng.choice(self.volunteers[1:-1]), self.rng.uniform(5.0, 0.9 * self.until_s)
-            self.at(at_s, lambda host=host: self.reclaim(host, self.rng.choice([0.0, 0.0, 2.5, 4.0, 6.0, 8.0])))
+            self.at(
+                at_s, lambda host=host: self.reclaim(host, self.rng.choice([0.0, 0.0, 2.5, 4.0, 6.0, 8.0]))
+            )
         for second in range(1, int(self.until_s)):
             self.at(float(second), self.count_bytes)
         while self.heap and self.heap[0][0] <= self.until_s:

@@ -96,7 +96,7 @@ def _above(value: float) -> float:
 def research(facts: Sequence[Timed], context: RunContext) -> str:
     """Throughput of each greedy research flow over its narrowest link's capacity, with what is kept for research."""
     canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
-    plot = Plot.place(canvas, until_s, 0.0, 1.0, 24.0, canvas.height - 26.0)
+    plot = Plot.place(canvas, until_s, 0.0, 1.0, 28.0, canvas.height - 26.0)
     plot.grid("research throughput over link capacity")
     samples = research_shares(context)
     if not samples:
@@ -151,7 +151,7 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> str:
             dots.append((at_s, fact, kinds.get((fact.job, fact.source, fact.destination), "other")))
     ratios = [fact.goodput_over_grant or 0.0 for _, fact, _ in dots]
     low, high = min([0.95, *ratios]), max([1.02, *ratios])
-    plot = Plot.place(canvas, until_s, max(0.0, low - 0.01), high, 24.0, canvas.height - 26.0)
+    plot = Plot.place(canvas, until_s, max(0.0, low - 0.01), high, 28.0, canvas.height - 26.0)
     canvas.rect(
         plot.x.start, plot.y(1.0), plot.x.end - plot.x.start, plot.y(0.97) - plot.y(1.0), class_="good"
     )

@@ -138,9 +138,9 @@ class Plot:
             y = self.y(value)
             self.canvas.line(self.x.start, y, self.x.end, y, class_="grid")
             self.canvas.text(self.x.start - 6, y + 4, f"{value:g}", class_="tick", text_anchor="end")
-        self.canvas.text(self.x.start - 46, self.y.end - 9, title, class_="plot-title")
+        self.canvas.text(self.x.start - 46, self.y.end - 12, title, class_="plot-title")
         if unit:
-            self.canvas.text(self.x.end, self.y.end - 9, unit, class_="tick", text_anchor="end")
+            self.canvas.text(self.x.end, self.y.end - 12, unit, class_="tick", text_anchor="end")
         if times:
             self.times()
 

@@ -1,0 +1,237 @@
+"""The figures of a run follow from its journal, and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from controller.core import facts as f
+from experiments.accounting import quantile, summarise
+from experiments.run_context import (
+    WIRE_PER_PAYLOAD,
+    Fidelity,
+    ResearchSample,
+    RunContext,
+    SwitchProbe,
+    research_shares,
+)
+from experiments.summary import DIMENSIONS, Summary, value_of
+from tests import run_story
+
+CONTEXT = run_story.context()
+
+
+def told(*some: tuple[float, f.AnyFact], context: RunContext = CONTEXT) -> Summary:
+    return summarise(some, context)
+
+
+def submitted(job: str, at_s: float = 0.0) -> tuple[float, f.AnyFact]:
+    return at_s, f.JobSubmitted(job, 100, 0.25, 1_000_000)
+
+
+def dispatched(job: str, attempt: int, host: str, at_s: float, **more: object) -> tuple[float, f.AnyFact]:
+    return at_s, f.JobDispatched(job, attempt, host, **more)  # type: ignore[arg-type]
+
+
+def test_summary_has_every_key_that_is_promised() -> None:
+    summary = json.loads(msgspec.json.encode(summarise(run_story.facts(), CONTEXT)))
+    promised = {
+        "jobs": {"submitted", "finished", "running", "waiting", "on_demand", "lost"},
+        "migrations": {"planned", "admitted", "in_time", "degraded"},
+        "emergencies": {"count", "restored_verified", "work_lost_s"},
+        "checkpoints": {"completed", "bytes_sent", "bytes_deduplicated"},
+        "rates": {"flows", "worst_goodput_over_grant", "bucket_drops"},
+        "research": {"reserve_bytes_per_s", "lowest_share"},
+        "cost": {"mean", "k"},
+        "delay": {"mean_s", "target_s"},
+        "fidelity": {"valid", "reasons"},
+    }
+    for section, keys in promised.items():
+        assert keys <= set(summary[section]), section
+    assert summary["invariants_broken"] == []
+    assert (summary["world"], summary["scale"], summary["seed"]) == (
+        "live",
+        {"bytes": 1 / 250, "time": 1 / 40},
+        1,
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_every_job_of_a_story_is_somewhere(seed: int) -> None:
+    jobs = summarise(run_story.facts(seed=seed), CONTEXT).jobs
+    assert jobs.submitted == 40
+    assert jobs.finished + jobs.failed + jobs.running + jobs.waiting == 40
+    assert jobs.lost == 0
+
+
+def test_empty_journal_has_figures_without_means() -> None:
+    summary = told()
+    assert summary.jobs.submitted == 0
+    assert summary.cost.mean is None
+    assert summary.delay.mean_s is None
+    assert summary.rates.worst_goodput_over_grant is None
+    assert summary.level is None
+
+
+def test_job_that_was_stopped_and_forgotten_is_lost() -> None:
+    stopped = (2.0, f.JobStopped("a", 1, "h1", "emergency", 5))
+    assert told(submitted("a"), dispatched("a", 1, "h1", 1.0), stopped).jobs.lost == 1
+    assert (
+        told(submitted("a"), dispatched("a", 1, "h1", 1.0), stopped, (2.0, f.JobWaits("a", "full"))).jobs.lost
+        == 0
+    )
+
+
+def test_job_that_was_accepted_and_never_mentioned_again_is_lost() -> None:
+    assert told(submitted("a")).jobs.lost == 1
+    assert told(submitted("a"), (0.0, f.JobQueued("a", 0, 1.0))).jobs.waiting == 1
+
+
+def test_job_whose_checkpoint_is_travelling_counts_as_running() -> None:
+    final = (2.0, f.CheckpointTaken("a", 1, 7, 9, 10, True))
+    jobs = told(submitted("a"), dispatched("a", 1, "h1", 1.0), final).jobs
+    assert (jobs.running, jobs.waiting, jobs.lost) == (1, 0, 0)
+
+
+def test_late_word_of_an_old_attempt_does_not_move_a_job() -> None:
+    late = (3.0, f.JobStopped("a", 1, "h1", "agent_lost", 2))
+    jobs = told(submitted("a"), dispatched("a", 1, "h1", 1.0), dispatched("a", 2, "h2", 2.0), late).jobs
+    assert (jobs.running, jobs.lost) == (1, 0)
+
+
+def test_cost_and_delay_are_means_over_first_dispatches() -> None:
+    summary = told(
+        dispatched("a", 1, "h1", 1.0, cost=1.0, delay_s=2.0),
+        dispatched("b", 1, "od1", 1.0, cost=10.0, delay_s=0.0),
+        dispatched("a", 2, "h2", 5.0),
+    )
+    assert summary.cost.mean == 5.5
+    assert summary.delay.mean_s == 1.0
+    assert summary.jobs.restarts == 1
+
+
+def admitted(at_s: float, destination: str = "h2") -> tuple[float, f.AnyFact]:
+    return at_s, f.MigrationAdmitted("a", 1, "h1", destination, 4.0, 1_000, 1e6, 1.0, 0.9)
+
+
+def test_migration_planned_twice_under_one_notice_counts_once() -> None:
+    found = told(
+        (1.0, f.HostReclaimed("h1", 4.0, False, ["a"])),
+        admitted(1.0),
+        admitted(2.0, "h3"),
+        (4.0, f.MigrationFinished("a", "h1", "h3", True, 3.0, 0.5)),
+    ).migrations
+    assert (found.planned, found.admitted, found.in_time, found.degraded) == (1, 1, 1, 0)
+    assert found.downtime_median_s == 0.5
+
+
+def test_notices_of_two_visits_count_twice() -> None:
+    notice = f.HostReclaimed("h1", 4.0, False, ["a"])
+    degraded = f.MigrationDegraded("a", 1, "h1", 4.0, "no free GPU")
+    found = told(
+        (1.0, notice), (1.0, degraded), (3.0, f.HostReturned("h1")), (9.0, notice), admitted(9.0)
+    ).migrations
+    assert (found.planned, found.admitted, found.degraded) == (2, 1, 1)
+
+
+def test_degraded_job_that_is_admitted_after_all_is_not_degraded() -> None:
+    degraded = (1.0, f.MigrationDegraded("a", 1, "h1", 4.0, "no free GPU"))
+    found = told((1.0, f.HostReclaimed("h1", 4.0, False, ["a"])), degraded, admitted(2.0)).migrations
+    assert (found.planned, found.admitted, found.degraded) == (1, 1, 0)
+
+
+def emergency(restored: int | None, step: int) -> Summary:
+    return told(
+        submitted("a"),
+        dispatched("a", 1, "h1", 0.0),
+        (1.0, f.CheckpointCompleted("a", 7, 4, "h2", 10)),
+        (2.0, f.HostReclaimed("h1", 0.0, False, ["a"])),
+        (2.0, f.JobStopped("a", 1, "h1", "emergency", 9)),
+        (2.0, f.WorkLost("a", 2, "emergency", 9, step, (9 - step) * 0.25)),
+        dispatched("a", 2, "h2", 2.0, restore_sequence=restored, restore_step=step),
+        (2.5, f.JobRunning("a", 2, "h2", step, "x", restored, 0.5)),
+    )
+
+
+def test_emergency_is_restored_and_verified_only_from_a_completed_checkpoint() -> None:
+    good = emergency(7, 4).emergencies
+    assert (good.count, good.restored_verified, good.restarted, good.pending) == (1, 1, 0, 0)
+    assert good.work_lost_s == 1.25
+    assert emergency(7, 5).emergencies.restored_verified == 0
+    again = emergency(None, 0).emergencies
+    assert (again.restored_verified, again.restarted) == (0, 1)
+
+
+def test_end_of_a_notice_is_no_emergency() -> None:
+    reclaims = told(
+        (1.0, f.HostReclaimed("h1", 2.0, False, [])),
+        (3.0, f.HostReclaimed("h1", 0.0, False, [])),
+        (4.0, f.HostReturned("h1")),
+        (5.0, f.HostReclaimed("h1", 0.0, False, [])),
+        (6.0, f.HostReclaimed("h1", 0.0, False, [])),
+    ).emergencies.reclaims
+    assert reclaims == 1
+
+
+def test_bytes_and_ratios_come_from_the_senders_accounts() -> None:
+    summary = told(
+        (1.0, f.TransferFinished("a", 1, "h1", "h2", True, 100, 50, 1.0, 0.98, 0)),
+        (2.0, f.TransferFinished("a", 2, "h1", "h2", False, 10, 0, 1.0, None, 3, "cut")),
+        (3.0, f.TransferFinished("a", 3, "h1", "h2", True, 30, 70, 1.0, 0.90, 1)),
+    )
+    assert (summary.checkpoints.bytes_sent, summary.checkpoints.bytes_deduplicated) == (140, 120)
+    rates = summary.rates
+    assert (rates.flows, rates.worst_goodput_over_grant, rates.bucket_drops) == (2, 0.90, 4)
+    assert rates.median_goodput_over_grant == pytest.approx(0.94)
+
+
+def sample(at_s: float, source: str, target: str, wire_bytes_per_s: float) -> ResearchSample:
+    return ResearchSample(at_s, 1.0, source, target, 20e6, 6e6, wire_bytes_per_s / WIRE_PER_PAYLOAD)
+
+
+def test_research_of_one_link_is_added_up_over_its_flows() -> None:
+    both = replace(CONTEXT, research=[sample(1.0, "h1", "h2", 4e6), sample(1.0, "h1", "h3", 4e6)])
+    assert [s.share for s in research_shares(both)] == pytest.approx([0.4, 0.4])
+    apart = replace(CONTEXT, research=[sample(1.0, "h1", "h2", 4e6), sample(2.0, "h1", "h3", 4e6)])
+    assert [s.share for s in research_shares(apart)] == pytest.approx([0.2, 0.2])
+    assert told(context=both).research.lowest_share == pytest.approx(0.4)
+
+
+def test_research_that_nobody_measured_is_unknown_and_not_zero() -> None:
+    research = told(context=replace(CONTEXT, research=())).research
+    assert research.lowest_share is None
+    assert research.reserve_bytes_per_s == 6e6  # 30 % of the narrowest access link, 160 Mbit/s
+
+
+def test_kill_switch_figures_are_those_of_the_probes() -> None:
+    probes = (
+        SwitchProbe("h1", 1.0, "isolate", 2e-6, None, 5, 0),
+        SwitchProbe("h2", 2.0, "drain", 4e-6, 0.01, 7, 1),
+    )
+    found = told(context=replace(CONTEXT, switches=probes)).kill_switch
+    assert (found.probes, found.connections_tried, found.connections_admitted) == (2, 12, 1)
+    assert (found.set_to_closed_worst_s, found.first_drop_median_s) == (4e-6, 0.01)
+
+
+def test_real_scale_is_the_played_value_scaled_back_once() -> None:
+    summary = summarise(run_story.facts(), CONTEXT)
+    assert summary.real_scale["duration_s"] == pytest.approx(75.0 * 40)
+    assert summary.real_scale["checkpoints.bytes_sent"] == pytest.approx(summary.checkpoints.bytes_sent * 250)
+    assert summary.real_scale["research.reserve_bytes_per_s"] == pytest.approx(6e6 * 250 / 40)
+    assert all(value_of(summary, name) is not None for name in summary.real_scale)
+    assert set(summary.real_scale) <= set(DIMENSIONS)
+
+
+def test_invalid_fidelity_is_handed_on_with_its_reasons() -> None:
+    invalid = replace(CONTEXT, fidelity=Fidelity(False, ("CPU 97 % busy",), {"cpu": 0.97}))
+    found = told(context=invalid).fidelity
+    assert (found.valid, found.reasons, found.figures) == (False, ["CPU 97 % busy"], {"cpu": 0.97})
+
+
+@pytest.mark.parametrize(("q", "expected"), [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)])
+def test_quantiles_interpolate_between_order_statistics(q: float, expected: float) -> None:
+    assert quantile([4.0, 1.0, 3.0, 2.0], q) == pytest.approx(expected)
+    assert quantile([], q) is None

@@ -1,0 +1,151 @@
+"""The live display fits the terminal it is given, and says plain lines where there is none."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from controller.core import facts as f
+from experiments import progress
+from experiments.scenario import demo_scenario
+from testbed.messages import HostStatus, Status, TransferStatus
+from testbed.units import format_duration
+from tests import run_story
+from topologies.spec import Campus, Role
+
+
+def terminal(width: int, height: int) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, width=width, height=height, force_terminal=True, color_system=None), out
+
+
+def status(campus: Campus, **changes: object) -> Status:
+    states = ("idle", "busy", "noticed", "reclaimed", "lost", "absent")
+    hosts = [
+        HostStatus(
+            h.name,
+            h.building,
+            h.role.value,
+            states[n % 6] if h.role is Role.VOLUNTEER else "busy",
+            h.gpus,
+            ["job7"] if n % 6 in (1, 2) else [],
+            3.4 if n % 6 == 2 else None,
+        )
+        for n, h in enumerate(campus.hosts)
+        if h.role is not Role.COORDINATOR
+    ]
+    transfers = [
+        TransferStatus(f"job{n}:1000001>h{n + 1}", f"h{n}", f"h{n + 1}", "planned", 4e6, 3e6, 5)
+        for n in range(1, 30)
+    ]
+    values = {
+        "now_s": 12.5,
+        "hosts": hosts,
+        "jobs": [],
+        "transfers": transfers,
+        "waiting": ["job3", "job4"],
+        "level": 1.62,
+    }
+    known = {"mean_cost": 1.9, "mean_delay_s": 0.8, "counts": {"running": 4, "finished": 2}}
+    return Status(**{**values, **known, **changes})  # type: ignore[arg-type]
+
+
+def drawn(width: int, height: int, campus: Campus, **changes: object) -> list[str]:
+    console, out = terminal(width, height)
+    live = progress.Live(campus, console, target_delay_s=1.5, on_demand_cost=10.0, duration_s=75.0)
+    for at_s, fact in run_story.facts()[:700]:
+        live.event(at_s, fact)
+    out.seek(0)
+    out.truncate()
+    console.print(live.picture(status(campus, **changes)))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 40), (80, 24), (60, 24), (40, 12), (20, 6), (200, 60)])
+@pytest.mark.parametrize("hosts", [1, 12, 60, 300])
+def test_picture_fits_the_terminal(width: int, height: int, hosts: int) -> None:
+    lines = drawn(width, height, run_story.small_campus(hosts, min(hosts, 3)))
+    assert max(len(line) for line in lines) <= width
+    if height >= 12:
+        assert len(lines) < height
+
+
+def test_picture_shows_hosts_queue_transfers_and_events() -> None:
+    text = "\n".join(drawn(100, 40, run_story.small_campus()))
+    for part in (
+        "r = 1.62",
+        "target 1.5 s",
+        "h3 3.4s job7",
+        "job3 job4",
+        "24 Mbit/s of 32 Mbit/s",
+        "owner reclaims in",
+    ):
+        assert part in text, part
+
+
+def test_every_host_is_in_the_picture_by_name() -> None:
+    campus = run_story.small_campus()
+    text = "\n".join(drawn(100, 40, campus))
+    assert all(f" {h.name}" in text for h in campus.hosts if h.role is not Role.COORDINATOR)
+
+
+def test_figures_that_are_not_known_yet_are_dashes() -> None:
+    text = "\n".join(
+        drawn(100, 40, run_story.small_campus(), mean_cost=float("nan"), mean_delay_s=float("inf"))
+    )
+    assert "nan" not in text
+    assert "mean cost -" in text
+
+
+def test_hosts_that_the_coordinator_does_not_know_are_absent() -> None:
+    assert "h1 absent" in "\n".join(drawn(100, 40, run_story.small_campus(), hosts=[]))
+
+
+def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
+    out = io.StringIO()
+    with progress.Live(run_story.small_campus(), Console(file=out, width=40)) as live:
+        live.update(status(run_story.small_campus()))
+        live.event(1.0, f.JobQueued("a", 0, 1.0))
+        live.event(2.0, f.HostReclaimed("h3", 4.0, False, ["job7"]))
+        live.event(2.0, f.MigrationAdmitted("job7", 1, "h3", "h1", 4.0, 20_000_000, 5e6, 1.0, 0.9))
+        live.event(2.0, f.Granted("job7", "h3", "h1", "planned", 7.625e6, 5e6, "a1>d1"))
+        live.event(3.0, f.Granted("job7", "h3", "h1", "planned", 9e6, 5e6, "a1>d1"))
+    assert out.getvalue().splitlines() == [
+        "    2.0 s  h3: owner reclaims in 4 s, job7 there",
+        "    2.0 s  job7 moves h3 -> h1: 20 MB admitted at 40 Mbit/s at least",
+        "    2.0 s  job7 h3 -> h1 granted 61 Mbit/s (binding a1>d1)",
+    ]
+
+
+def test_text_of_a_reason_is_never_read_as_markup() -> None:
+    out = io.StringIO()
+    live = progress.Live(run_story.small_campus(), Console(file=out, width=200))
+    live.event(1.0, f.JobFailed("a", 1, "h1", "[/bold] [red]x"))
+    assert "[/bold] [red]x" in out.getvalue()
+
+
+def test_display_in_a_terminal_draws_and_gives_the_cursor_back() -> None:
+    console, out = terminal(100, 40)
+    with progress.Live(run_story.small_campus(), console) as live:
+        live.update(status(run_story.small_campus()))
+    assert "campus" in out.getvalue()
+    assert out.getvalue().rstrip().endswith("\x1b[?25h")
+
+
+def test_scenario_in_real_units_is_shown_as_played() -> None:
+    scenario = demo_scenario()
+    console, out = terminal(120, 40)
+    live = progress.Live.of(scenario, console)
+    console.print(live.picture(status(scenario.campus)))
+    assert "12.5 s of 75 s" in out.getvalue()
+    assert f"target {format_duration(scenario.played().queue.target_delay_s)}" in out.getvalue()
+
+
+def test_sentences_name_who_where_and_why() -> None:
+    assert (
+        progress.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
+        == "a stopped on h1 at step 9: the notice ran out"
+    )
+    assert progress.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None

@@ -1,0 +1,256 @@
+"""Each promise of the design, kept and broken on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from controller.core import facts as f
+from experiments import accounting, promises
+from experiments.run_context import WIRE_PER_PAYLOAD, ResearchSample, RunContext, SwitchProbe
+from tests import run_story
+
+CONTEXT = run_story.context()
+SHARE = 14e6 / WIRE_PER_PAYLOAD  # payload bytes/s of a 160 Mbit/s link of which 30 % are kept
+Timed = tuple[float, f.AnyFact]
+
+
+def rules_broken(*some: Timed, context: RunContext = CONTEXT) -> set[str]:
+    return {broken.rule for broken in promises.broken(some, context)}
+
+
+def life(*more: Timed) -> list[Timed]:
+    """A job that is submitted and dispatched, and what follows."""
+    begin: list[Timed] = [(0.0, f.JobSubmitted("a", 100, 0.25, 10)), (0.0, f.JobDispatched("a", 1, "h1"))]
+    return [*begin, *more]
+
+
+STOPPED: Timed = (2.0, f.JobStopped("a", 1, "h1", "emergency", 9))
+COMPLETED: Timed = (1.0, f.CheckpointCompleted("a", 7, 4, "h2", 10))
+NOTICE: Timed = (1.0, f.HostReclaimed("h1", 4.0, False, ["a"]))
+ADMITTED: Timed = (1.0, f.MigrationAdmitted("a", 1, "h1", "h2", 4.0, 10, 1e6, 1.0, 0.9))
+LATER: Timed = (9.0, f.LevelLearned(1.0))
+
+
+def again(step: int = 0, sequence: int | None = None, attempt: int = 2, host: str = "h2") -> Timed:
+    return 3.0, f.JobDispatched("a", attempt, host, sequence, step)
+
+
+def running(step: int, sequence: int | None, digest: str = "x", attempt: int = 2) -> Timed:
+    return 4.0, f.JobRunning("a", attempt, "h2", step, digest, sequence, 1.0)
+
+
+def granted(rate: float, to: str = "h2", job: str = "a", source: str = "h1", at_s: float = 1.0) -> Timed:
+    return at_s, f.Granted(job, source, to, "presync", rate, 0.0, "")
+
+
+def egress(migration_bytes: float, peak: float = 0.0) -> Timed:
+    return 1.0, f.EgressMeasured("h1", 1.0, int(migration_bytes), 0, 0, peak)
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_a_story_that_keeps_its_promises_is_met_with_silence(seed: int) -> None:
+    assert promises.broken(run_story.facts(seed=seed), CONTEXT) == []
+
+
+def case(rule: Callable[..., Any], kept: list[Timed], broken: list[Timed]) -> Any:
+    name = next(name for name, function in promises.RULES.items() if function is rule)
+    return pytest.param(name, kept, broken, id=rule.__name__)
+
+
+BURST = 0.02 * 14e6 * 1.05 + 65_536  # 20 ms at the guard's rate are more than 256 KiB; and one super-packet
+CASES = [
+    case(promises.no_job_is_lost, life(STOPPED, (2.0, f.JobWaits("a", "full"))), life(STOPPED)),
+    case(promises.one_copy_runs, life(STOPPED, again()), life(again())),
+    case(
+        promises.one_copy_runs,
+        life((2.0, f.CheckpointTaken("a", 1, 7, 4, 9, True)), again()),
+        life((2.0, f.CheckpointTaken("a", 1, 7, 4, 9, False)), again()),
+    ),
+    case(promises.attempts_grow, life(STOPPED, again(attempt=2)), life(STOPPED, again(attempt=1))),
+    case(
+        promises.attempts_grow,
+        life(STOPPED, again(), running(0, None)),
+        life(STOPPED, again(), running(0, None, attempt=1)),
+    ),
+    case(
+        promises.finished_is_done,
+        life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
+        life((5.0, f.JobFinished("a", 1, "h1", 99, ""))),
+    ),
+    case(
+        promises.finished_is_done,
+        life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
+        life((2.0, f.JobFinished("a", 1, "h1", 100, "")), again()),
+    ),
+    case(
+        promises.checkpoints_complete_once,
+        [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))],
+        [COMPLETED, COMPLETED],
+    ),
+    case(
+        promises.checkpoints_complete_once,
+        [COMPLETED, (1.0, f.CheckpointHeld("a", 7, "h3"))],
+        [(1.0, f.CheckpointHeld("a", 7, "h3"))],
+    ),
+    case(
+        promises.restores_are_of_completed_checkpoints,
+        life(COMPLETED, STOPPED, again(4, 7)),
+        life(STOPPED, again(4, 7)),
+    ),
+    case(
+        promises.restores_are_of_completed_checkpoints,
+        life(COMPLETED, STOPPED, again(4, 7), running(4, 7)),
+        life(COMPLETED, STOPPED, again(4, 7), running(5, 7)),
+    ),
+    case(promises.restores_are_of_completed_checkpoints, life(STOPPED, again(0)), life(STOPPED, again(9))),
+    case(
+        promises.restores_give_the_same_state,
+        life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7)),
+        life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7, digest="y")),
+    ),
+    case(promises.grants_stay_within_the_share, [granted(SHARE)], [granted(SHARE * 1.00001)]),
+    case(
+        promises.grants_stay_within_the_share,
+        [granted(SHARE / 2), granted(SHARE / 2, "h3", "b")],
+        [granted(SHARE / 2), granted(SHARE * 0.51, "h3", "b")],
+    ),
+    case(
+        promises.grants_stay_within_the_share,
+        [granted(SHARE), (2.0, f.GrantEnded("a", "h1", "h2")), granted(SHARE, "h3", "b", at_s=2.0)],
+        [granted(SHARE), granted(SHARE, "h3", "b", at_s=2.0), (3.0, f.GrantEnded("a", "h1", "h2"))],
+    ),
+    case(promises.grants_stay_within_the_share, [granted(1.0)], [granted(1.0, "nowhere")]),
+    case(
+        promises.migrations_leave_within_the_share,
+        [egress(14e6 * 1.05 + BURST - 1)],
+        [egress(14e6 * 1.05 + BURST + 100)],
+    ),
+    case(
+        promises.migrations_leave_within_the_share,
+        [egress(0, 14e6)],
+        [egress(0, 14e6 * 1.05 + 10 * BURST + 100)],
+    ),
+    case(
+        promises.admitted_migrations_are_in_time,
+        [NOTICE, ADMITTED, (4.0, f.MigrationFinished("a", "h1", "h2", True, 3.0, 0.1)), LATER],
+        [NOTICE, ADMITTED, (6.0, f.MigrationFinished("a", "h1", "h2", False, 5.0, 0.1)), LATER],
+    ),
+    case(
+        promises.admitted_migrations_are_in_time,
+        [NOTICE, ADMITTED, (2.0, f.HostLost("h2", "killed", [])), LATER],
+        [NOTICE, ADMITTED, (2.0, f.HostLost("h3", "killed", [])), LATER],
+    ),
+    case(
+        promises.admitted_migrations_are_in_time,
+        [NOTICE, ADMITTED, (2.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
+        [NOTICE, ADMITTED, (5.0, f.HostReclaimed("h1", 0.0, False, [])), LATER],
+    ),
+    case(
+        promises.admitted_migrations_are_in_time,
+        [NOTICE, ADMITTED, (2.0, f.JobFinished("a", 1, "h1", 100, "")), LATER],
+        [NOTICE, ADMITTED, LATER],
+    ),
+    case(
+        promises.admitted_migrations_are_in_time,
+        [NOTICE, ADMITTED, (2.0, f.HostReturned("h1")), LATER],
+        [NOTICE, ADMITTED, LATER],
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "kept", "broken"), CASES)
+def test_rule_is_silent_when_kept_and_speaks_when_broken(
+    rule: str, kept: list[Timed], broken: list[Timed]
+) -> None:
+    still_running = replace(CONTEXT, ended_at_s=None)
+    assert rule not in rules_broken(*kept, context=still_running)
+    assert rule in rules_broken(*broken, context=still_running)
+
+
+def test_every_rule_is_broken_by_some_test() -> None:
+    tested = {param.values[0] for param in CASES} | {
+        "research keeps its reserve",
+        "a closed host admits nobody",
+    }
+    assert tested == set(promises.RULES)
+
+
+def test_notice_that_outlives_the_run_breaks_nothing() -> None:
+    assert rules_broken(NOTICE, ADMITTED, context=replace(CONTEXT, ended_at_s=4.9)) == set()
+    assert rules_broken(NOTICE, ADMITTED, context=replace(CONTEXT, ended_at_s=5.1)) == {
+        "an admitted migration is in time"
+    }
+
+
+def test_grants_that_change_hands_in_one_moment_are_one_sharing() -> None:
+    facts = [granted(SHARE), granted(SHARE / 2, "h3", "b", at_s=2.0), granted(SHARE / 2, at_s=2.0)]
+    assert rules_broken(*facts) == set()
+
+
+@pytest.mark.parametrize(("part", "is_broken"), [(1.0, False), (0.96, False), (0.94, True), (0.0, True)])
+def test_research_below_its_reserve_is_a_breach_beyond_the_tolerance(part: float, is_broken: bool) -> None:
+    sample = ResearchSample(1.0, 1.0, "h1", "h9", 20e6, 6e6, part * 6e6 / WIRE_PER_PAYLOAD)
+    found = rules_broken(context=replace(CONTEXT, research=[sample]))
+    assert found == ({"research keeps its reserve"} if is_broken else set())
+
+
+def test_connection_that_gets_in_after_the_switch_is_a_breach() -> None:
+    probe = SwitchProbe("h1", 1.0, "isolate", 1e-6, 0.1, 9, 1)
+    found = promises.broken([], replace(CONTEXT, switches=[probe]))
+    assert [(b.rule, b.subject) for b in found] == [("a closed host admits nobody", "h1")]
+
+
+def test_breach_tells_what_led_to_it_and_no_more() -> None:
+    facts = life((1.0, f.JobFinished("b", 1, "h3", 1, "")), again(), (8.0, f.JobWaits("a", "full")))
+    (found,) = [b for b in promises.broken(facts, CONTEXT) if b.rule == "at most one copy of a job runs"]
+    assert found.subject == "a"
+    assert "while attempt 1 on h1 may run" in found.story[-1]
+    assert any("a submitted" in line for line in found.story)
+    assert not any("b finished" in line or "head of the queue" in line for line in found.story)
+
+
+# ---------------------------------------------------------------- any sequence of facts
+
+JOBS, HOSTS = ("a", "b"), ("h1", "h2", "od1", "coord", "elsewhere")
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "job": st.sampled_from(JOBS),
+    "attempt": st.integers(0, 3),
+    "host": st.sampled_from(HOSTS),
+    "source": st.sampled_from(HOSTS),
+    "destination": st.sampled_from(HOSTS),
+    "sequence": st.integers(0, 3),
+    "restore_sequence": st.none() | st.integers(0, 3),
+    "restored_sequence": st.none() | st.integers(0, 3),
+    "notice_s": st.sampled_from([0.0, 1.0, 3.0]),
+    "cause": st.sampled_from(["emergency", "deadline", "final_checkpoint", "odd"]),
+}
+
+
+def any_fact() -> st.SearchStrategy[f.AnyFact]:
+    kinds = get_args(f.AnyFact)
+    return st.one_of([_fact(kind) for kind in kinds])
+
+
+def _fact(kind: Any) -> st.SearchStrategy[Any]:
+    info = msgspec.structs.fields(kind)
+    chosen = {e.name: FIELDS[e.name] if e.name in FIELDS else st.from_type(e.type) for e in info}
+    return st.builds(kind, **chosen)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.floats(0.0, 20.0), any_fact()), max_size=30))
+def test_no_sequence_of_facts_stops_the_accounting(some: list[Timed]) -> None:
+    facts = sorted(some, key=lambda timed: timed[0])
+    summary = accounting.summarise(facts, CONTEXT)
+    jobs = summary.jobs
+    assert jobs.lost == jobs.submitted - jobs.finished - jobs.failed - jobs.running - jobs.waiting >= 0
+    assert all(broken.rule in promises.RULES and broken.story for broken in summary.invariants_broken)
+    json.loads(msgspec.json.encode(summary))

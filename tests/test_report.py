@@ -1,0 +1,224 @@
+"""The report is one page that needs nothing else, says the verdict, and survives whatever the journal holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from controller.core import facts as f
+from experiments import accounting, report
+from experiments.report import charts, tables
+from experiments.report.svg import Axis, Canvas, steps
+from experiments.report.timeline import queue_lengths, spans
+from experiments.run_context import Death, Fidelity, RunContext
+from tests import run_story
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed in order, and collects what a test asks for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.urls: list[str] = []
+        self.shapes: dict[str, int] = {}
+        self.bad_numbers: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.shapes[tag] = self.shapes.get(tag, 0) + 1
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action"):
+                self.urls.append(value or "")
+            if name in ("x", "y", "width", "height", "d", "cx", "cy") and re.search("nan|inf", value or ""):
+                self.bad_numbers.append(f"{tag} {name}={value}")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def written(tmp_path: Path, facts: list[run_story.Timed], context: RunContext) -> tuple[str, Page]:
+    summary = accounting.summarise(facts, context)
+    text = report.write(tmp_path / "out", summary, facts, context).read_text("utf-8")
+    return text, Page(text)
+
+
+@pytest.mark.parametrize(("hosts", "jobs"), [(1, 3), (12, 40), (60, 200)])
+def test_page_is_well_formed_and_needs_nothing_else(tmp_path: Path, hosts: int, jobs: int) -> None:
+    campus = run_story.small_campus(hosts, min(hosts, 4))
+    facts = run_story.facts(campus=campus, jobs=jobs) if hosts > 2 else []
+    text, page = written(tmp_path, facts, run_story.context(campus))
+    assert page.urls == []
+    assert not re.search(r"https?://|@import|url\((?!#)", text)
+    assert page.bad_numbers == []
+
+
+def test_page_of_a_kept_run_says_so_and_shows_every_host_and_job(tmp_path: Path) -> None:
+    facts = run_story.facts()
+    text, page = written(tmp_path, facts, run_story.context())
+    words = " ".join(page.words)
+    assert "Every promise kept" in words
+    for name in [*(f"h{n}" for n in range(1, 13)), "od1", "od2", "coord", "core"]:
+        assert name in page.words, name
+    shown = set(re.findall(r'data-job="(job\d+)"', text))
+    assert shown == {fact.job for _, fact in facts if isinstance(fact, f.JobDispatched)}
+
+
+def test_page_of_a_broken_run_tells_the_story(tmp_path: Path) -> None:
+    facts = [*run_story.facts(), (75.0, f.JobSubmitted("orphan", 10, 0.25, 10))]
+    context = replace(
+        run_story.context(),
+        ended="coordinator died",
+        fidelity=Fidelity(False, ("CPU 97 % busy",)),
+        deaths=(Death(20.0, "h4", "killed"), Death(30.0, "coordinator", "killed")),
+    )
+    text, page = written(tmp_path, facts, context)
+    words = " ".join(page.words)
+    for part in (
+        "1 breach of a promise",
+        "orphan",
+        "CPU 97 % busy",
+        "coordinator died",
+        "fidelity: not valid",
+    ):
+        assert part in words, part
+    assert text.count('class="death-mark"') == 2
+
+
+def test_text_from_the_journal_is_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\"'&"
+    facts: list[run_story.Timed] = [
+        (0.0, f.JobSubmitted("a", 1, 1.0, 1)),
+        (0.0, f.JobDispatched("a", 1, "h1")),
+        (1.0, f.HostReclaimed("h1", 2.0, False, ["a"])),
+        (1.0, f.MigrationDegraded("a", 1, "h1", 2.0, evil)),
+        (2.0, f.JobFailed("a", 1, "h1", evil)),
+        (2.0, f.HostLost("h2", evil, [])),
+    ]
+    text, page = written(tmp_path, facts, run_story.context())
+    assert evil not in text
+    assert page.shapes["script"] == 1
+
+
+def test_empty_journal_makes_a_page(tmp_path: Path) -> None:
+    context = replace(run_story.context(), research=(), switches=(), ended_at_s=None)
+    _, page = written(tmp_path, [], context)
+    words = " ".join(page.words)
+    for part in (
+        "nothing was granted",
+        "no research flow was measured",
+        "No use of a kill-switch was watched.",
+    ):
+        assert part in words, part
+
+
+def test_facts_about_unknown_hosts_do_not_stop_the_page(tmp_path: Path) -> None:
+    facts: list[run_story.Timed] = [
+        (0.0, f.JobDispatched("a", 1, "elsewhere")),
+        (0.0, f.Granted("a", "elsewhere", "nowhere", "odd", 1.0, 0.0, "")),
+        (1.0, f.TransferFinished("a", 1, "elsewhere", "nowhere", True, 1, 1, 1.0, 3.0, 0)),
+        (1.0, f.HostReclaimed("elsewhere", 0.0, False, [])),
+    ]
+    _, page = written(tmp_path, facts, run_story.context())
+    assert page.bad_numbers == []
+
+
+def test_summary_file_is_the_summary(tmp_path: Path) -> None:
+    summary = accounting.summarise(run_story.facts(), run_story.context())
+    path = report.write_summary(tmp_path / "out", summary)
+    assert path.name == "summary.json"
+    assert json.loads(path.read_text())["jobs"]["submitted"] == summary.jobs.submitted
+
+
+def test_terminal_table_shows_both_scales() -> None:
+    summary = accounting.summarise(run_story.facts(), run_story.context())
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(report.summary_table(summary))
+    text = console.export_text()
+    assert "Every promise kept" in text
+    assert re.search(r"target delay\s+│\s+1.5 s\s+│\s+1 min", text)
+
+
+def test_figures_at_real_size_are_not_said_twice() -> None:
+    context = replace(run_story.context(), scale=replace(run_story.SCALE, bytes=1.0, time=1.0))
+    summary = accounting.summarise(run_story.facts(), context)
+    assert {row.real for row in tables.figures(summary)} == {""}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.0, 75.0, [0.0, 20.0, 40.0, 60.0]), (3.0, 3.0, [3.0])],
+)
+def test_ticks_are_round_numbers_inside_the_axis(low: float, high: float, expected: list[float]) -> None:
+    assert Axis(low, high, 0.0, 100.0).ticks(5) == pytest.approx(expected)
+
+
+def test_axis_keeps_values_inside() -> None:
+    axis = Axis(0.0, 10.0, 100.0, 0.0)
+    assert (axis(5.0), axis(-1.0), axis(99.0), axis(float("nan"))) == (50.0, 100.0, 0.0, 100.0)
+
+
+def test_steps_hold_their_value_until_the_next() -> None:
+    assert steps([(1.0, 5.0), (2.0, 3.0)], 4.0) == [(1.0, 5.0), (2.0, 5.0), (2.0, 3.0), (4.0, 3.0)]
+
+
+def test_canvas_escapes_text_and_attributes() -> None:
+    canvas = Canvas(10.0, 10.0)
+    canvas.text(1.0, 2.0, "a<b", data_tip='"')
+    assert canvas.parts == ['<text x="1" y="2" data-tip="&quot;">a&lt;b</text>']
+
+
+def test_reclaim_shows_as_notice_then_as_closed() -> None:
+    facts: list[run_story.Timed] = [
+        (1.0, f.HostReclaimed("h1", 2.0, False, [])),
+        (3.0, f.HostReclaimed("h1", 0.0, False, [])),
+        (7.0, f.HostReturned("h1")),
+        (8.0, f.HostLost("h2", "killed", [])),
+    ]
+    assert [(s.host, s.kind, s.from_s, s.to_s) for s in spans(facts, 10.0)] == [
+        ("h1", "notice", 1.0, 3.0),
+        ("h1", "closed", 3.0, 7.0),
+        ("h2", "silent", 8.0, 10.0),
+    ]
+
+
+def test_queue_length_counts_waiting_jobs_of_all_kinds() -> None:
+    facts: list[run_story.Timed] = [
+        (1.0, f.JobQueued("a", 0, 1.0)),
+        (2.0, f.JobWaits("b", "no on-demand host")),
+        (3.0, f.JobDispatched("a", 1, "h1")),
+        (4.0, f.JobDispatched("b", 1, "od1")),
+    ]
+    assert queue_lengths(facts) == [(1.0, 1.0), (2.0, 2.0), (3.0, 1.0), (4.0, 0.0)]
+
+
+def test_grants_on_a_link_are_those_of_all_flows_that_cross_it() -> None:
+    facts: list[run_story.Timed] = [
+        (1.0, f.Granted("a", "h1", "h2", "presync", 5.0, 0.0, "")),
+        (1.0, f.Granted("b", "h1", "h5", "presync", 7.0, 0.0, "")),
+        (2.0, f.GrantEnded("a", "h1", "h2")),
+    ]
+    history = {str(link): line for link, line in charts.granted_on_links(facts, run_story.context()).items()}
+    assert history["h1>a1"] == [(1.0, 12.0), (2.0, 7.0)]
+    assert history["a1>h2"] == [(1.0, 5.0), (2.0, 0.0)]
+    assert history["d1>core"] == [(1.0, 7.0)]
+
+
+def test_running_means_end_at_the_mean() -> None:
+    assert charts.running_mean([(1.0, 2.0), (2.0, 4.0)]) == [(1.0, 2.0), (2.0, 3.0)]
