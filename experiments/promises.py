@@ -27,6 +27,7 @@ from topologies.spec import DirectedLink
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
 STORY_LINES = 12
+MOST_TOLD = 20  # breaches of one rule that are told one by one
 
 
 class Broken(Struct, frozen=True):
@@ -49,12 +50,21 @@ Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
 
 
 def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
-    """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted."""
-    return [
-        Broken(name, breach.subject, _story(facts, breach))
-        for name, rule in RULES.items()
-        for breach in rule(facts, context)
-    ]
+    """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted.
+
+    Beyond `MOST_TOLD` breaches of one rule, the rest are one entry that counts them.
+    """
+    return [found for name, rule in RULES.items() for found in _told(name, list(rule(facts, context)), facts)]
+
+
+def _told(name: str, breaches: Sequence[Breach], facts: Sequence[Timed]) -> Iterator[Broken]:
+    for breach in breaches[:MOST_TOLD]:
+        yield Broken(name, breach.subject, _story(facts, breach))
+    if rest := breaches[MOST_TOLD:]:
+        subjects = sorted({breach.subject for breach in rest})
+        yield Broken(
+            name, ", ".join(subjects), [f"{len(rest)} breaches more, the last at {rest[-1].at_s:.3f} s"]
+        )
 
 
 def _story(facts: Sequence[Timed], breach: Breach) -> list[str]:

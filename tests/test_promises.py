@@ -217,6 +217,12 @@ def test_breach_tells_what_led_to_it_and_no_more() -> None:
     assert not any("b finished" in line or "head of the queue" in line for line in found.story)
 
 
+def test_breaches_beyond_the_first_twenty_of_a_rule_are_counted() -> None:
+    found = promises.broken([COMPLETED] * 31, CONTEXT)
+    assert len(found) == 21
+    assert found[-1].story == ["10 breaches more, the last at 1.000 s"]
+
+
 # ---------------------------------------------------------------- any sequence of facts
 
 JOBS, HOSTS = ("a", "b"), ("h1", "h2", "od1", "coord", "elsewhere")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from experiments.history import Notice, Timed, notices
+from experiments.history import Notice, Timed, end_s, notices
 from experiments.report.svg import tag
 from experiments.run_context import RunContext
 from experiments.sentences import Narrator, notable
@@ -210,7 +210,8 @@ def migrations_table(facts: Sequence[Timed]) -> str:
     """Every (job, notice): what was decided, and what was left of the notice."""
     found = notices(facts)
     longest = max((notice.notice_s for notice in found), default=1.0)
-    rows = "".join(_notice(notice, longest) for notice in found[:MOST_ROWS])
+    until_s = end_s(facts)
+    rows = "".join(_notice(notice, longest, until_s) for notice in found[:MOST_ROWS])
     titles = ("job", "from", "to", "state", "notice at", "notice", "admitted at", "down", "margin", "")
     head = "".join(tag("th", title, class_="n" if title in NUMERIC else None) for title in titles)
     more = "" if len(found) <= MOST_ROWS else tag("p", f"{len(found) - MOST_ROWS} more in events.jsonl")
@@ -221,8 +222,8 @@ def migrations_table(facts: Sequence[Timed]) -> str:
     )
 
 
-def _notice(notice: Notice, longest_s: float) -> str:
-    outcome, kind = _outcome(notice)
+def _notice(notice: Notice, longest_s: float, until_s: float) -> str:
+    outcome, kind = _outcome(notice, until_s)
     margin = notice.margin_s
     cells = [
         tag("td", notice.job, data_job=notice.job),
@@ -254,7 +255,7 @@ def _margin(notice: Notice, longest_s: float) -> str:
     )
 
 
-def _outcome(notice: Notice) -> tuple[str, str]:
+def _outcome(notice: Notice, until_s: float) -> tuple[str, str]:
     if notice.in_time is not None:
         return ("in time", "ok") if notice.in_time else ("late", "no")
     if notice.degraded is not None:
