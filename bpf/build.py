@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def build(*, force: bool = False) -> list[Path]:
     if names:
         check_tools()
         OBJECTS.mkdir(exist_ok=True)
-    return [_compile(name) for name in names]
+    return [compile_program(name, object_path(name)) for name in names]
 
 
 def check_tools() -> None:
@@ -52,11 +53,11 @@ def check_tools() -> None:
         )
 
 
-def _compile(name: str) -> Path:
-    """Through a temporary name, so that a reader never sees half an object."""
-    target = object_path(name)
-    fresh = target.with_suffix(".tmp")
-    argv = ["clang", *FLAGS, *INCLUDES, "-c", str(SOURCES / f"{name}.bpf.c"), "-o", str(fresh)]
+def compile_program(name: str, target: Path, *defines: str) -> Path:
+    """Compiles one program to `target`, through a temporary name, so that a reader never sees half an object."""
+    fresh = target.with_suffix(f".{os.getpid()}.tmp")
+    wanted = [f"-D{word}" for word in defines]
+    argv = ["clang", *FLAGS, *INCLUDES, *wanted, "-c", str(SOURCES / f"{name}.bpf.c"), "-o", str(fresh)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BpfError(f"clang refused {name}.bpf.c", log=done.stderr.strip())

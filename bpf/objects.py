@@ -80,22 +80,23 @@ class HostPrograms:
         self.maps.close()
 
 
-def load_host_programs(pin_dir: Path | None = None) -> HostPrograms:
+def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = None) -> HostPrograms:
     """Both programs, loaded anew with maps of their own; maps are pinned (flows, meters, aggregate, counters, switch) under
     `pin_dir`, which is made if need be and must lie on a bpffs (`ensure_bpffs`).
 
     Takes about 2.5 ms, of which 2.1 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
+    `egress` is another object to load in the place of the built one (a benchmark's variant).
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
     """
-    with _loaded("egress") as egress, _loaded("ingress") as ingress:
+    with _loaded("egress", egress) as outward, _loaded("ingress") as inward:
         maps = HostMaps(
-            FlowTable(_map_fd(egress, "reclaim_flows"), Meters(_map_fd(egress, "reclaim_meters"))),
-            AggregateBucket(_map_fd(egress, "reclaim_aggr")),
-            ClassCounters(_map_fd(egress, "reclaim_classes")),
-            KillSwitch(_map_fd(ingress, "reclaim_switch")),
+            FlowTable(_map_fd(outward, "reclaim_flows"), Meters(_map_fd(outward, "reclaim_meters"))),
+            AggregateBucket(_map_fd(outward, "reclaim_aggr")),
+            ClassCounters(_map_fd(outward, "reclaim_classes")),
+            KillSwitch(_map_fd(inward, "reclaim_switch")),
         )
         programs = HostPrograms(
-            _program_fd(egress, "reclaim_egress"), _program_fd(ingress, "reclaim_ingress"), maps
+            _program_fd(outward, "reclaim_egress"), _program_fd(inward, "reclaim_ingress"), maps
         )
     if pin_dir is not None:
         _pin(programs, pin_dir)
@@ -134,16 +135,16 @@ def _is_bpffs(path: Path) -> bool:
 
 
 @cache
-def _image(name: str) -> bytes:
-    if is_stale(name):
+def _image(name: str, path: Path | None) -> bytes:
+    if path is None and is_stale(name):
         build()
-    return object_path(name).read_bytes()
+    return (path or object_path(name)).read_bytes()
 
 
 @contextmanager
-def _loaded(name: str) -> Iterator[int]:
+def _loaded(name: str, path: Path | None = None) -> Iterator[int]:
     """A loaded object; whoever wants a descriptor of it duplicates it before the end."""
-    image, log = _image(name), ctypes.create_string_buffer(LOG_BYTES)
+    image, log = _image(name, path), ctypes.create_string_buffer(LOG_BYTES)
     options = _OpenOptions(
         sz=ctypes.sizeof(_OpenOptions),
         object_name=f"reclaim_{name}".encode(),

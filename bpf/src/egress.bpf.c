@@ -203,16 +203,44 @@ INLINE __u16 with_dscp(__u16 word, __u8 dscp, int is_ipv6)
 	return is_ipv6 ? (word & 0xf03f) | dscp << 6 : (word & 0xff03) | dscp << 2;
 }
 
+/*
+ * IPv4: the header up to its checksum, in one write (a second helper call would cost 16 ns). The checksum is changed by the
+ * difference of the words, RFC 1624 eqn. 3; its order of bytes does not matter to a ones' complement sum.
+ */
+INLINE void write_ipv4(struct __sk_buff *skb, __u32 network, __u16 word)
+{
+	__u16 copy[6], head[6];
+	const __u16 *old = peek(skb, network, copy, sizeof(copy));
+	__u32 sum;
+	int i;
+
+	if (!old)
+		return;
+	for (i = 1; i < 5; i++)
+		head[i] = old[i];
+	sum = (__u16)~old[5] + (__u16)~old[0] + word;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	head[0] = word;
+	head[5] = ~sum;
+	bpf_skb_store_bytes(skb, network, head, sizeof(head), 0);
+}
+
 INLINE void mark(struct __sk_buff *skb, const struct parsed *p, __u8 dscp)
 {
 	int is_ipv6 = p->ethertype == ETH_P_IPV6;
 	__u16 word = bpf_htons(with_dscp(bpf_ntohs(p->first_word), dscp, is_ipv6));
 
-	if (p->reached < REACHED_ADDRESSES || word == p->first_word)
+	if (p->reached < REACHED_ADDRESSES)
 		return;
-	if (!is_ipv6 && bpf_l3_csum_replace(skb, p->network + 10, p->first_word, word, sizeof(word)))
+#ifndef MARK_ALWAYS /* the benchmark's build, whose packets would need it only once */
+	if (word == p->first_word)
 		return;
-	bpf_skb_store_bytes(skb, p->network, &word, sizeof(word), 0);
+#endif
+	if (is_ipv6)
+		bpf_skb_store_bytes(skb, p->network, &word, sizeof(word), 0);
+	else
+		write_ipv4(skb, p->network, word);
 }
 
 SEC("tc")
