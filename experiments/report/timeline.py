@@ -309,12 +309,13 @@ def _tip(attempt: Attempt) -> str:
     return f"{head}\ngiven at {attempt.dispatched_s:.2f} s, {started}, {ended}" + (f"\n{why}" if why else "")
 
 
-_DEFS = (
-    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-    '<path d="M0,0L8,4L0,8z" class="arrow"/></marker>'
-    '<marker id="arrow-red" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-    '<path d="M0,0L8,4L0,8z" class="arrow red"/></marker>'
+_ARROW = (
+    '<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="9" '
+    'markerHeight="9" orient="auto"><path d="M0,0L8,4L0,8z" class="{look}"/></marker>'
+)
+_HATCH = (
     '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<rect width="6" height="6" class="hatch-base"/><line x1="0" y1="0" x2="0" y2="6" class="hatch-line"/></pattern>'
-    "</defs>"
 )
+_ARROWS = _ARROW.format(name="arrow", look="arrow") + _ARROW.format(name="arrow-red", look="arrow red")
+_DEFS = f"<defs>{_ARROWS}{_HATCH}</defs>"
