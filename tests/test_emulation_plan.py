@@ -40,12 +40,18 @@ def test_burst_is_a_millisecond_of_the_rate_but_never_tiny() -> None:
     assert shaping.Shape(round(MBIT_PER_S)).burst_bytes == shaping.MIN_BURST_BYTES
 
 
-@given(rate=st.integers(1, 1 << 40))
-def test_rate_in_the_class_request_is_the_rate_that_is_read(rate: int) -> None:
-    request = shaping.requests(100, shaping.Shape(rate), "x")[1].data
-    body = memoryview(request)[netlink.HEADER.size :]
-    found = shaping.read([body], ("bfifo", struct.pack("=I", shaping.Shape(rate).queue_bytes)))
-    assert found == shaping.expected(shaping.Shape(rate))
+@given(rate=st.integers(100, 1 << 40), reserved=st.floats(0, 1))
+def test_rates_in_the_class_requests_are_the_rates_that_are_read(rate: int, reserved: float) -> None:
+    shape = shaping.Shape(rate, reserve_bytes_per_s=round(reserved * rate))
+    classes = [memoryview(r.data)[netlink.HEADER.size :] for r in shaping.requests(100, shape, "x")[1:4]]
+    queue = {shaping.RESEARCH_CLASS: ("bfifo", struct.pack("=I", shape.queue_bytes))}
+    assert shaping.read(classes, queue) == shaping.expected(shape)
+
+
+@given(rate=st.integers(2, 1 << 40), reserved=st.integers(0, 1 << 41))
+def test_both_parts_of_a_link_are_guaranteed_something(rate: int, reserved: int) -> None:
+    shape = shaping.Shape(rate, reserve_bytes_per_s=reserved)
+    assert 0 < shape.research_bytes_per_s < rate
 
 
 @given(st.dictionaries(st.integers(1, 100), st.binary(max_size=50)))

@@ -123,7 +123,7 @@ class _Wiring:
 
     def host_cable(self, link: Link, host: Host) -> Cable:
         switch = link.a if link.b == host.name else link.b
-        end = End(host.name, f"{host.name}-eth0", 0, HOST_IFINDEX, host_mac(host.address), _shape(link))
+        end = End(host.name, f"{host.name}-eth0", 0, HOST_IFINDEX, host_mac(host.address), self._shape(link))
         return Cable(link, self._port(switch, link), end)
 
     def trunk(self, link: Link) -> Cable:
@@ -135,9 +135,10 @@ class _Wiring:
         ifindex = self._next_ifindex
         self._next_ifindex += 1
         return End(
-            switch, f"{switch}-eth{port}", port, ifindex, b"\x02\x01" + ifindex.to_bytes(4), _shape(link)
+            switch, f"{switch}-eth{port}", port, ifindex, b"\x02\x01" + ifindex.to_bytes(4), self._shape(link)
         )
 
-
-def _shape(link: Link) -> Shape:
-    return Shape(round(link.rate_bytes_per_s), link.delay_s, link.loss)
+    def _shape(self, link: Link) -> Shape:
+        rate = link.rate_bytes_per_s
+        reserve = round(self._spec.research_reserve.reserve_bytes_per_s(rate))
+        return Shape(round(rate), link.delay_s, link.loss, reserve)

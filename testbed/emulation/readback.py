@@ -86,7 +86,7 @@ def read_shapes(socket: NetlinkSocket, ends: Mapping[int, End]) -> dict[int, sha
     found = {}
     for ifindex, end in ends.items():
         classes = socket.dump(shaping.RTM_GETTCLASS, shaping.class_dump(ifindex), f"classes of {end.name}")
-        found[ifindex] = shaping.read(classes, leaves.get(ifindex))
+        found[ifindex] = shaping.read(classes, leaves.get(ifindex, {}))
     return found
 
 

@@ -1,4 +1,13 @@
-"""How an interface is held to its link's rate: HTB with one class, over a queue of bounded bytes (or netem).
+"""How an interface is held to its link's rate: HTB at the rate, over two queues, as a switch port that honours DSCP has.
+
+One queue is for research and everything unmarked, one for the testbed's own classes (EF, AF41, CS1). Each is guaranteed its
+part, the reserve and the rest, and may use what the other leaves. With a single queue a greedy download holds it full, a paced
+flow's round trip grows from 0.2 to 100 ms, and what gets through depends on its congestion control: measured on 160 Mbit/s
+with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in flight by the shortest round trip seen, 2 %.
+Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
+
+Which queue a packet takes, its code point says: 0 (which is what the egress program writes on all that is not the testbed's
+own) is research, any other, and what is not IP, is not. One u32 filter a port tells them apart.
 
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
@@ -10,6 +19,7 @@ does not derive (and warn about) one.
 
 from __future__ import annotations
 
+import socket
 import struct
 from dataclasses import dataclass
 
@@ -17,17 +27,24 @@ from testbed.emulation.netlink import CREATE, EXCL, NESTED, Request, attribute, 
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
+RTM_NEWTFILTER = 44
 TC_MESSAGE = struct.Struct("=BBHiIII")  # tcmsg: family, padding, ifindex, handle, parent, info
 TC_ROOT = 0xFFFFFFFF
-HTB_HANDLE, HTB_CLASS, LEAF_HANDLE = 0x10000, 0x10001, 0x100000
+HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
+LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000}
+MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # who is served first from what both may borrow
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
+TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
+# EtherType -> mask of the code point in the first 32 bits of the IP header
+DSCP_PLACES = {0x0800: 0x00FC0000, 0x86DD: 0x0FC00000}
 TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
 QUANTUM_BYTES = 65536
 BURST_S = 1e-3
 MIN_BURST_BYTES = 16384
 QUEUE_S = 0.1
+LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
 MIN_QUEUE_BYTES = 256 << 10  # four super-packets
 MAX_QUEUE_BYTES = 16 << 20
 NETEM_QUEUE_PACKETS = 20000
@@ -41,6 +58,13 @@ class Shape:
     rate_bytes_per_s: int
     delay_s: float = 0.0
     loss: float = 0.0
+    reserve_bytes_per_s: int = 0  # what research is guaranteed
+
+    @property
+    def research_bytes_per_s(self) -> int:
+        """Guaranteed to research; neither part is 0."""
+        least = max(1, round(LEAST_PART * self.rate_bytes_per_s))
+        return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
 
     @property
     def needs_netem(self) -> bool:
@@ -70,33 +94,63 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the kernel says about an interface's shaping."""
+    """What the kernel says about an interface's shaping.
 
-    rate_bytes_per_s: int = 0
-    ceil_bytes_per_s: int = 0
+    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue; netem's figures of both queues.
+    """
+
+    classes: dict[int, tuple[int, int]]
     queue_bytes: int = 0
-    delay_ticks: int = 0
-    loss_fraction: int = 0
+    delay_ticks: tuple[int, ...] = ()
+    loss_fractions: tuple[int, ...] = ()
 
 
 def expected(shape: Shape) -> Found:
     """What `read` must find after `requests` were performed."""
-    rate = shape.rate_bytes_per_s
+    rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
+    classes = {
+        ROOT_CLASS: (rate, rate),
+        RESEARCH_CLASS: (research, rate),
+        MIGRATION_CLASS: (rate - research, rate),
+    }
     if shape.needs_netem:
-        return Found(rate, rate, 0, shape.delay_ticks, shape.loss_fraction)
-    return Found(rate, rate, shape.queue_bytes)
+        return Found(classes, 0, (shape.delay_ticks,) * 2, (shape.loss_fraction,) * 2)
+    return Found(classes, shape.queue_bytes)
 
 
 def requests(ifindex: int, shape: Shape, name: str) -> list[Request]:
-    """Root HTB, its one class, and the leaf (bfifo or netem) of interface `name`."""
-    leaf_kind, leaf = (
-        ("netem", _netem(shape)) if shape.needs_netem else ("bfifo", struct.pack("=I", shape.queue_bytes))
-    )
+    """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
+    rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     return [
         Request(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", _htb_init()), f"HTB of {name}"),
-        Request(_class(ifindex, shape), f"HTB class of {name} at {shape.rate_bytes_per_s} bytes/s"),
-        Request(_qdisc(ifindex, LEAF_HANDLE, HTB_CLASS, leaf_kind, leaf), f"{leaf_kind} queue of {name}"),
+        Request(
+            _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate), f"HTB class of {name} at {rate} bytes/s"
+        ),
+        Request(
+            _class(ifindex, shape, RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
+            f"research class of {name} at {research} bytes/s",
+        ),
+        Request(
+            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, rate - research, MIGRATION_PRIO),
+            f"migration class of {name} at {rate - research} bytes/s",
+        ),
+        *_queues(ifindex, shape, name),
+        *(
+            Request(_unmarked(ifindex, number, ethertype, mask), f"filter of {name}")
+            for number, (ethertype, mask) in enumerate(DSCP_PLACES.items(), start=1)
+        ),
     ]
+
+
+def _queues(ifindex: int, shape: Shape, name: str) -> list[Request]:
+    if shape.needs_netem:
+        return [
+            Request(_qdisc(ifindex, handle, parent, "netem", _netem(shape)), f"netem of {name}")
+            for parent, handle in LEAF_HANDLES.items()
+        ]
+    limit = struct.pack("=I", shape.queue_bytes)
+    leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit)
+    return [Request(leaf, f"bfifo queue of {name}")]
 
 
 def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
@@ -109,21 +163,42 @@ def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) ->
 
 
 def _htb_init() -> bytes:
-    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, HTB_CLASS & 0xFFFF, 0, 0))
+    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, MIGRATION_CLASS & 0xFFFF, 0, 0))
 
 
-def _class(ifindex: int, shape: Shape) -> bytes:
-    rate = shape.rate_bytes_per_s
-    spec = struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, U32_MAX))
-    burst_ticks = min(U32_MAX, round(shape.burst_bytes / rate * 1e9 / TICK_NS))
-    parameters = spec + spec + struct.pack("=5I", burst_ticks, burst_ticks, QUANTUM_BYTES, 0, 0)
-    options = attribute(TCA_HTB_PARMS, parameters) + u64(TCA_HTB_RATE64, rate) + u64(TCA_HTB_CEIL64, rate)
-    header = TC_MESSAGE.pack(0, 0, 0, ifindex, HTB_CLASS, HTB_HANDLE, 0)
+def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int = 0) -> bytes:
+    ceil = shape.rate_bytes_per_s
+    buffers = _ticks(shape.burst_bytes, rate), _ticks(shape.burst_bytes, ceil)
+    parameters = _rate_spec(rate) + _rate_spec(ceil) + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)
+    options = attribute(TCA_HTB_PARMS, parameters) + u64(TCA_HTB_RATE64, rate) + u64(TCA_HTB_CEIL64, ceil)
+    header = TC_MESSAGE.pack(0, 0, 0, ifindex, number, parent, 0)
     return message(
         RTM_NEWTCLASS,
         CREATE | EXCL,
         header + text(TCA_KIND, "htb") + attribute(TCA_OPTIONS | NESTED, options),
     )
+
+
+def _unmarked(ifindex: int, number: int, ethertype: int, mask: int) -> bytes:
+    """Code point 0 goes to research. One key: `mask` of the header's first word must be 0."""
+    selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    key = struct.pack(">I", mask) + bytes(4) + struct.pack("=ii", 0, 0)
+    options = attribute(TCA_U32_CLASSID, struct.pack("=I", RESEARCH_CLASS)) + attribute(
+        TCA_U32_SEL, selector + key
+    )
+    info = number << 16 | socket.htons(ethertype)
+    header = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, HTB_HANDLE, info)
+    body = header + text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
+    return message(RTM_NEWTFILTER, CREATE | EXCL, body)
+
+
+def _rate_spec(rate: int) -> bytes:
+    return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, U32_MAX))
+
+
+def _ticks(size_bytes: int, rate: int) -> int:
+    """Time that a burst takes at a rate, as the kernel counts it."""
+    return min(U32_MAX, round(size_bytes / rate * 1e9 / TICK_NS))
 
 
 def _netem(shape: Shape) -> bytes:
@@ -140,28 +215,24 @@ def qdisc_dump() -> bytes:
     return TC_MESSAGE.pack(0, 0, 0, 0, 0, 0, 0)
 
 
-def read(classes: list[memoryview], leaf: tuple[str, bytes] | None) -> Found:
-    """The shaping that dumps report: classes of the interface, and kind and options of its leaf queue."""
-    rate = ceil = 0
-    for body in classes:
-        rate, ceil = _class_rates(attributes(body[TC_MESSAGE.size :]))
-    if leaf is None:
-        return Found(rate, ceil)
-    kind, options = leaf
-    if kind == "netem":
-        delay, _, loss = struct.unpack_from("=3I", options)
-        return Found(rate, ceil, 0, delay, loss)
-    return Found(rate, ceil, struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0)
+def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:
+    """The shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
+    rates = {TC_MESSAGE.unpack_from(c)[4]: _class_rates(attributes(c[TC_MESSAGE.size :])) for c in classes}
+    netems = [struct.unpack_from("=3I", options) for kind, options in queues.values() if kind == "netem"]
+    kind, options = queues.get(RESEARCH_CLASS, ("", b""))
+    limit = struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0
+    return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
 
 
-def leaves(qdiscs: list[memoryview]) -> dict[int, tuple[str, bytes]]:
-    """ifindex -> (kind, options) of the queues that hang below an HTB class."""
-    found = {}
+def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:
+    """ifindex -> class -> (kind, options) of the queue that hangs below it."""
+    found: dict[int, dict[int, tuple[str, bytes]]] = {}
     for body in qdiscs:
         _, _, _, ifindex, _, parent, _ = TC_MESSAGE.unpack_from(body)
-        if parent == HTB_CLASS:
+        if parent in LEAF_HANDLES:
             values = attributes(body[TC_MESSAGE.size :])
-            found[ifindex] = (values[TCA_KIND].rstrip(b"\0").decode(), values.get(TCA_OPTIONS, b""))
+            kind = values[TCA_KIND].rstrip(b"\0").decode()
+            found.setdefault(ifindex, {})[parent] = (kind, values.get(TCA_OPTIONS, b""))
     return found
 
 
