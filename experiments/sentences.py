@@ -20,6 +20,8 @@ CAUSES = {
     "final_checkpoint": "final checkpoint taken",
     "failed_start": "it could not start",
     "stopped": "stopped by the coordinator",
+    "destination_lost": "the host it was going to was lost",
+    "checkpoint_lost": "nobody can send its checkpoint any more",
 }
 
 

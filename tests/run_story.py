@@ -350,6 +350,9 @@ class Story:
             self.free[to] += 1
             if job.host != source:
                 return
+            if to not in self.lent:
+                self.interrupt(job, "destination_lost")
+                return
             self.stored(job, attempt, sequence, step, source, to, took_s)
             self.leave(job)
             self.start(job, to)
