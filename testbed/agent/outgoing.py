@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
+import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,7 +24,11 @@ MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
 @dataclass
 class Outgoing:
-    """What is known of a transfer while it runs. `granted_bytes` is the integral of the grant since the first byte."""
+    """What is known of a transfer while it runs.
+
+    Goodput is what the receiver's kernel has acknowledged, at the last sample before the end, over the integral of the grant
+    from the first byte to that sample: neither the sender's buffer nor the receiver's fsync counts.
+    """
 
     transfer: str
     grant_bytes_per_s: float
@@ -31,11 +38,18 @@ class Outgoing:
     began_s: float | None = None
     sent_bytes: int = 0
     drops: int = 0
+    _sock: socket.socket | None = None
     _granted_bytes: float = 0.0
     _regranted_s: float = 0.0
+    _sampled: tuple[float, int, float] = (
+        0.0,
+        0,
+        0.0,
+    )  # (seconds, acknowledged, granted) since the first byte
 
     def connected(self, sock: socket.socket) -> None:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
+        self._sock = sock
         self.guard = self.make_guard(sock, self.grant_bytes_per_s)
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
@@ -59,21 +73,29 @@ class Outgoing:
             self.drops = last.dropped_packets if last is not None else self.drops
             self.guard = None
 
+    def sample(self) -> None:
+        """Note how far it is; called every 100 ms, and of no effect once everything has arrived."""
+        if self.began_s is None or self._sock is None or self._sock.fileno() < 0:
+            return
+        (unacknowledged,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+        if unacknowledged:
+            acknowledged = self.sent_bytes - unacknowledged
+            self._sampled = (trio.current_time() - self.began_s, acknowledged, self._granted_so_far())
+
     def goodput_over_grant(self) -> float | None:
-        """Bytes that arrived over bytes that were granted, since the first byte; None if it was too short to tell."""
-        if self.began_s is None or self.sent_bytes < LEAST_MEASURED_BYTES:
+        """Payload acknowledged over payload granted; None if it was too short to tell."""
+        lasted_s, acknowledged, granted = self._sampled
+        if lasted_s < LEAST_MEASURED_S or acknowledged < LEAST_MEASURED_BYTES or granted <= 0.0:
             return None
-        if trio.current_time() - self.began_s < LEAST_MEASURED_S:
-            return None
-        granted = self._granted_so_far()
-        return self.sent_bytes / granted if granted > 0.0 else None
+        return acknowledged / granted
 
     def count(self) -> FlowCount:
         """For the heartbeat."""
-        age_s = 0.0 if self.began_s is None else trio.current_time() - self.began_s
+        self.sample()
         traffic = self.guard.counters() if self.guard is not None else None
         drops = self.drops if traffic is None else traffic.dropped_packets
-        return FlowCount(self.transfer, self.sent_bytes, self.grant_bytes_per_s, drops, age_s)
+        lasted_s, acknowledged, _ = self._sampled
+        return FlowCount(self.transfer, max(0, acknowledged), self.grant_bytes_per_s, drops, lasted_s)
 
     def _granted_so_far(self) -> float:
         if self.began_s is None:
