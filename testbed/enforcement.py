@@ -21,6 +21,7 @@ import struct
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
+from typing import Any, Protocol
 
 from bpf.layout import BucketMode, ClassId
 from bpf.maps import FlowKey, HostMaps, Traffic
@@ -219,7 +220,14 @@ def set_aggregate(maps: HostMaps, payload_bytes_per_s: float) -> None:
     _must_match("the aggregate bucket", rate, maps.aggregate.state().rate_bytes_per_s)
 
 
-def flow_key(sock: socket.socket) -> FlowKey:
+class HasNames(Protocol):
+    """A connected socket, the standard library's or trio's."""
+
+    def getsockname(self) -> Any: ...
+    def getpeername(self) -> Any: ...
+
+
+def flow_key(sock: HasNames) -> FlowKey:
     """How the packets that this connected TCP socket sends name their flow."""
     here, there = sock.getsockname(), sock.getpeername()
     source, destination = (ip_address(name[0].partition("%")[0]) for name in (here, there))

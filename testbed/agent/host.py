@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from math import inf
@@ -18,8 +19,9 @@ from pathlib import Path
 
 import trio
 
+from bpf.errors import BpfError
 from bpf.layout import BucketMode, ClassId, Mode
-from bpf.maps import FlowKey, HostMaps
+from bpf.maps import HostMaps
 from testbed import messages as m
 from testbed.agent import effects as do
 from testbed.agent import events as ev
@@ -27,7 +29,7 @@ from testbed.agent.core import AgentCore
 from testbed.agent.outgoing import Outgoing
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.clock import MonotonicClock
-from testbed.enforcement import Enforcement, FlowGuard, set_aggregate
+from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate
 from testbed.errors import ProtocolError, SpecError
 from testbed.transfer import (
     Hello,
@@ -170,14 +172,15 @@ class AgentHost:
             await trio.sleep(RECONNECT_S)
 
     async def _talk(self, stream: trio.SocketStream) -> None:
-        self._mark_as_emergency_class(stream)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         self.handle(ev.Connected())
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_send_all, unsent, Channel(stream, OUT))
-                await self._listen(Channel(stream, IN))
-                nursery.cancel_scope.cancel()
+            with self._as_metadata(stream):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_send_all, unsent, Channel(stream, OUT))
+                    await self._listen(Channel(stream, IN))
+                    nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
         except* ProtocolError as group:
@@ -185,8 +188,30 @@ class AgentHost:
         finally:
             self._outbox = None
             await trio.aclose_forcefully(stream)
-            self._unmark(stream)
         self.handle(ev.Disconnected())
+
+    @contextmanager
+    def _as_metadata(self, stream: trio.SocketStream) -> Iterator[None]:
+        """What this host says on a connection is class EF while it is open (paper A, section VII-A: metadata, notifications).
+
+        That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
+        its owner's, a receiver's acknowledgements would be late, and the sender slow.
+        """
+        if self.maps is None:
+            yield
+            return
+        try:
+            key = flow_key(stream.socket)
+            self.maps.flows.delete(key)  # of a connection that had the same ports
+            self.maps.flows.insert(key, traffic_class=ClassId.EMERGENCY, mode=BucketMode.ACCOUNT)
+        except (BpfError, OSError) as error:
+            LOG.warning("not marked: %s", error)  # the table is full, or the peer gone already
+            yield
+            return
+        try:
+            yield
+        finally:
+            self.maps.flows.delete(key)
 
     async def _listen(self, channel: Channel[m.ToAgent]) -> None:
         while (message := await channel.receive()) is not None:
@@ -197,19 +222,6 @@ class AgentHost:
     def _say(self, message: m.FromAgent) -> None:
         if self._outbox is not None:
             self._outbox.send_nowait(message)
-
-    def _mark_as_emergency_class(self, stream: trio.SocketStream) -> None:
-        """Control traffic is class EF: notifications and metadata (paper A, section VII-A)."""
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.maps is None:
-            return
-        self._control = _flow_key(stream)
-        self.maps.flows.delete(self._control)
-        self.maps.flows.insert(self._control, traffic_class=ClassId.EMERGENCY, mode=BucketMode.ACCOUNT)
-
-    def _unmark(self, _stream: trio.SocketStream) -> None:
-        if self.maps is not None:
-            self.maps.flows.delete(self._control)
 
     # ------------------------------------------------------------ the owner
 
@@ -357,7 +369,8 @@ class AgentHost:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
             self.handle(ev.SnapshotFailed(*key, order.sequence, order.final, str(error)))
             return
-        self.handle(ev.SnapshotDone(*key, order.sequence, manifest.step, manifest.payload_bytes, order.final))
+        size, digest = manifest.payload_bytes, manifest.digest.hex()
+        self.handle(ev.SnapshotDone(*key, order.sequence, manifest.step, size, order.final, digest))
 
     def _ingest(self, order: do.TakeSnapshot, step: int, path: Path) -> Manifest:
         manifest = self.store.ingest(order.job, order.sequence, step, path)
@@ -441,7 +454,9 @@ class AgentHost:
         return make
 
     async def _serve_checkpoints(self, listeners: list[trio.SocketListener]) -> None:
-        await serve_checkpoints(self.store, listeners, accept=self._accept, on_event=self._received)
+        await serve_checkpoints(
+            self.store, listeners, accept=self._accept, on_event=self._received, around=self._as_metadata
+        )
 
     def _accept(self, hello: Hello) -> str | None:
         """Whether this host takes a checkpoint: not when its owner has it back."""
@@ -450,7 +465,7 @@ class AgentHost:
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
-                await trio.to_thread.run_sync(self.store.keep_latest, manifest.job, 1)
+                await trio.to_thread.run_sync(self._drop, manifest.job, manifest.sequence)
                 self.handle(ev.CheckpointReceived(_stored(manifest)))
             case ReceiveFailed(reason=reason, transfer=transfer):
                 LOG.warning("reception of %s failed: %s", transfer, reason)
@@ -487,11 +502,6 @@ def _params(spec: m.JobSpec) -> dict[str, object]:
     """A built-in workload is told the job's own figures; a third party's knows its own parameters."""
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
     return {**own, **spec.params} if ":" not in spec.workload else dict(spec.params)
-
-
-def _flow_key(stream: trio.SocketStream) -> FlowKey:
-    source, destination = stream.socket.getsockname(), stream.socket.getpeername()
-    return FlowKey(IPv4Address(source[0]), source[1], IPv4Address(destination[0]), destination[1])
 
 
 async def _send_all(unsent: trio.MemoryReceiveChannel[m.FromAgent], channel: Channel[m.FromAgent]) -> None:

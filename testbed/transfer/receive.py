@@ -9,10 +9,11 @@ its connection and this side has not noticed yet. The successor resumes what the
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -48,6 +49,7 @@ THREADS: Final = 64  # transfers that can arrive at once; more wait
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
 
 Accept = Callable[[Hello], str | None]
+Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
 T = TypeVar("T")
 
@@ -58,16 +60,19 @@ async def serve_checkpoints(
     *,
     accept: Accept,
     on_event: OnEvent,
+    around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Receives checkpoints into `store` until cancelled.
 
+    `around` makes a context that holds while a connection is open: mark its acknowledgements there, say.
+
     `accept` returns a reason to refuse a hello, or None; it sees a valid manifest. `on_event` (plain or async) hears of
     everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
     `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
-    server = _Server(store, accept, on_event, idle_timeout_s)
+    server = _Server(store, accept, on_event, around, idle_timeout_s)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
 
 
@@ -82,8 +87,11 @@ class _Arrival:
 
 
 class _Server:
-    def __init__(self, store: CheckpointStore, accept: Accept, on_event: OnEvent, idle_s: float) -> None:
+    def __init__(
+        self, store: CheckpointStore, accept: Accept, on_event: OnEvent, around: Around, idle_s: float
+    ) -> None:
         self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
+        self.around = around
         self.threads = trio.CapacityLimiter(THREADS)
         self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
@@ -91,6 +99,10 @@ class _Server:
         """One connection; never raises for what the peer or the disk does."""
         async with stream:
             conversation = _Conversation(self, stream)
+            await self._hold(conversation, stream)
+
+    async def _hold(self, conversation: _Conversation, stream: trio.SocketStream) -> None:
+        with self.around(stream):
             try:
                 await conversation.run()
             except TransferFailed as failure:
