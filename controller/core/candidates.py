@@ -16,7 +16,7 @@ from controller.core.bandwidth import bottleneck
 from controller.core.placement import Candidate, Reach, Request, mean_migrations_s
 from controller.core.state import Flow, HostState, JobState
 from controller.core.world import World
-from topologies.spec import DirectedLink
+from topologies.spec import DirectedLink, TrafficClass
 
 Residual = dict[DirectedLink, float]
 
@@ -37,9 +37,18 @@ def promised(flow: Flow) -> float:
     return flow.floor_bytes_per_s
 
 
-def planned(flow: Flow) -> float:
-    """What P1 and P3 plan for a flow, so that the next standby is sought where there is room."""
-    return max(flow.floor_bytes_per_s, flow.cap_bytes_per_s if flow.cap_bytes_per_s < inf else 0.0)
+def fair_share(world: World, job: JobState, now_s: float) -> Residual:
+    """What one more stream of checkpoints would get of each link, bytes/s: an equal part of what is not promised.
+
+    Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
+    """
+    streams: dict[DirectedLink, int] = {}
+    for flow in world.flows.values():
+        if flow.traffic_class is TrafficClass.PRESYNC and flow.job != job.name:
+            for link in world.routes.route(flow.source, flow.destination):
+                streams[link] = streams.get(link, 0) + 1
+    free = residual(world, now_s, promised)
+    return {link: rate / (1 + streams.get(link, 0)) for link, rate in free.items()}
 
 
 def request(

@@ -19,6 +19,7 @@ from controller.core.dispatch import (
     expire_offers,
     interrupt,
     over,
+    serve_waiting,
     start,
     submit,
 )
@@ -26,8 +27,8 @@ from controller.core.grants import close_flows, settle
 from controller.core.hazard import Experience, HazardWindow
 from controller.core.migration import land, landed, plan_moves, replan, retry_degraded
 from controller.core.policies import policy
-from controller.core.protection import protect
-from controller.core.queue import Offer, SpotJob, SpotQueue
+from controller.core.protection import forget_standby, improve_standby, protect
+from controller.core.queue import Controller, Fixed, Offer, SpotJob, SpotQueue
 from controller.core.settings import DAY_S, Settings
 from controller.core.state import OVER, Checkpoint, HostState, JobState, Phase
 from controller.core.status import status
@@ -35,6 +36,11 @@ from controller.core.world import World, record
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
+
+TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
+UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
+MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
+UNLIMITED = 1e9  # a level r that no queue reaches: everybody waits
 
 
 class Coordinator:
@@ -48,13 +54,15 @@ class Coordinator:
             theta=settings.max_load,
             k_min=settings.k_min,
         )
-        learner = row.learner(
+        learner: Controller = row.learner(
             settings.target_delay_s,
             settings.level_step_per_s,
             settings.level_window,
             settings.level_start,
             settings.level_max,
         )
+        if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
+            learner = Fixed(UNLIMITED)  # there is nowhere to redirect a job to
         prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
         self.world = World(
             campus,
@@ -108,13 +116,14 @@ class Coordinator:
         world = self.world
         effects = expire_offers(world, now_s)
         for host in world.hosts.values():
-            if host.connected and now_s > host.lease_until_s + world.settings.fence_margin_s:
+            if host.connected and now_s >= host.lease_until_s + world.settings.fence_margin_s:
                 effects += membership.silent(world, host, now_s)
             if now_s >= host.fence_at_s:
                 effects += membership.fence(world, host, now_s)
         if now_s >= self._tick_s:
             self._tick_s = now_s + world.settings.control_period_s
-            effects += [*retry_degraded(world, now_s), *protect(world, now_s)]
+            effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
+            effects += [*improve_standby(world, now_s), *protect(world, now_s)]
         return effects
 
     def _submitted(self, event: ev.JobSubmitted, now_s: float) -> list[do.Effect]:
@@ -190,7 +199,7 @@ class Coordinator:
         if job is None or job.phase is not Phase.STARTING:
             return []
         job.to("started")
-        job.protected_since_s = now_s
+        job.protected_since_s, job.unfit = now_s, {}
         job.step = max(job.step, message.step)
         downtime_s = None if job.stopped_at_s is None else now_s - job.stopped_at_s
         running = facts.JobRunning(
@@ -210,9 +219,14 @@ class Coordinator:
 
     def _job_ended(self, host: HostState, message: m.JobEnded, now_s: float) -> list[do.Effect]:
         job = self._attempt(host, message.job, message.attempt)
-        if job is None or job.phase in OVER:
+        if job is None or job.phase not in TOLD:
             return [do.Tell(host.name, m.Forget(message.job, 0))]
         job.step = max(job.step, message.step)
+        if message.outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
+            job.restore.holders.discard(
+                host.name
+            )  # what it has is of no use: try another holder, or an older one
+            return [*interrupt(self.world, job, "failed_start", now_s), *protect(self.world, now_s)]
         if message.outcome == "finished":
             done: facts.Fact = facts.JobFinished(
                 job.name, job.attempt, host.name, message.step, message.digest
@@ -236,6 +250,10 @@ class Coordinator:
             return [record(taken)]
         job.final_sequence, job.stopped_at_s = message.sequence, now_s
         job.stopped_cause, job.step = "final_checkpoint", message.step
+        if (
+            job.phase is not Phase.MOVING
+        ):  # nobody waits for it any more: it goes on from this very checkpoint
+            return [record(taken), do.Tell(host.name, m.StopJob(job.name, job.attempt))]
         return [record(taken), *self._land_if_there(job, now_s)]
 
     def _transfer_ended(self, host: HostState, message: m.TransferEnded, now_s: float) -> list[do.Effect]:
@@ -259,20 +277,31 @@ class Coordinator:
         self._note_delivery(host, message, now_s)
         if message.ok:
             if message.destination == job.standby and job.host == host.name:
-                job.sent_bytes = message.bytes_sent
+                job.sent_bytes, job.misses = message.bytes_sent, 0
             return effects
         return [*effects, *self._transfer_failed(job, host, message, now_s), *settle(world)]
 
     def _transfer_failed(
         self, job: JobState, host: HostState, message: m.TransferEnded, now_s: float
     ) -> list[do.Effect]:
-        """For good: the agent has tried what could be tried again."""
-        if job.phase is Phase.FETCHING and job.host == message.destination:
-            for checkpoint in job.checkpoints.values():
-                checkpoint.holders.discard(host.name)  # it cannot send it: look elsewhere
+        """For good: the agent has tried what could be tried again. The destination is to blame, the second time the sender."""
+        to, again_s = message.destination, now_s + UNFIT_PERIODS * self.world.settings.control_period_s
+        if job.phase is Phase.FETCHING and job.host == to:
+            if now_s < max(job.unfit.values(), default=now_s):
+                for checkpoint in job.checkpoints.values():
+                    checkpoint.holders.discard(host.name)
+            job.unfit[to] = again_s
             return interrupt(self.world, job, "checkpoint_lost", now_s)
-        if job.move is not None and job.move.destination == message.destination and job.host == host.name:
+        if job.host != host.name:
+            return []
+        if job.move is not None and job.move.destination == to:
+            job.unfit[to] = again_s
             return replan(self.world, job, now_s)
+        if job.standby == to:
+            job.misses += 1
+            if job.misses >= MAX_MISSES:
+                job.unfit[to] = again_s
+                return [*forget_standby(self.world, job), *protect(self.world, now_s)]
         return []
 
     def _note_delivery(self, host: HostState, message: m.TransferEnded, now_s: float) -> None:

@@ -55,6 +55,14 @@ def gpu_freed(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     return _lapsed(world, number)
 
 
+def serve_waiting(world: World, now_s: float) -> list[do.Effect]:
+    """Offers may stand that nobody could be brought to when they were made: all bandwidth was promised."""
+    effects: list[do.Effect] = []
+    while (taken := world.queue.serve(now_s)) is not None:
+        effects += _take_offer(world, taken, now_s)
+    return effects
+
+
 def expire_offers(world: World, now_s: float) -> list[do.Effect]:
     """Offers whose time is over are gone for the queue; the GPU stays a destination for migrations."""
     return [effect for number in world.queue.expire(now_s) for effect in _lapsed(world, number)]
@@ -77,7 +85,9 @@ def reserve(world: World, job: JobState, host: HostState) -> None:
 def choose_offer(world: World, job: SpotJob, offers: dict[int, str]) -> int | None:
     """P2 among the hosts that stand ready: where the job, or its checkpoint, is best off."""
     state = world.jobs[job.key]
-    host = _choose_host(world, state, world.freshest(state), set(offers.values()))
+    standing = set(offers.values())
+    among = standing & world.fit_hosts(state) or standing
+    host = _choose_host(world, state, world.freshest(state), among)
     return min((number for number, name in offers.items() if name == host), default=None)
 
 
@@ -191,27 +201,31 @@ def start(job: JobState, host: HostState) -> do.Effect:
     return do.Tell(host.name, StartJob(job.spec, job.attempt, restore))
 
 
-def leave_host(world: World, job: JobState, now_s: float) -> list[do.Effect]:
-    """The job no longer runs, nor has anything reserved, on its host."""
-    if job.host is None:
-        return []
-    host = world.hosts[job.host]
-    host.jobs.discard(job.name)
-    job.host = None
-    return gpu_freed(world, host, now_s)
-
-
 def interrupt(world: World, job: JobState, cause: str, now_s: float) -> list[do.Effect]:
-    """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or in the queue."""
+    """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
+
+    GPUs that become free by it are offered to others only after that.
+    """
     stopped = facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step)
     effects: list[do.Effect] = [record(stopped), *close_flows(world, job=job.name, tell=True)]
     if job.stopped_at_s is None:
         job.stopped_at_s = now_s
     job.stopped_cause = cause
-    effects += drop_move(world, job, now_s)
+    freed = release(world, job)
     job.landing, job.degraded, job.standby = None, False, None
     job.to("interrupted")
-    return [*effects, *leave_host(world, job, now_s), *resume(world, job, now_s)]
+    effects += resume(world, job, now_s)
+    return [*effects, *(effect for host in freed for effect in gpu_freed(world, host, now_s))]
+
+
+def release(world: World, job: JobState) -> list[HostState]:
+    """The job is on no host and has nothing reserved on any; the hosts that this leaves a GPU to."""
+    names = {job.host, job.move.destination if job.move else None} - {None}
+    hosts = [world.hosts[name] for name in sorted(name for name in names if name is not None)]
+    for host in hosts:
+        host.jobs.discard(job.name)
+    job.host, job.move = None, None
+    return hosts
 
 
 def drop_move(world: World, job: JobState, now_s: float) -> list[do.Effect]:
@@ -229,7 +243,7 @@ def resume(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     if job.on_demand:
         return _to_on_demand(world, job, now_s)
     checkpoint = world.freshest(job)
-    chosen = _choose_host(world, job, checkpoint, None)
+    chosen = _choose_host(world, job, checkpoint, world.fit_hosts(job))
     if chosen is not None:
         return dispatch(world, job, world.hosts[chosen], checkpoint, now_s)
     answer = world.queue.requeue_at_head(_spot_job(job), now_s)
@@ -242,18 +256,18 @@ def over(world: World, job: JobState, trigger: str, now_s: float) -> list[do.Eff
     """The job is finished or has failed: nothing of it remains anywhere."""
     job.to(trigger)
     effects = close_flows(world, job=job.name, tell=True)
-    effects += drop_move(world, job, now_s)
     involved = {job.host, job.standby, *(h for c in job.checkpoints.values() for h in c.holders)}
     effects += [
         do.Tell(name, Forget(job.name, 2**62)) for name in sorted(n for n in involved if n is not None)
     ]
     job.standby = None
-    return [*effects, *leave_host(world, job, now_s)]
+    return [
+        *effects,
+        *(effect for host in release(world, job) for effect in gpu_freed(world, host, now_s)),
+    ]
 
 
-def _choose_host(
-    world: World, job: JobState, checkpoint: Checkpoint | None, among: set[str] | None
-) -> str | None:
+def _choose_host(world: World, job: JobState, checkpoint: Checkpoint | None, among: set[str]) -> str | None:
     sources = world.holders(checkpoint) if checkpoint else []
     wanted = request(world, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)
     free = residual(world, world.now_s, promised)

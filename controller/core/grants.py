@@ -12,11 +12,10 @@ from controller.core.sharing import Demand
 from controller.core.state import Flow
 from controller.core.world import World, record
 from testbed.messages import CancelTransfers, Grant
-from topologies.spec import TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
 
-LEAST_RISE = (
-    0.02  # a rate that rises by less than 2 % is not worth a message; every fall is told, and told first
-)
+LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
+LEAST_FALL = 0.01  # nor one that falls by less than 1 %: only so much less than each share is given out
 
 
 def open_flow(world: World, flow: Flow) -> None:
@@ -55,15 +54,21 @@ def close_flows(
     return [effect for flow in matching for effect in close_flow(world, flow, tell=tell)]
 
 
+def spendable(world: World) -> dict[DirectedLink, float]:
+    """What is given out of each link's share: the rest is room for falls that are too small to tell."""
+    return {link: rate * (1.0 - LEAST_FALL) for link, rate in world.share.items()}
+
+
 def committed_floors(world: World) -> list[Demand]:
-    """What is promised to admitted migrations: they stay admitted."""
-    return [_demand(world, flow) for flow in world.flows.values() if flow.floor_bytes_per_s > 0.0]
+    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back: see `_demand`."""
+    demands = (_demand(world, flow) for flow in world.flows.values())
+    return [demand for demand in demands if demand.floor_bytes_per_s > 0.0]
 
 
 def settle(world: World) -> list[do.Effect]:
-    """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed."""
+    """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     demands = [_demand(world, flow) for _, flow in sorted(world.flows.items())]
-    shared = world.policy.share(demands, world.share)
+    shared = world.policy.share(demands, spendable(world))
     changed = [
         (shared.rates[key], flow, str(shared.bottleneck[key] or ""))
         for key, flow in sorted(world.flows.items())
@@ -73,8 +78,15 @@ def settle(world: World) -> list[do.Effect]:
     return [effect for rate, flow, bottleneck in changed for effect in _grant(flow, rate, bottleneck)]
 
 
+def tell_grants(world: World, source: str) -> list[do.Effect]:
+    """The present rates of all that a host sends: it may have missed a change."""
+    flows = [flow for _, flow in sorted(world.flows.items()) if flow.source == source]
+    return [do.Tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s)) for flow in flows]
+
+
 def _matters(old_bytes_per_s: float, new_bytes_per_s: float) -> bool:
-    return new_bytes_per_s < old_bytes_per_s or new_bytes_per_s > old_bytes_per_s * (1.0 + LEAST_RISE)
+    fell = old_bytes_per_s > new_bytes_per_s * (1.0 + LEAST_FALL)
+    return fell or new_bytes_per_s > old_bytes_per_s * (1.0 + LEAST_RISE)
 
 
 def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str) -> list[do.Effect]:
@@ -92,13 +104,11 @@ def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str) -> list[do.Effe
 
 
 def _demand(world: World, flow: Flow) -> Demand:
-    return Demand(
-        flow.key,
-        world.routes.route(flow.source, flow.destination),
-        1.0,
-        min(flow.floor_bytes_per_s, flow.cap_bytes_per_s),
-        flow.cap_bytes_per_s,
-    )
+    """What a flow asks for. A sender that is not connected cannot be told: it keeps the rate that it has."""
+    floor, cap = min(flow.floor_bytes_per_s, flow.cap_bytes_per_s), flow.cap_bytes_per_s
+    if not world.hosts[flow.source].connected:
+        floor = cap = flow.rate_bytes_per_s
+    return Demand(flow.key, world.routes.route(flow.source, flow.destination), 1.0, floor, cap)
 
 
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> Flow:

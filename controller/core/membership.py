@@ -11,10 +11,10 @@ from math import inf
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.dispatch import gpu_freed, interrupt, withdraw_offers
-from controller.core.grants import close_flows
-from controller.core.migration import abandon, plan_moves, replan
+from controller.core.grants import tell_grants
+from controller.core.migration import abandon, order, plan_moves, replan
 from controller.core.protection import forget_standby, protect
-from controller.core.state import OVER, HostState, JobState, Phase
+from controller.core.state import HostState, JobState, Phase
 from controller.core.world import World, record
 from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
 
@@ -24,7 +24,7 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
     host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
-    _hear(world, host, now_s)
+    heard(world, host, now_s)
     if host.is_volunteer and host.usable:
         world.hazards.lend(host.name, now_s)
     settings = world.settings
@@ -43,16 +43,28 @@ def reconcile(world: World, host: HostState, claims: list[JobClaim], now_s: floa
         if job.host == host.name and job.phase is not Phase.FETCHING:
             claim = claimed.pop((job.name, job.attempt), None)
             if claim is not None:
-                job.step = max(job.step, claim.step)
+                job.step, job.interval_s = max(job.step, claim.step), None
             else:
                 effects += interrupt(world, job, "agent_lost", now_s)
     effects += [do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed)]
+    effects += [*tell_grants(world, host.name), *_orders_again(world, host, now_s)]
     return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+
+
+def _orders_again(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """What was decided for its jobs while it could not be told, and what its owner did meanwhile."""
+    here = [job for job in world.jobs_on(host) if job.host == host.name]
+    moving = [job for job in here if job.phase is Phase.MOVING]
+    if host.reclaim_at_s is None:
+        called_off = [job for job in moving if job.final_sequence is None]
+        return [effect for job in called_off for effect in abandon(world, job, now_s)]
+    again = order(world, moving, now_s)
+    return [*again, *plan_moves(world, [job for job in here if job.phase is Phase.RUNNING], now_s)]
 
 
 def heard(world: World, host: HostState, now_s: float) -> None:
     """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
-    _hear(world, host, now_s)
+    host.lease_until_s = now_s + world.settings.lease_s
 
 
 def leave(world: World, host: HostState, reason: str, now_s: float) -> list[do.Effect]:
@@ -93,7 +105,7 @@ def owner_reclaims(world: World, host: HostState, message: OwnerReclaims, now_s:
     if message.notice_s > 0.0:
         world.hazards.withdraw(host.name, now_s)
         host.reclaim_at_s = now_s + message.notice_s
-        return [reclaimed, *_notice(world, host, now_s)]
+        return [reclaimed, *_hurry(world, host, now_s), *_notice(world, host, now_s)]
     host.reclaim_at_s = None
     if announced:
         world.hazards.withdraw(host.name, now_s)
@@ -121,16 +133,21 @@ def offer_all(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     return [effect for _ in gpus for effect in gpu_freed(world, host, now_s)]
 
 
-def _hear(world: World, host: HostState, now_s: float) -> None:
-    host.heard_s = now_s
-    host.lease_until_s = now_s + world.settings.lease_s
-
-
 def _notice(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """What runs there moves away; what was on its way there goes elsewhere."""
     running = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
     effects = _let_go(world, host, now_s)
     return [*effects, *plan_moves(world, running, now_s), *protect(world, now_s)]
+
+
+def _hurry(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """A second notice with an earlier end: moves that were promised the later one are planned anew."""
+    assert host.reclaim_at_s is not None
+    effects: list[do.Effect] = []
+    for job in [job for job in world.jobs_on(host) if job.host == host.name and job.move is not None]:
+        if job.move is not None and job.move.deadline_s > host.reclaim_at_s + 1e-9:
+            effects += replan(world, job, now_s)
+    return effects
 
 
 def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.Effect]:
@@ -165,7 +182,6 @@ def _find_other_senders(world: World, host: HostState, now_s: float) -> list[do.
     effects: list[do.Effect] = []
     for flow in [flow for flow in world.flows.values() if flow.source == host.name]:
         job = world.jobs[flow.job]
-        effects += close_flows(world, job=flow.job, source=host.name)
-        if job.phase is Phase.FETCHING and job.phase not in OVER:
+        if job.phase is Phase.FETCHING:
             effects += interrupt(world, job, "checkpoint_lost", now_s)
     return effects

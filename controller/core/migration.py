@@ -21,7 +21,7 @@ from controller.core.admission import MigrationRequest, Refusal
 from controller.core.candidates import candidates, promised, request, residual
 from controller.core.checkpointing import latest_final_start_s
 from controller.core.dispatch import begin_attempt, drop_move, gpu_freed, reserve, start
-from controller.core.grants import close_flows, committed_floors, open_flow, settle
+from controller.core.grants import close_flows, committed_floors, open_flow, settle, spendable
 from controller.core.placement import Choice, NoDestination
 from controller.core.state import Checkpoint, Flow, HostState, JobState, Move, Phase
 from controller.core.world import World, record
@@ -30,28 +30,29 @@ from topologies.spec import TrafficClass
 
 
 def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
-    """Move these running jobs off their hosts, all of which have a notice running; who cannot be moved is degraded."""
-    chosen = {job.name: _reserve(world, job, now_s) for job in jobs}
-    wanted = {
-        job.name: _ask(world, job, c, now_s) for job in jobs if isinstance(c := chosen[job.name], Choice)
-    }
+    """Move these running jobs off their hosts, all of which have a notice running; who cannot be moved is degraded.
+
+    Two rounds: who was refused because others of the same round took the bandwidth looks once more at what is left.
+    """
+    jobs = [job for job in jobs if _can_be_told(world, job)]
     effects: list[do.Effect] = []
-    for asked in (
-        {name: live for name, (live, _) in wanted.items()},
-        {name: at_once for name, (_, at_once) in wanted.items()},
-    ):
-        effects += _admit(
-            world, {n: r for n, r in asked.items() if world.jobs[n].move is None}, chosen, now_s
-        )
+    chosen: dict[str, Choice | NoDestination] = {}
+    for _ in range(2):
+        left = [job for job in jobs if job.move is None]
+        chosen = {job.name: _reserve(world, job, now_s) for job in left}
+        effects += _admit_all(world, left, chosen, now_s)
+        for job in left:
+            if job.move is None and isinstance(choice := chosen[job.name], Choice):
+                world.hosts[choice.host].jobs.discard(job.name)
     for job in jobs:
         if job.move is None:
             effects += _degrade(world, job, chosen[job.name], now_s)
-    return [*effects, *_order(world, [job for job in jobs if job.move is not None], now_s)]
+    return [*effects, *_depart(world, [job for job in jobs if job.move is not None], now_s)]
 
 
 def retry_degraded(world: World, now_s: float) -> list[do.Effect]:
     """A GPU or some bandwidth may have become free while the notice still runs."""
-    jobs = [job for job in world.unfinished() if job.degraded and job.phase is Phase.RUNNING]
+    jobs = [job for job in world.unfinished() if job.degraded and _can_be_told(world, job)]
     return plan_moves(world, jobs, now_s) if jobs else []
 
 
@@ -60,10 +61,16 @@ def replan(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     effects = abandon(world, job, now_s)
     if _notice_s(world, job, now_s) > 0.0:
         effects += plan_moves(world, [job], now_s)
-    stopped = job.final_sequence is not None
-    if stopped and job.move is None and job.host is not None:  # nothing runs any more, and nobody takes it
-        effects.append(do.Tell(job.host, StopJob(job.name, job.attempt)))
+    if job.phase is Phase.RUNNING and job.final_sequence is not None and job.host is not None:
+        effects.append(
+            do.Tell(job.host, StopJob(job.name, job.attempt))
+        )  # nothing runs any more, nobody takes it
     return effects
+
+
+def _can_be_told(world: World, job: JobState) -> bool:
+    """Whether it runs on a host that hears: one that is not connected is planned for when it comes back."""
+    return job.phase is Phase.RUNNING and job.host is not None and world.hosts[job.host].connected
 
 
 def abandon(world: World, job: JobState, now_s: float) -> list[do.Effect]:
@@ -107,13 +114,14 @@ def landed(job: JobState, now_s: float) -> list[do.Effect]:
 
 
 def _reserve(world: World, job: JobState, now_s: float) -> Choice | NoDestination:
-    """P2's destination; its GPU is held from here on."""
+    """P2's destination; its GPU is held, so that the next job of the round sees it taken."""
     assert job.host is not None
     wanted = request(world, job, job.host, job.spec.payload_bytes, _notice_s(world, job, now_s))
-    found = candidates(world, wanted, [job.host], residual(world, now_s, promised), now_s)
+    free, among = residual(world, now_s, promised), world.fit_hosts(job)
+    found = candidates(world, wanted, [job.host], free, now_s, among=among)
     choice = world.policy.select(wanted, found, draw=world.draw())
     if isinstance(choice, Choice):
-        reserve(world, job, world.hosts[choice.host])
+        world.hosts[choice.host].jobs.add(job.name)
     return choice
 
 
@@ -127,65 +135,68 @@ def _ask(
     overhead_s = settings.restart_s + settings.snapshot_s
     links = world.routes.route(job.host, choice.host)
     at_once = MigrationRequest(job.name, job.spec.payload_bytes, deadline_s, overhead_s, links)
-    if choice.host == job.standby and job.sent_bytes is not None:
+    mostly_there = choice.host == job.standby and job.sent_bytes is not None
+    if mostly_there or job.final_sequence is not None:
         return at_once, at_once
     return replace(at_once, start_s=(now_s + deadline_s - overhead_s) / 2.0), at_once
 
 
-def _admit(
-    world: World,
-    asked: dict[str, MigrationRequest],
-    chosen: dict[str, Choice | NoDestination],
-    now_s: float,
+def _admit_all(
+    world: World, jobs: list[JobState], chosen: dict[str, Choice | NoDestination], now_s: float
 ) -> list[do.Effect]:
-    """P3: whoever is admitted has a move, with its floor, from here on."""
-    answer = world.policy.admit(list(asked.values()), now_s, world.share, committed_floors(world))
+    """Ask P3 for moves that copy first, then, for those refused, for moves that stop at once."""
+    found = [(job, c) for job in jobs if isinstance(c := chosen[job.name], Choice)]
+    wanted = {job.name: _ask(world, job, choice, now_s) for job, choice in found}
     effects: list[do.Effect] = []
-    for name, floor in answer.admitted.items():
-        job, choice = world.jobs[name], chosen[name]
-        assert isinstance(choice, Choice)
-        assert job.host is not None
-        notice_s = _notice_s(world, job, now_s)
-        job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
-        flow = Flow(name, job.host, choice.host, TrafficClass.PLANNED, floor_bytes_per_s=floor)
-        open_flow(world, flow)
-        admitted = facts.MigrationAdmitted(
-            name,
-            job.attempt,
-            job.host,
-            choice.host,
-            notice_s,
-            job.spec.payload_bytes,
-            floor,
-            choice.score_s,
-            choice.survival,
-        )
-        effects.append(record(admitted))
-    for name, refusal in answer.refused.items():
-        asked_for = chosen[name]
-        if isinstance(asked_for, Choice) and world.jobs[name].move is None:
-            world.jobs[name].refusal = _words(refusal)
+    for way in (0, 1):
+        asked = [requests[way] for name, requests in wanted.items() if world.jobs[name].move is None]
+        answer = world.policy.admit(asked, now_s, spendable(world), committed_floors(world))
+        for job, choice in found:
+            if job.name in answer.admitted:
+                effects += _admitted(world, job, choice, answer.admitted[job.name], now_s)
+            elif job.name in answer.refused:
+                job.refusal = _words(answer.refused[job.name])
     return effects
 
 
-def _order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
+def _admitted(world: World, job: JobState, choice: Choice, floor: float, now_s: float) -> list[do.Effect]:
+    """The job has a move, with its floor, from here on."""
+    assert job.host is not None
+    notice_s = _notice_s(world, job, now_s)
+    reserve(world, job, world.hosts[choice.host])
+    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
+    effects: list[do.Effect] = []
+    if job.standby is not None and job.standby != choice.host:
+        effects += close_flows(
+            world, job=job.name, destination=job.standby
+        )  # the agent stops those of itself
+    flow = Flow(job.name, job.host, choice.host, TrafficClass.PLANNED, floor_bytes_per_s=floor)
+    open_flow(world, flow)
+    size = job.spec.payload_bytes
+    admitted = facts.MigrationAdmitted(
+        job.name, job.attempt, job.host, choice.host, notice_s, size, floor, choice.score_s, choice.survival
+    )
+    return [*effects, record(admitted)]
+
+
+def _depart(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
     """Settle all rates, then tell the sources."""
     effects = settle(world)
     for job in jobs:
+        job.degraded = False
+        job.to("migrate")
+    return [*effects, *order(world, jobs, now_s)]
+
+
+def order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
+    """Tell the sources of these moves what they are to do (again, after a connection was lost)."""
+    effects: list[do.Effect] = []
+    for job in jobs:
         assert job.move is not None
         assert job.host is not None
-        job.degraded = False
-        if job.phase is Phase.RUNNING:
-            job.to("migrate")
-        flow = world.flows[f"{job.name}:{job.host}>{job.move.destination}"]
-        order = Migrate(
-            job.name,
-            job.attempt,
-            world.endpoint(job.move.destination),
-            flow.rate_bytes_per_s,
-            _final_within_s(world, job, job.move, now_s),
-        )
-        effects.append(do.Tell(job.host, order))
+        rate = world.flows[f"{job.name}:{job.host}>{job.move.destination}"].rate_bytes_per_s
+        to, within_s = world.endpoint(job.move.destination), _final_within_s(world, job, job.move, now_s)
+        effects.append(do.Tell(job.host, Migrate(job.name, job.attempt, to, rate, within_s)))
     return effects
 
 
@@ -201,18 +212,13 @@ def _final_within_s(world: World, job: JobState, move: Move, now_s: float) -> fl
 def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s: float) -> list[do.Effect]:
     """Said at once; and one more checkpoint is taken while there is time."""
     assert job.host is not None
-    if isinstance(choice, Choice):
-        world.hosts[choice.host].jobs.discard(job.name)
-        effects = gpu_freed(world, world.hosts[choice.host], now_s)
-    else:
-        effects = []
     if job.degraded:
-        return effects  # told before
+        return []  # told before
     job.degraded = True
     reason = _reason(choice) if isinstance(choice, NoDestination) else job.refusal
-    effects.append(
-        record(facts.MigrationDegraded(job.name, job.attempt, job.host, _notice_s(world, job, now_s), reason))
-    )
+    notice_s = _notice_s(world, job, now_s)
+    degraded = facts.MigrationDegraded(job.name, job.attempt, job.host, notice_s, reason)
+    effects: list[do.Effect] = [record(degraded)]
     if job.standby is not None and job.interval_s is not None:
         flow = world.flows.get(f"{job.name}:{job.host}>{job.standby}")
         rate = flow.rate_bytes_per_s if flow else 0.0

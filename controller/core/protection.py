@@ -13,7 +13,8 @@ from math import inf
 
 from controller.core import effects as do
 from controller.core import facts
-from controller.core.candidates import candidates, planned, promised, request, residual
+from controller.core.bandwidth import bottleneck
+from controller.core.candidates import Residual, candidates, fair_share, promised, request, residual
 from controller.core.checkpointing import CheckpointJob, CheckpointPlan, stagger
 from controller.core.grants import close_flow, open_flow, presync_flow, settle
 from controller.core.placement import NoDestination
@@ -24,6 +25,8 @@ from testbed.messages import Protect, Unprotect
 LEAST_CHANGE = (
     0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 )
+CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
+MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
@@ -51,36 +54,72 @@ def forget_standby(world: World, job: JobState) -> list[do.Effect]:
         return []
     flow = world.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
     job.standby, job.interval_s, job.sent_bytes = None, None, None
+    job.misses, job.endangered = 0, False
     return close_flow(world, flow, tell=True) if flow else []
 
 
+def improve_standby(world: World, now_s: float) -> list[do.Effect]:
+    """One job, the one that loses most, whose loss budget cannot be kept with its standby goes to a clearly better one.
+
+    One at a time, because each that goes changes what the others would get; and only for CLEARLY_BETTER, because the new
+    standby has nothing of the payload yet.
+    """
+    endangered = [job for job in world.unfinished() if job.endangered and _needs_protection(world, job)]
+    for job in sorted(
+        endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
+    ):
+        if job.standby is None or job.host is None:
+            continue
+        free, host = fair_share(world, job, now_s), job.host
+        better = _choose_standby(world, job, free, now_s)
+        if better is None or better == job.standby:
+            continue
+        rates = [bottleneck(world.routes.route(host, to), free).bytes_per_s for to in (better, job.standby)]
+        if rates[0] >= CLEARLY_BETTER * rates[1]:
+            effects = forget_standby(world, job)
+            job.standby = better
+            return effects
+    return []
+
+
 def _needs_protection(world: World, job: JobState) -> bool:
-    return job.phase is Phase.RUNNING and job.host is not None and world.hosts[job.host].is_volunteer
+    if job.phase is not Phase.RUNNING or job.host is None or job.final_sequence is not None:
+        return False
+    host = world.hosts[job.host]
+    return host.is_volunteer and host.connected
 
 
 def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     if job.standby is not None and world.hosts[job.standby].usable:
         return []
     assert job.host is not None
+    protected = job.interval_s is not None
     effects = forget_standby(world, job)
-    job.standby = _choose_standby(world, job, now_s)
+    job.standby = _choose_standby(world, job, fair_share(world, job, now_s), now_s)
     if job.standby is None:
-        effects.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
+        if protected:
+            effects.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
+        return effects
+    open_flow(world, presync_flow(job.name, job.host, job.standby, 0.0))  # counts for the next one that looks
     return effects
 
 
-def _choose_standby(world: World, job: JobState, now_s: float) -> str | None:
+def _choose_standby(world: World, job: JobState, free: Residual, now_s: float) -> str | None:
     """P2 without a deadline: where a GPU is free, so that the job could go on there; else any volunteer; else on-demand."""
     assert job.host is not None
     wanted = request(world, job, job.host, job.spec.payload_bytes, None)
-    free = residual(world, now_s, planned)
+    fit = world.fit_hosts(job)
     for needs_gpu in (True, False):
-        found = candidates(world, wanted, [job.host], free, now_s, needs_gpu=needs_gpu)
+        found = candidates(world, wanted, [job.host], free, now_s, among=fit, needs_gpu=needs_gpu)
         choice = world.policy.select(wanted, found, draw=world.draw())
         if not isinstance(choice, NoDestination):
             return choice.host
-    kept = (h.name for h in world.hosts.values() if h.usable and not h.is_volunteer and h.data_port)
-    return min(kept, default=None)
+    kept = [h.name for h in map(world.hosts.__getitem__, sorted(fit)) if h.usable and not h.is_volunteer]
+    return max(
+        kept,
+        key=lambda to: bottleneck(world.routes.route(job.host or "", to), free).bytes_per_s,
+        default=None,
+    )
 
 
 def _as_checkpoint_job(world: World, job: JobState, now_s: float) -> CheckpointJob:
@@ -107,6 +146,7 @@ def _tell(world: World, job: JobState, plan: CheckpointPlan, now_s: float) -> li
     assert job.host is not None
     assert job.standby is not None
     interval_s = plan.interval_s
+    job.endangered = plan.interval.loss_budget_infeasible
     if interval_s == inf or not _moved(job.interval_s, interval_s):
         return []
     job.interval_s = interval_s
@@ -137,4 +177,4 @@ def _first_s(job: JobState, interval_s: float, now_s: float) -> float:
         due_s = job.protected_since_s + stagger(job.timer, interval_s)
     else:
         due_s = job.last_checkpoint_s + interval_s
-    return max(0.0, due_s - now_s)
+    return min(MAX_FIRST_S, max(0.0, due_s - now_s))

@@ -279,6 +279,15 @@ class SpotQueue:
         self._interrupted[job.key] = returned
         return Queued(len(self._interrupted) - 1)
 
+    def serve(self, now_s: float) -> Dispatch | None:
+        """The next waiting job that `choose` now finds a standing offer for, if it found none when the job came."""
+        for waiting in (*self._interrupted.values(), *self._fresh.values()):
+            taken = self._take_standing(waiting, now_s)
+            if taken is not None:
+                self.cancel(waiting.job.key)
+                return taken
+        return None
+
     def offer(
         self,
         offer_id: int,

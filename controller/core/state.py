@@ -97,6 +97,11 @@ class JobState:
     move: Move | None = None
     degraded: bool = False
     refusal: str = ""  # why P3 last refused it
+    unfit: dict[str, float] = field(
+        default_factory=dict
+    )  # host that would not take it -> when to try it again
+    misses: int = 0  # checkpoints in a row that did not reach the present standby
+    endangered: bool = False  # P1 cannot keep its loss budget with this standby
     final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
     stopped_at_s: float | None = None  # when it last stopped computing
     stopped_cause: str = ""
@@ -125,7 +130,6 @@ class HostState:
     data_port: int = 0
     lent: bool = False
     reclaim_at_s: float | None = None
-    heard_s: float = -inf
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
@@ -60,6 +61,10 @@ class World:
         """Whether a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
         state = self.hosts[host]
         return state.connected and (state.lent or state.reclaim_at_s is not None)
+
+    def fit_hosts(self, job: JobState) -> set[str]:
+        """All hosts but those that lately failed to take a checkpoint of the job."""
+        return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
 
     def jobs_on(self, host: HostState) -> list[JobState]:
         """Jobs that run there or have a GPU reserved, by name."""

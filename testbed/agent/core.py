@@ -4,33 +4,35 @@ Three rules outrank everything else.
 
 *The owner first.* A closed switch kills the workloads before anything is said to anybody; the coordinator is told after.
 
-*One copy at most.* A workload may run only while the coordinator is known to believe so. Each heartbeat that is acknowledged
-extends a lease to a fixed time after that heartbeat was *sent*; the coordinator counts from the acknowledgement, which is
-later, so without any common clock the agent's copy is dead before the coordinator dares to start another.
+*One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`pulse`). An order to
+start one that comes after the lease has lapsed is refused.
 
 *A final snapshot ends the job here.* Moving a job is: copy a snapshot while the job runs, then stop it with a final snapshot
 and send what changed meanwhile. The final one is taken as soon as the copy has arrived, and at the latest when a full
 payload would only just make the deadline (tau - T_r - C/b, paper A, Algorithm 1), so a payload that changed completely is
-still in time.
+still in time. If the move comes to nothing after that, the final snapshot is a checkpoint that this host holds, and it says
+so: no work is lost by a move.
+
+Messages are lost with their connection. What matters is said again on the next one: Hello tells what runs, what is stored and
+what has ended; behind it come the start of each job that runs and the final snapshot of each that is moving.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal
 
 from testbed.agent import effects as do
 from testbed.agent import events as ev
+from testbed.agent.pulse import Pulse
 from testbed.agent.running import Phase, Protection, Running
+from testbed.agent.sendings import RETRY_S, Sending, Sendings
 from testbed.messages import (
-    SEQUENCES_PER_ATTEMPT,
     CancelTransfers,
     CheckpointStored,
-    EgressSample,
-    Endpoint,
     Forget,
     Grant,
-    Heartbeat,
     HeartbeatAck,
     Hello,
     JobClaim,
@@ -42,7 +44,6 @@ from testbed.messages import (
     Protect,
     Refused,
     SendStored,
-    SnapshotTaken,
     StartJob,
     StopJob,
     StoredCheckpoint,
@@ -53,19 +54,9 @@ from testbed.messages import (
 )
 from topologies.spec import TrafficClass
 
-RETRY_S = 0.25  # pause before a failed transfer of a final checkpoint is tried again: a few round trips of the campus
-MAX_UNSENT_SAMPLES = 100  # egress samples kept while nobody listens: ten seconds of 100 ms
-
-
-@dataclass
-class Sending:
-    """One transfer that this host is sending, or will send again at `retry_at_s`."""
-
-    sequence: int
-    destination: Endpoint
-    rate_bytes_per_s: float
-    traffic_class: TrafficClass
-    retry_at_s: float = inf
+SAME_NOTICE_S = (
+    0.05  # the switch is read ten times a second: deadlines closer than this are one notice, read again
+)
 
 
 @dataclass
@@ -76,21 +67,12 @@ class AgentCore:
     incarnation: int
     data_port: int
     stored: dict[tuple[str, int], StoredCheckpoint] = field(default_factory=dict)
-    connected: bool = False
     lent: bool = True
     reclaim_at_s: float | None = None
-    lease_s: float = 0.0
-    lease_until_s: float = inf  # inf: no lease was ever given, so nothing runs
-    heartbeat_s: float = 1.0
-    heartbeat_at_s: float = inf
-    heartbeat_number: int = 0
-    unacknowledged: dict[int, float] = field(default_factory=dict)  # heartbeat -> when it was sent
+    pulse: Pulse = field(default_factory=Pulse)
     running: dict[str, Running] = field(default_factory=dict)
-    sending: dict[tuple[str, str], Sending] = field(default_factory=dict)
+    sendings: Sendings = field(default_factory=Sendings)
     ended: dict[str, JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
-    sampled: ev.Sampled | None = None
-    samples: list[EgressSample] = field(default_factory=list)
-    told_drops: int = 0
 
     # ------------------------------------------------------------ the two calls
 
@@ -101,11 +83,11 @@ class AgentCore:
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
         return min(
-            self.heartbeat_at_s,
-            self.lease_until_s if self.running else inf,
+            self.pulse.heartbeat_at_s,
+            self.pulse.lease_until_s if self.running else inf,
             inf if self.reclaim_at_s is None else self.reclaim_at_s,
+            self.sendings.next_retry_s(),
             *(job.next_snapshot_s() for job in self.running.values()),
-            *(sending.retry_at_s for sending in self.sending.values()),
         )
 
     # ------------------------------------------------------------ events
@@ -115,8 +97,7 @@ class AgentCore:
             case ev.Connected():
                 return self._greet(now_s)
             case ev.Disconnected():
-                self.connected, self.heartbeat_at_s = False, inf
-                return []
+                return self._disconnected()
             case ev.Received(message):
                 return self._obey(message, now_s)
             case ev.SwitchRead():
@@ -130,48 +111,28 @@ class AgentCore:
             case ev.WorkloadEnded():
                 return self._workload_ended(event)
             case ev.SnapshotDone():
-                return self._snapshot_done(event, now_s)
+                return self._snapshot_done(event)
             case ev.SnapshotFailed():
                 return self._snapshot_failed(event, now_s)
             case ev.SendEnded():
                 return self._send_ended(event, now_s)
             case ev.CheckpointReceived(checkpoint):
-                self._remember(checkpoint)
-                return [do.Send(CheckpointStored(checkpoint))]
+                return self._keep(checkpoint)
             case ev.Sampled():
-                return self._note_sample(event, now_s)
+                return self.pulse.beat(self._claims(), now_s) if self.pulse.note(event) else []
             case ev.Woke():
                 return []
 
-    def _greet(self, now_s: float) -> list[do.Effect]:
-        self.connected = True
-        self.unacknowledged = {0: now_s}
-        reclaim_in_s = None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s)
-        hello = Hello(
-            self.host,
-            self.incarnation,
-            self.data_port,
-            self._claims(),
-            sorted(self.stored.values(), key=lambda c: (c.job, c.sequence)),
-            list(self.ended.values()),
-            self.lent,
-            reclaim_in_s,
-        )
-        return [do.Send(hello)]
-
     def _obey(self, message: ToAgent, now_s: float) -> list[do.Effect]:
         match message:
-            case Welcome(lease_s=lease_s, heartbeat_s=heartbeat_s):
-                self.lease_s, self.heartbeat_s, self.heartbeat_at_s = lease_s, heartbeat_s, now_s
-                return self._extend(0)
+            case Welcome():
+                return self.pulse.welcome(message, now_s)
             case HeartbeatAck(number=number):
-                return self._extend(number)
+                return self.pulse.acknowledged(number)
             case StartJob():
-                return self._start(message)
+                return self._start(message, now_s)
             case StopJob(job=job, attempt=attempt):
-                return (
-                    self._stop(job, attempt, "stopped by the coordinator") if self._of(job, attempt) else []
-                )
+                return self._stop(job, attempt, "stopped by the coordinator")
             case Protect():
                 return self._protect(message, now_s)
             case Unprotect(job=job, attempt=attempt):
@@ -181,34 +142,21 @@ class AgentCore:
             case Migrate():
                 return self._migrate(message, now_s)
             case SendStored(job=job, sequence=sequence, destination=to, rate_bytes_per_s=rate):
-                return self._send(job, sequence, to, rate, TrafficClass.PLANNED)
+                return self.sendings.send(job, Sending(sequence, to, rate, TrafficClass.PLANNED))
             case Grant(job=job, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(job, destination, rate)
             case CancelTransfers(job=job, destination=destination):
-                return self._abort(job, destination)
+                return self._cancel(job, destination)
             case Forget(job=job, before=before):
                 return self._forget(job, before)
             case Refused():
                 return []
 
-    # ------------------------------------------------------------ lease and heartbeat
-
-    def _extend(self, number: int) -> list[do.Effect]:
-        sent_s = self.unacknowledged.pop(number, None)
-        if sent_s is None:
-            return []
-        self.unacknowledged = {n: at_s for n, at_s in self.unacknowledged.items() if n > number}
-        self.lease_until_s = sent_s + self.lease_s
-        return [do.ExtendLease(self.lease_until_s)]
-
     def _lapse(self, now_s: float) -> list[do.Effect]:
-        if now_s < self.lease_until_s or not self.running:
+        if now_s < self.pulse.lease_until_s or not self.running:
             return []
-        return [
-            e
-            for job in list(self.running.values())
-            for e in self._stop(job.spec.name, job.attempt, "lease lapsed")
-        ]
+        lapsed = [(name, job.attempt) for name, job in self.running.items()]
+        return _kills_first([e for job in lapsed for e in self._stop(*job, "the lease lapsed")])
 
     def _due(self, now_s: float) -> list[do.Effect]:
         effects: list[do.Effect] = []
@@ -217,32 +165,44 @@ class AgentCore:
         for job in list(self.running.values()):
             if now_s >= job.next_snapshot_s():
                 effects += self._snapshot(job, now_s)
-        for (job_name, _), sending in self.sending.items():
-            if now_s >= sending.retry_at_s:
-                effects.append(self._start_sending(job_name, sending))
-        if now_s >= self.heartbeat_at_s:
-            effects += self._heartbeat(now_s)
+        effects += self.sendings.retry(now_s)
+        if now_s >= self.pulse.heartbeat_at_s:
+            effects += self.pulse.beat(self._claims(), now_s)
         return effects
 
-    def _heartbeat(self, now_s: float) -> list[do.Effect]:
-        self.heartbeat_number += 1
-        self.heartbeat_at_s = now_s + self.heartbeat_s
-        self.unacknowledged[self.heartbeat_number] = now_s
-        sampled = self.sampled or ev.Sampled({}, [], None, 0.0)
-        samples, self.samples = self.samples, []
-        self.told_drops = _drops(sampled)
-        beat = Heartbeat(
-            self.heartbeat_number, self._claims(), sampled.classes, sampled.flows, samples, sampled.loop_lag_s
-        )
-        return [do.Send(beat)]
+    # ------------------------------------------------------------ the connection
 
-    def _note_sample(self, sampled: ev.Sampled, now_s: float) -> list[do.Effect]:
-        known = {flow.transfer for flow in self.sampled.flows} if self.sampled else set()
-        self.sampled = sampled
-        if sampled.sample is not None:
-            self.samples = [*self.samples, sampled.sample][-MAX_UNSENT_SAMPLES:]
-        changed = known != {flow.transfer for flow in sampled.flows} or _drops(sampled) != self.told_drops
-        return self._heartbeat(now_s) if changed and self.connected and self.heartbeat_at_s < inf else []
+    def _greet(self, now_s: float) -> list[do.Effect]:
+        self.pulse.greet(now_s)
+        hello = Hello(
+            self.host,
+            self.incarnation,
+            self.data_port,
+            self._claims(),
+            sorted(self.stored.values(), key=lambda c: (c.job, c.sequence)),
+            list(self.ended.values()),
+            self.lent,
+            None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
+        )
+        again = [effect for _, job in sorted(self.running.items()) for effect in self._say_again(job)]
+        return [do.Send(hello), *again]
+
+    def _say_again(self, job: Running) -> list[do.Effect]:
+        """It may have been lost with the last connection; the coordinator ignores what it knows."""
+        said: list[do.Effect] = [] if job.started is None else [do.Send(job.started)]
+        if job.final is None:
+            return said
+        return [
+            *said,
+            do.Send(job.taken(job.final, final=True)),
+            *self._send_snapshot(job, job.final.sequence),
+        ]
+
+    def _disconnected(self) -> list[do.Effect]:
+        """Jobs go on under their lease. Recoveries stop: the coordinator has them sent by somebody else."""
+        self.pulse.lost()
+        recoveries = {job for job, _ in self.sendings.table if job not in self.running}
+        return [effect for job in sorted(recoveries) for effect in self.sendings.abort_job(job)]
 
     # ------------------------------------------------------------ the owner
 
@@ -253,8 +213,8 @@ class AgentCore:
         if read.isolate_in_s <= 0.0:
             return self._close(read.grace) if self.lent or self.reclaim_at_s is not None else []
         deadline_s = now_s + read.isolate_in_s
-        if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < 0.05:
-            return []  # the same notice, read again
+        if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < SAME_NOTICE_S:
+            return []
         self.lent, self.reclaim_at_s = False, deadline_s
         return [do.Send(OwnerReclaims(read.isolate_in_s, read.grace, []))]
 
@@ -268,60 +228,66 @@ class AgentCore:
         """The host is the owner's from here on: kill first, tell after."""
         self.lent, self.reclaim_at_s = False, None
         stopped = self._claims()
-        kills = [e for job in list(self.running.values()) for e in self._end(job)]
-        aborts = [e for job, destination in list(self.sending) for e in self._abort(job, destination)]
-        return [*kills, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped))]
+        left = [e for job in list(self.running.values()) for e in self._end(job)]
+        aborts = [
+            e for job, destination in list(self.sendings.table) for e in self.sendings.abort(job, destination)
+        ]
+        return _kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped))])
 
     # ------------------------------------------------------------ workloads
 
-    def _start(self, order: StartJob) -> list[do.Effect]:
+    def _start(self, order: StartJob, now_s: float) -> list[do.Effect]:
         name = order.job.name
-        if not self.lent or name in self.running:
-            why = "the owner has reclaimed this host" if not self.lent else "another attempt runs here"
-            return [do.Send(JobEnded(name, order.attempt, "stopped", 0, reason=why))]
+        present = self.running.get(name)
+        if refusal := self._refusal(order, present, now_s):
+            return [do.Send(JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
+        before = [] if present is None else self._end(present)
         self.ended.pop(name, None)
-        step = order.restore.step if order.restore else 0
-        restored = order.restore.sequence if order.restore else None
-        self.running[name] = Running(
-            order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, restored
-        )
-        return [do.StartWorkload(order.job, order.attempt, order.restore)]
+        self.running[name] = Running.ordered(order)
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
+
+    def _refusal(self, order: StartJob, present: Running | None, now_s: float) -> str:
+        """Why not to start it. An attempt that is older than the order is simply replaced."""
+        if not self.lent:
+            return "the owner has reclaimed this host"
+        if now_s >= self.pulse.lease_until_s:
+            return "the lease had lapsed when the order came"
+        if present is not None and present.attempt >= order.attempt:
+            return f"attempt {present.attempt} is here"
+        return ""
 
     def _workload_started(self, event: ev.WorkloadStarted) -> list[do.Effect]:
         job = self._of(event.job, event.attempt)
         if job is None:
             return []
-        job.phase, job.step = Phase.RUNNING, event.step
-        return [
-            do.Send(JobStarted(event.job, event.attempt, event.step, event.digest, job.restored_sequence))
-        ]
+        started = JobStarted(event.job, event.attempt, event.step, event.digest, job.restored_sequence)
+        job.start_said(started)
+        return [do.Send(started)]
 
     def _workload_ended(self, event: ev.WorkloadEnded) -> list[do.Effect]:
         job = self._of(event.job, event.attempt)
         if job is None or job.phase is Phase.MOVED:
             return []
-        outcome = JobEnded(
-            event.job,
-            event.attempt,
-            "finished" if event.finished else "failed",
-            event.step,
-            event.digest,
-            event.reason,
-        )
+        how: Literal["finished", "failed"] = "finished" if event.finished else "failed"
+        outcome = JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
         self.ended[event.job] = outcome
-        return [*self._end(job, kill=False), do.Send(outcome)]
+        del self.running[event.job]
+        return [*self.sendings.abort_job(event.job), do.Send(outcome)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
-        job = self.running[name]
-        step = job.step
-        return [*self._end(job), do.Send(JobEnded(name, attempt, "stopped", step, reason=reason))]
+        """End an attempt and say so; it is said of one that is not here, too: somebody believes that it is."""
+        job = self._of(name, attempt)
+        if job is None:
+            return [do.Send(JobEnded(name, attempt, "stopped", 0, reason="it is not here"))]
+        return [*self._end(job), do.Send(JobEnded(name, attempt, "stopped", job.step, reason=reason))]
 
-    def _end(self, job: Running, *, kill: bool = True) -> list[do.Effect]:
-        """The job leaves this host: its process dies, its transfers stop."""
+    def _end(self, job: Running) -> list[do.Effect]:
+        """A job that goes on elsewhere leaves this host: its process dies, its transfers stop, its latest snapshot is kept."""
         name = job.spec.name
         del self.running[name]
-        killing = [do.KillWorkload(name, job.attempt)] if kill and job.phase is not Phase.MOVED else []
-        return [*killing, *(e for n, to in list(self.sending) if n == name for e in self._abort(n, to))]
+        kills = [] if job.final is not None else [do.KillWorkload(name, job.attempt)]
+        kept = [] if job.latest is None else self._keep(job.latest)
+        return [*kills, *self.sendings.abort_job(name), *kept]
 
     # ------------------------------------------------------------ snapshots
 
@@ -329,48 +295,53 @@ class AgentCore:
         job = self._of(order.job, order.attempt)
         if job is None:
             return []
-        job.protection = Protection(
-            order.standby, order.rate_bytes_per_s, order.interval_s, now_s + order.first_s
-        )
+        due_s = now_s + order.first_s
+        job.protection = Protection(order.standby, order.rate_bytes_per_s, order.interval_s, due_s)
         return self._regrant(order.job, order.standby.host, order.rate_bytes_per_s)
 
     def _migrate(self, order: Migrate, now_s: float) -> list[do.Effect]:
         job = self._of(order.job, order.attempt)
         if job is None:
-            return []
-        elsewhere = [to for n, to in self.sending if n == order.job and to != order.destination.host]
-        aborts = [e for to in elsewhere for e in self._abort(order.job, to)]
+            return self._stop(order.job, order.attempt, "")
+        to = order.destination.host
+        aborts = [
+            e
+            for other in self.sendings.of(order.job)
+            if other != to
+            for e in self.sendings.abort(order.job, other)
+        ]
         job.move_to(order.destination, order.rate_bytes_per_s, now_s + order.final_within_s)
-        if job.phase is Phase.MOVED:
-            return [*aborts, *self._send_final(job)]
-        return [*aborts, *self._regrant(order.job, order.destination.host, order.rate_bytes_per_s)]
+        if job.final is not None:
+            return [*aborts, *self._send_snapshot(job, job.final.sequence)]
+        return [*aborts, *self.sendings.regrant(order.job, to, order.rate_bytes_per_s)]
+
+    def _cancel(self, job: str, destination: str) -> list[do.Effect]:
+        """Nothing more of the job goes there, be it a checkpoint or the job itself."""
+        if running := self.running.get(job):
+            running.stay(destination)
+        return self.sendings.abort(job, destination)
 
     def _snapshot(self, job: Running, now_s: float) -> list[do.Effect]:
         final = job.final_due(now_s)
-        if job.protection and not job.migration:
+        if job.protection is not None and job.migration is None:
             job.protection.next_s = now_s + job.protection.interval_s
-            if (job.spec.name, job.protection.standby.host) in self.sending:
+            if job.protection.standby.host in self.sendings.of(job.spec.name):
                 return []  # the last one is still on its way: a newer one would only queue behind it
-        sequence = job.begin_snapshot(final)
-        return [do.TakeSnapshot(job.spec.name, job.attempt, sequence, final)]
+        return [do.TakeSnapshot(job.spec.name, job.attempt, job.begin_snapshot(), final)]
 
-    def _snapshot_done(self, event: ev.SnapshotDone, now_s: float) -> list[do.Effect]:
+    def _snapshot_done(self, event: ev.SnapshotDone) -> list[do.Effect]:
         job = self._of(event.job, event.attempt)
         if job is None:
             return []
-        job.snapshot_taken(event.sequence, event.step, event.final)
-        told = do.Send(
-            SnapshotTaken(
-                event.job, event.attempt, event.sequence, event.step, event.payload_bytes, event.final
-            )
-        )
-        if event.final:
-            return [told, *self._send_final(job)]
-        target = job.snapshot_target()
-        if target is None:
-            return [told]
-        endpoint, rate, traffic_class = target
-        return [told, *self._send(event.job, event.sequence, endpoint, rate, traffic_class)]
+        size, digest = event.payload_bytes, event.digest
+        snapshot = StoredCheckpoint(event.job, event.sequence, event.step, size, digest)
+        job.snapshot_taken(snapshot, final=event.final)
+        told = do.Send(job.taken(snapshot, final=event.final))
+        return [told, *self._send_snapshot(job, event.sequence)]
+
+    def _send_snapshot(self, job: Running, sequence: int) -> list[do.Effect]:
+        to_send = job.to_send(sequence)
+        return self.sendings.send(job.spec.name, to_send) if to_send is not None else []
 
     def _snapshot_failed(self, event: ev.SnapshotFailed, now_s: float) -> list[do.Effect]:
         job = self._of(event.job, event.attempt)
@@ -383,64 +354,29 @@ class AgentCore:
 
     # ------------------------------------------------------------ transfers
 
-    def _send_final(self, job: Running) -> list[do.Effect]:
-        assert job.migration is not None
-        assert job.final_sequence is not None
-        name, move = job.spec.name, job.migration
-        superseded = self._abort(name, move.destination.host)
-        return [
-            *superseded,
-            *self._send(
-                name, job.final_sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED
-            ),
-        ]
-
-    def _send(
-        self, job: str, sequence: int, to: Endpoint, rate_bytes_per_s: float, traffic_class: TrafficClass
-    ) -> list[do.Effect]:
-        if (job, to.host) in self.sending:
-            return self._regrant(job, to.host, rate_bytes_per_s)
-        self.sending[job, to.host] = sending = Sending(sequence, to, rate_bytes_per_s, traffic_class)
-        return [self._start_sending(job, sending)]
-
-    def _start_sending(self, job: str, sending: Sending) -> do.StartSending:
-        sending.retry_at_s = inf
-        return do.StartSending(
-            job, sending.sequence, sending.destination, sending.rate_bytes_per_s, sending.traffic_class
-        )
-
     def _regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> list[do.Effect]:
-        running = self.running.get(job)
-        if running is not None:
+        if running := self.running.get(job):
             running.regrant(destination, rate_bytes_per_s)
-        sending = self.sending.get((job, destination))
-        if sending is None or sending.rate_bytes_per_s == rate_bytes_per_s:
-            return []
-        sending.rate_bytes_per_s = rate_bytes_per_s
-        return [do.Regrant(job, destination, rate_bytes_per_s)] if sending.retry_at_s == inf else []
-
-    def _abort(self, job: str, destination: str) -> list[do.Effect]:
-        sending = self.sending.pop((job, destination), None)
-        return [do.AbortSending(job, destination)] if sending and sending.retry_at_s == inf else []
+        return self.sendings.regrant(job, destination, rate_bytes_per_s)
 
     def _send_ended(self, event: ev.SendEnded, now_s: float) -> list[do.Effect]:
-        sending = self.sending.get((event.job, event.destination))
+        sending = self.sendings.table.get((event.job, event.destination))
         if sending is None or sending.sequence != event.sequence:
             return []
         job = self.running.get(event.job)
-        final = job is not None and job.final_sequence == event.sequence
-        if not event.ok and event.retryable and (final or job is None):
+        if not event.ok and event.retryable and (job is None or job.moves_to(event.destination)):
             sending.retry_at_s = now_s + RETRY_S  # somebody waits for this one
             return []
-        del self.sending[event.job, event.destination]
-        told = do.Send(_transfer_ended(event))
-        if job is None:
-            return [told]
-        if final and event.ok:
-            del self.running[event.job]
-        elif not final:
-            job.copy_ended(event.destination, event.ok, now_s)
-        return [told]
+        del self.sendings.table[event.job, event.destination]
+        if job is not None:
+            self._sent(job, event, now_s)
+        return [do.Send(_transfer_ended(event))]
+
+    def _sent(self, job: Running, event: ev.SendEnded, now_s: float) -> None:
+        if job.final is None:
+            job.copy_ended(event.destination, now_s, ok=event.ok)
+        elif event.ok and job.moves_to(event.destination):
+            del self.running[event.job]  # it is the destination's from here on
 
     # ------------------------------------------------------------ small things
 
@@ -449,13 +385,14 @@ class AgentCore:
         return running if running is not None and running.attempt == attempt else None
 
     def _claims(self) -> list[JobClaim]:
-        return [JobClaim(name, job.attempt, job.step) for name, job in sorted(self.running.items())]
+        return [job.claim for _, job in sorted(self.running.items())]
 
-    def _remember(self, checkpoint: StoredCheckpoint) -> None:
-        older = [key for key in self.stored if key[0] == checkpoint.job and key[1] < checkpoint.sequence]
-        for key in older:
+    def _keep(self, checkpoint: StoredCheckpoint) -> list[do.Effect]:
+        """It is on this disk, and what was older of the job is not."""
+        for key in [k for k in self.stored if k[0] == checkpoint.job and k[1] < checkpoint.sequence]:
             del self.stored[key]
         self.stored[checkpoint.job, checkpoint.sequence] = checkpoint
+        return [do.Send(CheckpointStored(checkpoint))]
 
     def _forget(self, job: str, before: int) -> list[do.Effect]:
         self.ended.pop(job, None)
@@ -464,8 +401,9 @@ class AgentCore:
         return [do.DropCheckpoints(job, before)]
 
 
-def _drops(sampled: ev.Sampled) -> int:
-    return sum(count.drops for count in sampled.classes.values())
+def _kills_first(effects: list[do.Effect]) -> list[do.Effect]:
+    """The same, with the processes dead before anything else is done."""
+    return sorted(effects, key=lambda effect: not isinstance(effect, do.KillWorkload))
 
 
 def _transfer_ended(event: ev.SendEnded) -> TransferEnded:

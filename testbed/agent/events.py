@@ -74,6 +74,7 @@ class SnapshotDone:
     step: int
     payload_bytes: int
     final: bool
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
