@@ -1,0 +1,98 @@
+"""A live run in a process of its own, for tests: started, disturbed, read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.emulation.ledger import default_root, read_entries
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
+live = [pytest.mark.kernel, pytest.mark.campus, needs_root]
+CLI = [sys.executable, "-m", "experiments.cli"]
+
+
+@dataclass
+class Run:
+    """`reclaimnet demo` (or another command), running."""
+
+    process: subprocess.Popen[str]
+    out: Path
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """What this run's campus has recorded; empty before it stands."""
+        for path in default_root().glob("*.ledger"):
+            entries = read_entries(path)
+            if entries and entries[0]["pid"] == self.process.pid:
+                return entries
+        return []
+
+    def pids(self, label: str) -> list[int]:
+        """Living processes of that label, oldest first."""
+        pids = [e["pid"] for e in self.ledger() if e["kind"] == "process" and e.get("label") == label]
+        return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+    def wait_until(self, holds: Any, timeout_s: float = 30.0) -> None:
+        """Poll until `holds()`; fails the test with the output if the run ends first, or time does."""
+        end_s = time.monotonic() + timeout_s
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() > end_s:
+                pytest.fail(f"waited in vain; status {self.process.poll()}:\n{self.finish_text()}")
+            time.sleep(0.05)
+
+    def wait_until_jobs_run(self) -> None:
+        """Until a handful of jobs must be computing."""
+        self.wait_until(lambda: len(self.pids("research receiver")) > 0)
+        time.sleep(3.0)
+
+    def finish(self, timeout_s: float = 60.0) -> int:
+        """Its exit status, when it has ended by itself."""
+        return self.process.wait(timeout_s)
+
+    def finish_text(self) -> str:
+        """What it printed."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.communicate(timeout=30)[0]
+
+    def summary(self) -> Any:
+        """Its summary.json."""
+        return json.loads((self.out / "summary.json").read_text())
+
+
+@contextmanager
+def running(out: Path, *arguments: str) -> Iterator[Run]:
+    """A command line running; ended with SIGTERM, then SIGKILL, if it still is."""
+    process = subprocess.Popen(
+        [*CLI, *arguments, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    run = Run(process, out)
+    try:
+        yield run
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout:
+            process.stdout.close()
+        subprocess.run([*CLI, "clean"], check=True, capture_output=True)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command line that ends by itself."""
+    return subprocess.run([*CLI, *arguments], capture_output=True, text=True, timeout=60)

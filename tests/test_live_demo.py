@@ -1,0 +1,180 @@
+"""The main job, live: short runs of the demonstration, undisturbed and disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.live_campus import command, live, running
+
+pytestmark = [*live, pytest.mark.timeout(150)]
+
+REQUIRED = {
+    "jobs": {"submitted", "finished", "running", "waiting", "on_demand", "lost"},
+    "migrations": {"planned", "admitted", "in_time", "degraded"},
+    "emergencies": {"count", "restored_verified", "work_lost_s"},
+    "checkpoints": {"completed", "bytes_sent", "bytes_deduplicated"},
+    "rates": {"flows", "worst_goodput_over_grant", "bucket_drops"},
+    "research": {"reserve_bytes_per_s", "lowest_share"},
+    "cost": {"mean", "k"},
+    "delay": {"mean_s", "target_s"},
+    "fidelity": {"valid", "reasons"},
+}
+
+
+def leftovers() -> list[Path]:
+    """What runs could have left on this machine."""
+    roots = [Path("/run/reclaimnet"), Path("/sys/fs/bpf/reclaimnet"), Path("/var/tmp/reclaimnet")]
+    return [path for root in roots if root.exists() for path in root.iterdir()]
+
+
+def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "25", "--seed", "5") as run:
+        status = run.finish(80)
+        text = run.finish_text()
+    assert status == 0, text
+    summary = run.summary()
+    for group, keys in REQUIRED.items():
+        assert keys <= summary[group].keys()
+    assert summary["world"] == "live"
+    assert summary["seed"] == 5
+    assert summary["scale"] == {"bytes": pytest.approx(1 / 250), "time": pytest.approx(1 / 40)}
+    assert summary["invariants_broken"] == []
+    assert summary["jobs"]["lost"] == 0
+    assert summary["jobs"]["finished"] > 0
+    assert summary["jobs"]["on_demand"] > 0
+    assert summary["migrations"]["in_time"] > 0
+    assert summary["emergencies"]["count"] > 0
+    assert summary["checkpoints"]["completed"] > 0
+    assert summary["kill_switch"]["connections_tried"] > 0
+    assert summary["kill_switch"]["connections_admitted"] == 0
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert {"JobSubmitted", "JobFinished", "CheckpointCompleted", "HostReclaimed"} <= {
+        e["fact"] for e in events
+    }
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+    assert leftovers() == []
+
+
+def test_killed_agents_are_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "18", "--seed", "6") as run:
+        run.wait_until_jobs_run()
+        for _ in range(4):
+            os.kill(run.pids("agent")[0], signal.SIGKILL)
+            time.sleep(2.0)
+        status = run.finish(60)
+        text = run.finish_text()
+    assert status == 0, text
+    summary = run.summary()
+    assert summary["jobs"]["lost"] == 0
+    assert len(summary["deaths"]) == 4
+    assert summary["jobs"]["finished"] > 0
+
+
+def test_stopped_agent_cannot_leave_a_second_copy_running(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "5", "--seconds", "16", "--seed", "8") as run:
+        run.wait_until_jobs_run()
+        stopped = run.pids("agent")[0]
+        os.kill(stopped, signal.SIGSTOP)
+        time.sleep(6.0)  # two leases
+        assert not _children(stopped), "the jobs of a stopped agent end with their lease"
+        os.kill(stopped, signal.SIGCONT)
+        status = run.finish(60)
+        text = run.finish_text()
+    assert status == 0, text
+
+
+def test_dead_coordinator_ends_the_run_with_every_job_in_the_journal(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
+        run.wait_until_jobs_run()
+        [coordinator] = run.pids("coordinator")
+        os.kill(coordinator, signal.SIGKILL)
+        status = run.finish(20)
+        text = run.finish_text()
+    assert status == 3, text
+    summary = run.summary()
+    assert summary["ended"] == "coordinator died"
+    assert summary["invariants_broken"] == []
+    assert summary["jobs"]["submitted"] > 0
+    assert summary["jobs"]["lost"] == 0
+    assert leftovers() == []
+
+
+def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
+        run.wait_until_jobs_run()
+        run.process.send_signal(signal.SIGINT)
+        assert run.finish(20) == 3
+    assert run.summary()["ended"] == "interrupted"
+    assert leftovers() == []
+
+
+def test_clean_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
+        run.wait_until_jobs_run()
+        agents = run.pids("agent")
+        run.process.kill()
+        run.process.wait()
+        _wait_gone(agents)
+        assert leftovers() != []
+        cleaned = command("clean")
+        assert cleaned.returncode == 0, cleaned.stdout
+        assert "1 campuses cleaned" in cleaned.stdout
+        assert leftovers() == []
+        assert "0 campuses cleaned, 0 objects" in command("clean").stdout
+
+
+def test_owner_closes_a_host_whose_agent_and_coordinator_are_dead(tmp_path: Path) -> None:
+    with running(tmp_path, "up", "--hosts", "3", "--script", str(_script(tmp_path, "sh sleep 12"))) as run:
+        run.wait_until(lambda: len(run.pids("agent")) == 4)
+        time.sleep(1.0)
+        for pid in [*run.pids("coordinator"), *run.pids("agent")]:
+            os.kill(pid, signal.SIGKILL)
+        reclaimed = command("reclaim", "h1")
+        assert reclaimed.returncode == 0, reclaimed.stderr
+        assert "no agent answered" in reclaimed.stdout
+        seen = command("status").stdout
+        assert "isolate" in seen
+        assert "the coordinator does not answer" in seen
+        assert "lent again" in command("return", "h1").stdout
+        wrong = command("reclaim", "h9")
+        assert wrong.returncode == 2
+        assert "h9" in wrong.stderr
+
+
+def test_mininet_commands_work_on_a_standing_campus(tmp_path: Path) -> None:
+    script = _script(tmp_path, "pingall", "h1 ip -4 -brief addr show h1-eth0")
+    with running(tmp_path, "up", "--hosts", "3", "--script", str(script)) as run:
+        assert run.finish(60) == 0
+        text = run.finish_text()
+    assert "0% dropped" in text
+    assert "10.1.0.1/8" in text
+
+
+def _script(directory: Path, *lines: str) -> Path:
+    path = directory / "commands"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(child)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if b"testbed.workloads" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def _wait_gone(pids: list[int]) -> None:
+    end_s = time.monotonic() + 5.0
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "agents die with the campus"
