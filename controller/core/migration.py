@@ -14,6 +14,7 @@ A flow that was admitted stays admitted. If its destination goes away, P2 and P3
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from controller.core import effects as do
 from controller.core import facts
@@ -25,7 +26,7 @@ from controller.core.grants import close_flows, committed_floors, open_flow, set
 from controller.core.placement import Choice, NoDestination
 from controller.core.state import Checkpoint, Flow, HostState, JobState, Move, Phase
 from controller.core.world import World, record
-from testbed.messages import Migrate, Protect, StopJob
+from testbed.messages import Migrate, StopJob
 from topologies.spec import TrafficClass
 
 
@@ -210,7 +211,7 @@ def _final_within_s(world: World, job: JobState, move: Move, now_s: float) -> fl
 
 
 def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s: float) -> list[do.Effect]:
-    """Said at once; and one more checkpoint is taken while there is time."""
+    """Said at once; and P1, which plans next, has one more checkpoint taken at once."""
     assert job.host is not None
     if job.degraded:
         return []  # told before
@@ -218,13 +219,8 @@ def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s:
     reason = _reason(choice) if isinstance(choice, NoDestination) else job.refusal
     notice_s = _notice_s(world, job, now_s)
     degraded = facts.MigrationDegraded(job.name, job.attempt, job.host, notice_s, reason)
-    effects: list[do.Effect] = [record(degraded)]
-    if job.standby is not None and job.interval_s is not None:
-        flow = world.flows.get(f"{job.name}:{job.host}>{job.standby}")
-        rate = flow.rate_bytes_per_s if flow else 0.0
-        now = Protect(job.name, job.attempt, world.endpoint(job.standby), rate, job.interval_s, 0.0)
-        effects.append(do.Tell(job.host, now))
-    return effects
+    job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
+    return [record(degraded)]
 
 
 def _notice_s(world: World, job: JobState, now_s: float) -> float:

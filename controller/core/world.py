@@ -112,6 +112,12 @@ class World:
         return survival(table, self.time_of_day_s(now_s), remaining_s, self.settings.day_s)
 
 
+def present(world: World, host: HostState, name: str, attempt: int) -> JobState | None:
+    """The job, if this is its present attempt and it is on that host."""
+    job = world.jobs.get(name)
+    return job if job is not None and job.attempt == attempt and job.host == host.name else None
+
+
 def record(fact: Fact) -> do.Record:
     """Shorthand for the commonest effect."""
     return do.Record(fact)
