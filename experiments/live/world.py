@@ -174,7 +174,7 @@ class LiveWorld:
 def live_world(scenario: Scenario, settings: Settings, out: Path) -> Iterator[LiveWorld]:
     """A campus that stands, its coordinator and agents starting; all of it is gone after."""
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin")):
+    for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
         old.unlink()
     with Campus(scenario.campus) as campus:
         world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT))
