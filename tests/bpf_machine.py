@@ -1,8 +1,9 @@
 """What the tests of the kernel's part share: when they can run, packets, and a loaded host."""
 
+import ctypes
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -15,6 +16,7 @@ from bpf.errors import BpfError
 from bpf.maps import FlowKey
 from bpf.objects import HostPrograms, load_host_programs
 
+CLONE_NEWNET = 0x40000000
 HERE, THERE = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 HERE6, THERE6 = IPv6Address("fd00::1"), IPv6Address("fd00::2")
 SPORT, DPORT = 40000, 7000
@@ -42,6 +44,31 @@ def programs_fixture() -> Iterator[HostPrograms]:
         yield programs
     finally:
         programs.close()
+
+
+def in_own_namespace(body: Callable[[], None]) -> None:
+    """Runs `body` in a child with a network namespace of its own, which ends with it; fails with what it raised."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "unshare")
+            body()
+            status = 0
+        except BaseException as error:  # noqa: BLE001 - the child reports anything, then ends
+            word = "skip: " if isinstance(error, pytest.skip.Exception) else ""
+            os.write(writer, f"{word}{error!r}".encode()[:4000])
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        message = said.read()
+    if message.startswith("skip: "):
+        os.waitpid(child, 0)
+        pytest.skip(message)
+    assert os.waitpid(child, 0)[1] == 0, message
 
 
 def tcp4(flags: str = "A", *, payload: int = 100, tos: int = 0, **ip: object) -> Packet:

@@ -1,11 +1,9 @@
 """The programs on real interfaces: attachment read back, pins that outlive a process, tags kept beside the packet."""
 
-import ctypes
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -16,36 +14,10 @@ from bpf.errors import BpfError
 from bpf.layout import BucketMode, ClassId, Mode
 from bpf.maps import FlowKey, HostMaps
 from bpf.objects import ensure_bpffs, load_host_programs, unpin
-from tests.bpf_machine import KEY, loaded_or_skip, programs_fixture
+from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip, programs_fixture
 
 pytestmark = pytest.mark.kernel
 host = pytest.fixture(programs_fixture)
-CLONE_NEWNET = 0x40000000
-
-
-def in_own_namespace(body: Callable[[], None]) -> None:
-    """Runs `body` in a child with a network namespace of its own, which ends with it; fails with what it raised."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "unshare")
-            body()
-            status = 0
-        except BaseException as error:  # noqa: BLE001 - the child reports anything, then ends
-            word = "skip: " if isinstance(error, pytest.skip.Exception) else ""
-            os.write(writer, f"{word}{error!r}".encode()[:4000])
-        finally:
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        message = said.read()
-    if message.startswith("skip: "):
-        os.waitpid(child, 0)
-        pytest.skip(message)
-    assert os.waitpid(child, 0)[1] == 0, message
 
 
 def ip(*lines: str) -> None:

@@ -1,5 +1,6 @@
 """From a grant to socket options and buckets, and the read-back that catches a difference."""
 
+import os
 import socket
 import time
 from contextlib import suppress
@@ -10,6 +11,7 @@ from bpf.layout import BucketMode, ClassId
 from testbed.enforcement import (
     GUARD_SLACK,
     SO_MAX_PACING_RATE,
+    TSO_RTT_LOG,
     WIRE_PER_PAYLOAD,
     Enforcement,
     FlowGuard,
@@ -17,13 +19,15 @@ from testbed.enforcement import (
     congestion_of,
     flow_key,
     marked_dscp,
+    paced_rate,
     payload_rate,
     set_aggregate,
+    smooth_pacing,
     wire_rate,
 )
 from testbed.errors import KernelMismatch, SetupError
 from testbed.units import MBIT_PER_S
-from tests.bpf_machine import programs_fixture
+from tests.bpf_machine import in_own_namespace, programs_fixture
 from topologies.spec import TrafficClass
 
 host = pytest.fixture(programs_fixture)
@@ -53,7 +57,7 @@ def test_wire_and_payload_are_each_others_inverse():
 def test_without_bpf_a_grant_is_pacing_and_marking_only(pair):
     guard = FlowGuard(None, pair[0], TrafficClass.PRESYNC, GRANT)
     found = guard.readback()
-    assert found.pacing_bytes_per_s == int(GRANT)
+    assert found.pacing_bytes_per_s == paced_rate(GRANT)
     assert found.bucket_bytes_per_s is None
     assert found.traffic_class is TrafficClass.PRESYNC
     assert found.congestion == guard.congestion == congestion_of(pair[0])
@@ -62,11 +66,30 @@ def test_without_bpf_a_grant_is_pacing_and_marking_only(pair):
     assert guard.close() is None
 
 
+def test_pacing_is_at_most_one_percent_under_the_grant_and_never_over_it():
+    for grant in (1, 1.9, 200, 625_000.5, 6e9):
+        assert 0.99 * grant - 1 <= paced_rate(grant) <= grant
+
+
+@pytest.mark.kernel
+def test_smooth_pacing_is_a_setting_of_the_namespace_it_is_called_in():
+    if os.geteuid() != 0 or not TSO_RTT_LOG.exists():
+        pytest.skip("needs root and a kernel with tcp_tso_rtt_log (5.18)")
+    outside = TSO_RTT_LOG.read_text()
+
+    def body() -> None:
+        assert smooth_pacing()
+        assert TSO_RTT_LOG.read_text() == "0\n"
+
+    in_own_namespace(body)
+    assert TSO_RTT_LOG.read_text() == outside
+
+
 @pytest.mark.kernel
 def test_paced_flow_has_its_bucket_above_its_pacing(host, pair):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PLANNED, GRANT)
     found = guard.readback()
-    assert found.pacing_bytes_per_s == int(GRANT)
+    assert found.pacing_bytes_per_s == paced_rate(GRANT)
     assert (
         found.bucket_bytes_per_s == int(wire_rate(GRANT) * GUARD_SLACK) > wire_rate(found.pacing_bytes_per_s)
     )
@@ -100,12 +123,12 @@ def test_regrant_moves_pacing_and_bucket_together(host, pair, rates):
     guard = FlowGuard(host.maps, pair[0], TrafficClass.PRESYNC, rates[0])
     guard.regrant(rates[1])
     found = guard.readback()
-    assert found.pacing_bytes_per_s == int(rates[1])
+    assert found.pacing_bytes_per_s == paced_rate(rates[1])
     assert found.bucket_bytes_per_s == int(wire_rate(rates[1]) * GUARD_SLACK)
 
 
 def test_rates_over_four_gigabytes_per_second_are_taken(pair):
-    assert FlowGuard(None, pair[0], TrafficClass.PRESYNC, 6e9).readback().pacing_bytes_per_s == 6_000_000_000
+    assert FlowGuard(None, pair[0], TrafficClass.PRESYNC, 6e9).readback().pacing_bytes_per_s == 5_970_000_000
 
 
 @pytest.mark.parametrize("grant", [0, -1.0, 0.5, float("nan")])
