@@ -32,11 +32,14 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(fd)
 
 
-def allocate(fd: int, size_bytes: int) -> None:
-    """Gives a file exactly this size with all blocks reserved. OSError with an errno of NO_ROOM if there is no room."""
+def allocate(fd: int, size_bytes: int, held_bytes: int = 0) -> None:
+    """Gives a file exactly this size with all blocks reserved. OSError with an errno of NO_ROOM if there is no room.
+
+    The first `held_bytes` were written before and have their blocks: asking again would cost a look at every page.
+    """
     os.ftruncate(fd, size_bytes)
-    if size_bytes:
-        os.posix_fallocate(fd, 0, size_bytes)
+    if size_bytes > held_bytes:
+        os.posix_fallocate(fd, held_bytes, size_bytes - held_bytes)
 
 
 def free_bytes(path: Path) -> int:

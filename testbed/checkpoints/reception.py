@@ -3,7 +3,8 @@
 What is present is decided by hashing the file itself, never by remembering what was once written: an earlier attempt that
 was cut anywhere, even by a power cut, is resumed by re-hashing what it left. Content that the store already has, in any
 payload, is copied inside the kernel and verified like everything else. A chunk that occurs several times in one payload is
-asked for once.
+asked for once. A first attempt may be given the file of a dropped payload (`spares.py`): where its manifest has the same chunk
+in the same place, the bytes are looked at, and stay if they hash right.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ class Reception:
         self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._buffer = memoryview(bytearray(manifest.chunk_bytes))
 
-    def prepare(self, find: Finder) -> None:
+    def prepare(self, find: Finder, held: Manifest | None = None) -> None:
         """Resumes what an earlier attempt left, reserves the room for all of it, and copies what the store has.
 
-        Raises StoreFull; an attempt that left something keeps it.
+        `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
         """
-        written = list(data_spans(self._fd))
-        self._reserve()
-        self._resume(written)
+        likely = self._touched(list(data_spans(self._fd))) if held is None else self._shared(held)
+        self._reserve(0 if held is None else held.payload_bytes)
+        self._resume(likely)
         for digest, numbers in list(self._wanted.items()):
             place = find(digest)
             if place is not None and self._copy(place, digest, numbers[0]):
@@ -125,29 +126,39 @@ class Reception:
                 self._partial.unlink(missing_ok=True)
             self._close()
 
-    def _reserve(self) -> None:
+    def _reserve(self, held_bytes: int) -> None:
         before = os.fstat(self._fd)
         needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
         free = free_bytes(self._partial.parent)
         if needed > free:
             raise StoreFull(self._partial.parent, needed, free)
         try:
-            allocate(self._fd, self.manifest.payload_bytes)
+            allocate(self._fd, self.manifest.payload_bytes, min(held_bytes, before.st_size))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             os.ftruncate(self._fd, min(before.st_size, self.manifest.payload_bytes))
             raise StoreFull(self._partial.parent, needed, free) from error
 
-    def _resume(self, written: list[tuple[int, int]]) -> None:
-        """Looks for each wanted chunk where it belongs, if anything was written there."""
+    def _touched(self, written: list[tuple[int, int]]) -> set[int]:
+        """The chunks where anything was written."""
         chunk_bytes, count = self.manifest.chunk_bytes, len(self.manifest.chunks)
-        touched = {
+        return {
             number
             for start, end in written
             for number in range(start // chunk_bytes, min(count, -(-end // chunk_bytes)))
         }
-        for number in sorted(touched):
+
+    def _shared(self, held: Manifest) -> set[int]:
+        """The chunks that another payload has in the same place."""
+        if held.chunk_bytes != self.manifest.chunk_bytes:
+            return set()
+        pairs = enumerate(zip(held.chunks, self.manifest.chunks, strict=False))
+        return {number for number, (theirs, ours) in pairs if theirs == ours}
+
+    def _resume(self, likely: set[int]) -> None:
+        """Looks for these chunks where they belong."""
+        for number in sorted(likely):
             digest = self.manifest.chunks[number]
             if digest in self._wanted and self._holds(number, digest):
                 self.bytes_found += self._length_of(self._wanted[digest])

@@ -2,6 +2,7 @@
 
     ROOT/.lock                    held while the store is open
     ROOT/.scratch/                snapshots before they are taken in; emptied at every start
+    ROOT/.spares/                 files of dropped payloads, to be written over (`spares.py`); emptied at every start
     ROOT/JOB/SEQUENCE.payload     the bytes
     ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
     ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
@@ -39,6 +40,7 @@ from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash
 from testbed.checkpoints.index import ChunkIndex, Key
 from testbed.checkpoints.manifest import CHUNK_BYTES, JOB, Manifest, check_job
 from testbed.checkpoints.reception import Finder, Reception
+from testbed.checkpoints.spares import Spares
 
 _FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
 
@@ -57,6 +59,7 @@ class CheckpointStore:
         self._manifests: dict[Key, Manifest] = {}
         self._index = ChunkIndex()
         self._receiving: set[Key] = set()
+        self._received: set[Key] = set()  # completed here since the start by a reception, not by `ingest`
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -64,6 +67,7 @@ class CheckpointStore:
         self._scratch = root / ".scratch"
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
+        self._spares = Spares(root / ".spares")
         self._load()
 
     def __enter__(self) -> Self:
@@ -73,10 +77,16 @@ class CheckpointStore:
         self.close()
 
     def close(self) -> None:
-        """Lets another process open the store. Receptions still open keep their partial files."""
+        """Lets another process open the store. Receptions still open keep their partial files; spare files go."""
         if self._lock_file >= 0:
+            self._spares.close()
             os.close(self._lock_file)
             self._lock_file = -1
+
+    @property
+    def spare_bytes(self) -> int:
+        """What files kept for the next reception hold beside the checkpoints; given back when room is short."""
+        return self._spares.held_bytes
 
     def manifests(self) -> list[Manifest]:
         """Every completed checkpoint, by job and sequence."""
@@ -112,6 +122,7 @@ class CheckpointStore:
     def scratch(self, name: str) -> Path:
         """A path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
         check_job(name)
+        self._spares.make_room(self._spares.held_bytes)
         return self._scratch / name
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
@@ -139,23 +150,24 @@ class CheckpointStore:
     def begin(self, manifest: Manifest) -> Reception:
         """Opens the reception of a checkpoint: room reserved, what is here already filled in.
 
-        Raises BadManifest, CheckpointConflict (completed here, or another reception is open), StoreFull.
+        A first attempt writes over a spare file if one suits. Raises BadManifest, CheckpointConflict (completed here, or
+        another reception is open), StoreFull.
         """
         manifest.validate()
         with ExitStack() as undo:
             self._claim(manifest)
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
+            partial = self._path(manifest.key, "partial")
+            held = None if partial.exists() else self._spares.take(manifest, partial)
             reception = Reception(
-                manifest,
-                self._path(manifest.key, "partial"),
-                self._publish,
-                lambda: self._release(manifest.key),
+                manifest, partial, self._publish_received, lambda: self._release(manifest.key)
             )
             undo.pop_all()
-            undo.callback(reception.abandon)
+            undo.callback(reception.abandon, keep_partial=held is None)
+            self._spares.make_room(manifest.payload_bytes)
             with ExitStack() as files:
-                reception.prepare(self._finder(files))
+                reception.prepare(self._finder(files), held)
             undo.pop_all()
         return reception
 
@@ -174,14 +186,28 @@ class CheckpointStore:
             raise CheckpointDamaged(path, bad, f"chunks {bad[:8]} of {len(hashes)} do not have their hashes")
 
     def drop(self, job: str, sequence: int) -> None:
-        """Forgets a completed checkpoint and frees its room. Raises NotStored."""
-        manifest = self.get(job, sequence)
+        """Forgets a completed checkpoint. Raises NotStored.
+
+        Its room is free, or lent to a spare file until somebody needs it: only where checkpoints arrive.
+        """
+        key = job, sequence
+        self.get(*key)
         with self._guard:
-            del self._manifests[manifest.key]
+            manifest = self._manifests.pop(key, None)
+            if manifest is None:
+                raise NotStored(f"{self.root}: {job}/{sequence} was dropped this moment")
             self._index.discard(manifest)
-        self._path(manifest.key, "manifest").unlink(missing_ok=True)
-        self._path(manifest.key, "payload").unlink(missing_ok=True)
+            received = key in self._received
+            self._received.discard(key)
+        self._path(key, "manifest").unlink(missing_ok=True)
+        payload, spare = self._path(key, "payload"), None
+        if received:
+            spare = self._spares.retire(payload, manifest)
+        else:
+            payload.unlink(missing_ok=True)
         fsync_directory(self._directory(job))
+        if spare is not None:
+            self._spares.offer(spare)
 
     def keep_latest(self, job: str, count: int) -> list[Manifest]:
         """Drops all but the `count` newest checkpoints of a job, and attempts older than the newest. Returns the dropped."""
@@ -199,6 +225,7 @@ class CheckpointStore:
         for manifest in self.manifests():
             if manifest.job == job:
                 self.drop(job, manifest.sequence)
+        self._spares.shed(job)
         self._drop_partials(job, below=1 << 63)
         with suppress(OSError):  # not there, or not empty: an attempt is running
             self._directory(job).rmdir()
@@ -262,6 +289,7 @@ class CheckpointStore:
         copy = self._path(manifest.key, "partial")
         with ExitStack() as undo:
             undo.callback(copy.unlink, missing_ok=True)
+            self._spares.make_room(manifest.payload_bytes)
             shutil.copyfile(source, copy)
             with copy.open("rb") as file:
                 os.fsync(file.fileno())
@@ -283,6 +311,11 @@ class CheckpointStore:
         with self._guard:
             self._manifests[manifest.key] = manifest
             self._index.add(manifest)
+
+    def _publish_received(self, manifest: Manifest, payload: Path) -> None:
+        self._publish(manifest, payload)
+        with self._guard:
+            self._received.add(manifest.key)
 
     def _make_directory(self, job: str) -> None:
         directory = self._directory(job)

@@ -20,7 +20,10 @@ class ReceiveStarted:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompleted:
-    """Verified, on disk, visible. Told once for a checkpoint, before the sender is told."""
+    """Verified, on disk, visible. Told once for a checkpoint, before the sender is told.
+
+    `duration_s` runs from the connection; the last `commit_s` of it were waiting for the disk (fsync, renames).
+    """
 
     transfer: str
     manifest: Manifest
@@ -28,6 +31,7 @@ class ReceiveCompleted:
     received_bytes: int
     found_bytes: int
     duration_s: float
+    commit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,8 +207,9 @@ class _Conversation:
         return Stored(manifest.digest, fresh=True)
 
     async def _complete(self, hello: Hello, reception: Reception) -> None:
+        whole_s = trio.current_time()
         await self._in_thread(reception.commit)
-        duration_s = trio.current_time() - self._started_s
+        done_s = trio.current_time()
         await self._server.tell(
             ReceiveCompleted(
                 hello.transfer,
@@ -216,7 +217,8 @@ class _Conversation:
                 self._peer,
                 reception.bytes_written,
                 reception.bytes_found,
-                duration_s,
+                done_s - self._started_s,
+                done_s - whole_s,
             )
         )
 
