@@ -210,7 +210,8 @@ class CoresWorld:
         return WorldBroken(f"{self.now_s:.3f} s: {subject}: {rule}\n  {lines}")
 
     def note(self, text: str) -> None:
-        self.story.append(f"{self.now_s:8.3f} {text}")
+        if "Heartbeat" not in text:
+            self.story.append(f"{self.now_s:8.3f} {text}")
 
     # ------------------------------------------------------------ the coordinator
 
