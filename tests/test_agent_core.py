@@ -1,0 +1,349 @@
+"""What the agent decides, event by event: the owner first, one copy at most, a final snapshot ends the job here."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from testbed import messages as m
+from testbed.agent import effects as do
+from testbed.agent import events as ev
+from testbed.agent.core import AgentCore
+from testbed.agent.sendings import RETRY_S
+from topologies.spec import TrafficClass
+
+JOB = m.JobSpec("a", 1000, 0.1, 1_000_000)
+STANDBY = m.Endpoint("h2", "10.0.0.2", 7200)
+TARGET = m.Endpoint("h3", "10.0.0.3", 7200)
+LEASE_S = 3.0
+
+
+def agent() -> AgentCore:
+    """Registered at 10 s: Hello sent at 10.0, Welcome received at 10.2."""
+    core = AgentCore("h1", 1, 7200)
+    core.handle(ev.Connected(), 10.0)
+    core.handle(ev.Received(m.Welcome(LEASE_S, 1.0)), 10.2)
+    return core
+
+
+def running(attempt: int = 1, restore: m.StoredCheckpoint | None = None) -> AgentCore:
+    core = agent()
+    core.handle(ev.Received(m.StartJob(JOB, attempt, restore)), 10.3)
+    core.handle(ev.WorkloadStarted("a", attempt, restore.step if restore else 0, "digest"), 10.4)
+    return core
+
+
+def said(effects: list[do.Effect], kind: type) -> list[object]:
+    return [e.message for e in effects if isinstance(e, do.Send) and isinstance(e.message, kind)]
+
+
+def of(effects: list[do.Effect], kind: type) -> list[do.Effect]:
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def protect(core: AgentCore, now_s: float, first_s: float = 0.0, rate: float = 1e6) -> list[do.Effect]:
+    return core.handle(ev.Received(m.Protect("a", 1, STANDBY, rate, 5.0, first_s)), now_s)
+
+
+def migrate(core: AgentCore, now_s: float, within_s: float = 1.0, to: m.Endpoint = TARGET) -> list[do.Effect]:
+    return core.handle(ev.Received(m.Migrate("a", 1, to, 2e6, within_s)), now_s)
+
+
+def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = False) -> list[do.Effect]:
+    return core.handle(ev.SnapshotDone("a", 1, sequence, 7, 1_000_000, final, "digest"), now_s)
+
+
+def sent(core: AgentCore, to: str, sequence: int, now_s: float, **how: object) -> list[do.Effect]:
+    return core.handle(ev.SendEnded("a", to, sequence, **{"ok": True, **how}), now_s)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- the lease
+
+
+def test_the_lease_runs_from_the_sending_of_hello_not_from_welcome() -> None:
+    assert agent().pulse.lease_until_s == 10.0 + LEASE_S
+
+
+def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent() -> None:
+    core = agent()
+    core.handle(ev.Woke(), 11.2)
+    effects = core.handle(ev.Received(m.HeartbeatAck(core.pulse.number)), 11.9)
+    assert effects[0] == do.ExtendLease(11.2 + LEASE_S)
+
+
+def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
+    core = agent()
+    first = core.pulse.number
+    core.handle(ev.Woke(), 11.2)
+    core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.3)
+    assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.4) == []
+    assert core.pulse.lease_until_s == 11.2 + LEASE_S
+
+
+def test_acknowledgements_of_an_earlier_connection_extend_nothing() -> None:
+    core = agent()
+    number = core.pulse.number
+    core.handle(ev.Disconnected(), 10.5)
+    core.handle(ev.Connected(), 11.0)
+    assert core.handle(ev.Received(m.HeartbeatAck(number)), 11.1) == []
+
+
+def test_a_lapsed_lease_kills_before_it_says_anything() -> None:
+    core = running()
+    assert core.next_deadline_s() <= 10.0 + LEASE_S
+    effects = core.handle(ev.Woke(), 10.0 + LEASE_S)
+    assert effects[0] == do.KillWorkload("a", 1)
+    assert said(effects, m.JobEnded)
+    assert core.running == {}
+
+
+def test_a_start_that_comes_after_the_lease_is_refused() -> None:
+    core = agent()
+    effects = core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.0 + LEASE_S)
+    assert not of(effects, do.StartWorkload)
+    [ended] = said(effects, m.JobEnded)
+    assert ended.outcome == "stopped"  # type: ignore[attr-defined]
+
+
+def test_nothing_runs_before_the_first_lease() -> None:
+    core = AgentCore("h1", 1, 7200)
+    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 0.0), do.StartWorkload)
+
+
+# ---------------------------------------------------------------- the owner
+
+
+def test_a_closed_switch_kills_first_cuts_transfers_and_tells_last() -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    effects = core.handle(ev.SwitchRead(False, 0.0), 10.7)
+    kinds = [type(e) for e in effects]
+    assert kinds[0] is do.KillWorkload
+    assert kinds.index(do.AbortSending) < kinds.index(do.Send)
+    reclaimed = said(effects, m.OwnerReclaims)[0]
+    assert reclaimed == m.OwnerReclaims(0.0, False, [m.JobClaim("a", 1, 7)])
+
+
+def test_the_same_notice_read_again_is_said_once() -> None:
+    core = running()
+    assert said(core.handle(ev.SwitchRead(False, 10.0), 10.5), m.OwnerReclaims)
+    assert core.handle(ev.SwitchRead(False, 9.9), 10.6) == []
+
+
+def test_a_notice_that_runs_out_closes_the_host_even_if_nobody_reads_the_switch() -> None:
+    core = running()
+    core.handle(ev.SwitchRead(False, 1.0), 10.5)
+    assert core.next_deadline_s() == pytest.approx(11.2) or core.next_deadline_s() <= 11.5
+    assert of(core.handle(ev.Woke(), 11.5), do.KillWorkload)
+
+
+def test_a_host_under_notice_starts_nothing() -> None:
+    core = agent()
+    core.handle(ev.SwitchRead(False, 20.0), 10.3)
+    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.4), do.StartWorkload)
+
+
+# ---------------------------------------------------------------- attempts
+
+
+def test_a_newer_attempt_replaces_an_older_one() -> None:
+    core = running(attempt=1)
+    effects = core.handle(ev.Received(m.StartJob(JOB, 2, None)), 10.5)
+    assert [type(e) for e in effects] == [do.KillWorkload, do.StartWorkload]
+
+
+def test_an_older_attempt_is_refused() -> None:
+    core = running(attempt=2)
+    assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.5), do.StartWorkload)
+    assert core.running["a"].attempt == 2
+
+
+def test_late_events_of_an_earlier_attempt_change_nothing() -> None:
+    core = running(attempt=2)
+    assert core.handle(ev.WorkloadEnded("a", 1, True, 1000), 10.5) == []
+    assert core.handle(ev.SnapshotDone("a", 1, 1_000_001, 7, 10, True), 10.5) == []
+    assert core.running["a"].attempt == 2
+
+
+def test_a_stop_of_what_is_not_here_is_answered() -> None:
+    [ended] = said(agent().handle(ev.Received(m.StopJob("b", 4)), 10.3), m.JobEnded)
+    assert (ended.job, ended.attempt, ended.outcome) == ("b", 4, "stopped")  # type: ignore[attr-defined]
+
+
+def test_an_end_is_said_on_every_connection_until_it_is_forgotten() -> None:
+    core = running()
+    core.handle(ev.WorkloadEnded("a", 1, True, 1000, "digest"), 10.5)
+    assert said(core.handle(ev.Connected(), 11.0), m.Hello)[0].ended  # type: ignore[attr-defined]
+    core.handle(ev.Received(m.Forget("a", 2**62)), 11.1)
+    assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended  # type: ignore[attr-defined]
+
+
+def test_a_new_connection_hears_again_that_a_job_started() -> None:
+    core = running()
+    core.handle(ev.Disconnected(), 10.5)
+    assert said(core.handle(ev.Connected(), 10.6), m.JobStarted) == [m.JobStarted("a", 1, 0, "digest", None)]
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_snapshot_goes_to_the_standby_as_presync_at_the_granted_rate() -> None:
+    core = running()
+    assert of(protect(core, 10.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_001, False)]
+    [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
+    assert sending == do.StartSending("a", 1_000_001, STANDBY, 1e6, TrafficClass.PRESYNC)
+
+
+def test_timers_keep_their_phase_whatever_a_snapshot_takes() -> None:
+    core = running()
+    protect(core, 10.5, first_s=0.5)
+    core.handle(ev.Woke(), 11.0)
+    snapshot(core, 1_000_001, 11.4)
+    assert core.running["a"].next_snapshot_s() == 11.0 + 5.0
+
+
+def test_no_snapshot_is_taken_while_the_last_one_is_on_its_way() -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    core.pulse.lease_until_s = inf
+    assert not of(core.handle(ev.Woke(), 15.5), do.TakeSnapshot)
+
+
+def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    effects = sent(core, "h2", 1_000_001, 10.9, ok=False, retryable=True)
+    assert said(effects, m.TransferEnded)
+    assert core.sendings.table == {}
+
+
+def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
+    core = agent()
+    for sequence in (5, 9):
+        core.handle(ev.CheckpointReceived(m.StoredCheckpoint("a", sequence, 1, 1, "")), 10.3)
+    core.handle(ev.CheckpointReceived(m.StoredCheckpoint("b", 1, 1, 1, "")), 10.3)
+    core.handle(ev.CheckpointReceived(m.StoredCheckpoint("a", 7, 1, 1, "")), 10.3)
+    assert sorted(core.stored) == [("a", 7), ("a", 9), ("b", 1)]
+
+
+# ---------------------------------------------------------------- moves
+
+
+def test_a_move_copies_while_the_job_runs_then_stops_it_when_the_copy_is_there() -> None:
+    core = running()
+    assert of(migrate(core, 10.5, within_s=60.0), do.TakeSnapshot) == [
+        do.TakeSnapshot("a", 1, 1_000_001, False)
+    ]
+    assert of(snapshot(core, 1_000_001, 10.6), do.StartSending)[0].traffic_class is TrafficClass.PLANNED  # type: ignore[attr-defined]
+    assert of(sent(core, "h3", 1_000_001, 11.0), do.TakeSnapshot) == [
+        do.TakeSnapshot("a", 1, 1_000_002, True)
+    ]
+    snapshot(core, 1_000_002, 11.1, final=True)
+    sent(core, "h3", 1_000_002, 11.2)
+    assert core.running == {}
+
+
+def test_the_final_snapshot_is_not_later_than_the_deadline_allows_though_the_copy_is_still_on_its_way() -> (
+    None
+):
+    core = running()
+    migrate(core, 10.5, within_s=1.0)
+    snapshot(core, 1_000_001, 10.6)
+    assert core.running["a"].next_snapshot_s() == 11.5
+    assert of(core.handle(ev.Woke(), 11.5), do.TakeSnapshot) == [do.TakeSnapshot("a", 1, 1_000_002, True)]
+    effects = snapshot(core, 1_000_002, 11.6, final=True)
+    assert [type(e) for e in effects] == [do.Send, do.AbortSending, do.StartSending]
+
+
+def test_a_failed_final_send_is_tried_again() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=0.0)
+    snapshot(core, 1_000_001, 10.6, final=True)
+    assert sent(core, "h3", 1_000_001, 10.7, ok=False, retryable=True) == []
+    assert core.next_deadline_s() == 10.7 + RETRY_S
+    assert of(core.handle(ev.Woke(), 10.7 + RETRY_S), do.StartSending)
+
+
+def test_a_called_off_move_leaves_the_job_running() -> None:
+    core = running()
+    protect(core, 10.4, first_s=100.0)
+    migrate(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    effects = core.handle(ev.Received(m.CancelTransfers("a", "h3")), 10.7)
+    assert of(effects, do.AbortSending) == [do.AbortSending("a", "h3")]
+    assert core.running["a"].next_snapshot_s() == 110.4
+
+
+def test_a_move_called_off_during_its_final_snapshot_waits_for_orders_with_it() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=0.0)
+    core.handle(ev.Received(m.CancelTransfers("a", "h3")), 10.55)
+    effects = snapshot(core, 1_000_001, 10.6, final=True)
+    assert said(effects, m.SnapshotTaken)
+    assert not of(effects, do.StartSending)
+    stopped = core.handle(ev.Received(m.StopJob("a", 1)), 10.7)
+    kept, ended = (e.message for e in stopped if isinstance(e, do.Send))
+    assert kept == m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 7, 1_000_000, "digest"))
+    assert isinstance(ended, m.JobEnded)
+    assert not of(stopped, do.KillWorkload)  # it is dead already
+
+
+def test_a_moved_job_takes_its_final_snapshot_to_a_new_destination() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=0.0)
+    snapshot(core, 1_000_001, 10.6, final=True)
+    effects = migrate(core, 10.7, to=STANDBY)
+    assert of(effects, do.AbortSending) == [do.AbortSending("a", "h3")]
+    [sending] = of(effects, do.StartSending)
+    assert (sending.destination, sending.sequence) == (STANDBY, 1_000_001)  # type: ignore[attr-defined]
+
+
+def test_the_same_move_ordered_again_does_not_copy_again() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=60.0)
+    snapshot(core, 1_000_001, 10.6)
+    sent(core, "h3", 1_000_001, 11.0)
+    assert not of(migrate(core, 11.05, within_s=59.0), do.TakeSnapshot)
+    assert core.running["a"].final_due(11.05)
+
+
+def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=60.0)
+    core.handle(ev.Received(m.Grant("a", "h3", 5e5)), 10.55)
+    [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
+    assert sending.rate_bytes_per_s == 5e5  # type: ignore[attr-defined]
+
+
+def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=0.0)
+    effects = core.handle(ev.SnapshotFailed("a", 1, 1_000_001, True, "disk full"), 10.6)
+    assert of(effects, do.KillWorkload)
+    assert "disk full" in said(effects, m.JobEnded)[0].reason  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- recoveries
+
+
+def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
+    core = agent()
+    core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.3)
+    sent_b = ev.SendEnded("b", "h3", 5, False, retryable=True)
+    assert core.handle(sent_b, 10.4) == []
+    assert of(core.handle(ev.Woke(), 10.4 + RETRY_S), do.StartSending)
+    core.handle(ev.Received(m.CancelTransfers("b", "h3")), 10.7)
+    assert core.sendings.table == {}
+
+
+def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_not() -> None:
+    core = running()
+    protect(core, 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.6)
+    assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
+    assert list(core.sendings.table) == [("a", "h2")]
