@@ -1,0 +1,346 @@
+"""What the coordinator decides, seen from outside: facts recorded and orders given, over real agent cores in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from math import inf
+from typing import Literal
+
+import pytest
+
+from controller.core import effects as do
+from controller.core import events as ev
+from controller.core import facts as f
+from controller.core.coordinator import Coordinator
+from controller.core.grants import LEAST_FALL
+from controller.core.queue import SpotJob
+from controller.core.state import JobState, Phase
+from testbed import messages as m
+from tests.cores_world import SETTINGS, CoresWorld, small_campus
+
+
+def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: float = 900.0) -> m.JobSpec:
+    return m.JobSpec(name, steps, 0.1, payload_bytes, loss_budget_s=budget_s)
+
+
+def a_world(hosts: int = 4, on_demand: int = 1, **settings: object) -> CoresWorld:
+    campus = small_campus(hosts, on_demand)
+    world = CoresWorld(campus, replace(SETTINGS, **{"level_start": 3.0, **settings}))  # type: ignore[arg-type]
+    world.start()
+    world.run(0.5)
+    return world
+
+
+def a_running_job(world: CoresWorld, spec: m.JobSpec, at_s: float = 4.0) -> str:
+    """Submit it and let it run; the host."""
+    world.submit(spec)
+    world.run(at_s)
+    host = world.jobs[spec.name].host
+    assert world.jobs[spec.name].phase is Phase.RUNNING
+    assert host is not None
+    return host
+
+
+@pytest.fixture
+def world() -> Iterator[CoresWorld]:
+    made = a_world()
+    yield made
+    assert [breach for breach in made.promises() if made.checks] == []
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a"))
+    world.pause(host, 20.0)
+    agent_until_s = world.machines[host].lease_until_s
+    fence_s = world.coordinator.world.hosts[host].lease_until_s + SETTINGS.fence_margin_s
+    assert agent_until_s < fence_s - SETTINGS.fence_margin_s
+    world.run(fence_s - 1e-3)
+    assert world.copies("a") == []
+    assert world.jobs["a"].attempt == 1
+    world.run(fence_s + 1e-3)
+    assert world.jobs["a"].attempt == 2
+
+
+def test_a_host_that_is_silent_to_the_moment_is_not_woken_for_twice() -> None:
+    core = Coordinator(small_campus(2, 0), SETTINGS, lambda: 0.0)
+    core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
+    due_s = 1.0 + SETTINGS.lease_s + SETTINGS.fence_margin_s
+    while core.next_deadline_s() < due_s:
+        core.handle(ev.Woke(), core.next_deadline_s())
+    assert core.next_deadline_s() == due_s
+    assert do.Disconnect("h1") in core.handle(ev.Woke(), due_s)
+    assert core.next_deadline_s() > due_s
+
+
+# ---------------------------------------------------------------- planned migrations
+
+
+def test_a_move_is_promised_the_rate_of_a_start_half_way(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", payload_bytes=8_000_000))
+    world.reclaim(host, 20.0)
+    world.run(4.5)
+    [admitted] = world.of(f.MigrationAdmitted)
+    time_s = admitted.notice_s - SETTINGS.restart_s - SETTINGS.snapshot_s
+    assert admitted.floor_bytes_per_s == pytest.approx(8_000_000 / (time_s / 2))
+    [order] = world.to(host, m.Migrate)
+    assert order.final_within_s == pytest.approx(time_s / 2)
+
+
+def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_once(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", payload_bytes=30_000_000))
+    world.reclaim(host, 7.5)
+    world.run(4.5)
+    [admitted] = world.of(f.MigrationAdmitted)
+    time_s = admitted.notice_s - SETTINGS.restart_s - SETTINGS.snapshot_s
+    assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / time_s)
+    assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
+    world.run(12.0)
+    assert world.of(f.MigrationFinished)[0].in_time
+
+
+def test_floors_hold_whatever_is_admitted_later() -> None:
+    world = a_world(6, 1)
+    for name in ("a", "b", "c"):
+        world.submit(job(name, payload_bytes=8_000_000))
+    world.run(5.0)
+    for number, name in enumerate(("a", "b", "c")):
+        host = world.jobs[name].host
+        if host is not None and world.jobs[name].phase is Phase.RUNNING:
+            world.reclaim(host, 12.0 - number)
+        world.run(5.5 + 0.5 * number)
+        for flow in world.coordinator.world.flows.values():
+            assert flow.rate_bytes_per_s >= flow.floor_bytes_per_s * (1.0 - 1e-9)
+    assert len(world.of(f.MigrationAdmitted)) >= 2
+    assert world.promises() == []
+
+
+def test_what_cannot_be_moved_is_said_at_once_and_takes_one_more_checkpoint() -> None:
+    world = a_world(4, 1)
+    host = a_running_job(world, job("a", payload_bytes=30_000_000))
+    world.reclaim(host, 3.0)
+    world.run(4.2)
+    [degraded] = world.of(f.MigrationDegraded)
+    assert degraded.job == "a"
+    assert degraded.reason
+    assert world.to(host, m.Protect)[-1].first_s == 0.0
+
+
+def test_a_degraded_job_moves_when_a_gpu_becomes_free() -> None:
+    world = a_world(2, 1)  # three GPUs
+    for name in ("a", "b"):
+        world.submit(job(name))
+    world.submit(job("short", steps=60))
+    world.run(4.0)
+    host = world.jobs["a"].host
+    assert host is not None
+    world.reclaim(host, 20.0)
+    world.run(4.5)
+    degraded = {fact.job for fact in world.of(f.MigrationDegraded)}
+    assert "a" in degraded
+    world.run(14.0)
+    assert "a" in {fact.job for fact in world.of(f.MigrationFinished)} or world.jobs["a"].host != host
+    assert len([fact for fact in world.of(f.MigrationDegraded) if fact.job == "a"]) == 1
+
+
+def test_a_second_destination_is_sought_before_anybody_is_degraded() -> None:
+    """Two jobs like the same host best; only one fits on its link in time; the other goes elsewhere."""
+    world = a_world(6, 1)
+    host = a_running_job(world, job("a", payload_bytes=8_000_000))
+    world.submit(job("b", payload_bytes=8_000_000))
+    world.run(8.0)
+    hosts = {host, world.jobs["b"].host}
+    for each in hosts:
+        world.reclaim(str(each), 5.0)
+    world.run(8.5)
+    admitted = world.of(f.MigrationAdmitted)
+    assert {fact.job for fact in admitted} == {"a", "b"}
+    assert world.of(f.MigrationDegraded) == []
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_p1_is_told_when_it_matters_and_not_every_tick(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a"), at_s=3.0)
+    before = len(world.to(host, m.Protect))
+    world.run(23.0)  # twenty ticks; a payload that was sent may change the plan, nothing else does
+    assert 1 <= before <= 2
+    assert len(world.to(host, m.Protect)) - before <= len(world.of(f.TransferFinished))
+
+
+def test_grants_that_change_by_a_hair_are_not_told(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a"), at_s=3.0)
+    world.run(30.0)
+    rates = [grant.rate_bytes_per_s for grant in world.to(host, m.Grant)]
+    for old, new in pairwise(rates):
+        assert abs(new - old) > old * LEAST_FALL / 2
+
+
+def test_standbys_are_spread_over_hosts() -> None:
+    world = a_world(6, 1)
+    for number in range(4):
+        world.submit(job(f"j{number}", payload_bytes=8_000_000, budget_s=10.0))
+    world.run(6.0)
+    standbys = [state.standby for state in world.jobs.values() if state.standby]
+    assert len(standbys) >= 3
+    assert len(set(standbys)) >= len(standbys) - 1
+
+
+def test_the_freshest_reachable_checkpoint_is_restored(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", budget_s=2.0), at_s=12.0)
+    completed = world.of(f.CheckpointCompleted)
+    assert len(completed) >= 2
+    world.kill(host)
+    world.run(16.0)
+    dispatched = world.of(f.JobDispatched)[-1]
+    assert dispatched.attempt == 2
+    assert dispatched.restore_step == max(fact.step for fact in completed)
+
+
+def test_without_a_reachable_checkpoint_it_starts_again() -> None:
+    world = a_world(3, 0)
+    host = a_running_job(world, job("a", budget_s=2.0), at_s=10.0)
+    for name in world.machines:
+        if name != host:
+            world.kill(name)
+    world.run(10.3)
+    world.kill(host)
+    world.run(14.0)
+    for name in world.machines:
+        world.machines[name].store.clear()
+    world.start()
+    world.run(17.0)
+    assert world.of(f.JobDispatched)[-1].restore_sequence is None
+    assert world.jobs["a"].phase is Phase.RUNNING
+
+
+def test_a_finished_job_is_forgotten_everywhere(world: CoresWorld) -> None:
+    world.submit(job("a", steps=80, budget_s=2.0))
+    world.run(15.0)
+    assert world.jobs["a"].phase is Phase.FINISHED
+    assert all(not machine.store for machine in world.machines.values())
+
+
+def test_old_standbys_give_their_disk_back(world: CoresWorld) -> None:
+    a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
+    old = world.jobs["a"].standby
+    assert old is not None
+    world.reclaim(old, 1.0)
+    world.run(9.5)
+    world.give_back(old)
+    world.run(20.0)
+    assert world.jobs["a"].standby != old
+    assert not [key for key in world.machines[old].store if key[0] == "a"]
+
+
+def test_a_checkpoint_on_the_jobs_own_host_makes_no_other_copy_useless(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
+    standby = world.jobs["a"].standby
+    assert standby is not None
+    world.reclaim(host)
+    world.run(8.5)
+    assert [key for key in world.machines[standby].store if key[0] == "a"]
+    assert world.of(f.JobDispatched)[-1].restore_step > 0
+
+
+def test_a_bad_restore_is_not_the_end_of_the_job(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", budget_s=2.0), at_s=8.0)
+    standby = world.jobs["a"].standby
+    assert standby is not None
+    world.machines[standby].store.clear()
+    world.reclaim(host)
+    world.run(14.0)
+    assert world.jobs["a"].phase is Phase.RUNNING
+    assert world.of(f.JobFailed) == []
+
+
+# ---------------------------------------------------------------- queue, spares, on-demand
+
+
+def test_spare_gpus_are_not_offered_and_take_migrations() -> None:
+    world = a_world(2, 1, spare_gpus=1)  # three GPUs, two offered
+    for name in ("a", "b", "c"):
+        world.submit(job(name))
+    world.run(4.0)
+    waiting = [name for name, state in world.jobs.items() if state.phase is Phase.WAITING]
+    assert waiting == ["c"]
+    running = {state.host for state in world.jobs.values() if state.host}
+    world.reclaim(running.pop(), 20.0)
+    world.run(5.0)
+    assert len(world.of(f.MigrationAdmitted)) == 1
+
+
+def test_offers_that_could_not_be_used_when_made_are_used_later() -> None:
+    """All bandwidth was promised, so nobody could be brought to the idle GPU; nothing else happens; a tick looks again."""
+    world = a_world(2, 0)
+    known = world.coordinator.world
+    state = known.jobs["a"] = JobState(job("a"), 0.0)
+    offers = list(known.queue.standing())
+    for offer in offers:
+        known.queue.withdraw_offer(offer.offer_id)
+    known.queue.requeue_at_head(SpotJob("a"), 0.0)
+    for offer in offers:
+        known.queue._offers[offer.offer_id] = offer
+    assert known.offers
+    world.run(world.now_s + 2 * SETTINGS.control_period_s)
+    assert state.phase is not Phase.WAITING
+
+
+def test_jobs_redirected_to_a_full_on_demand_pool_are_served_in_turn() -> None:
+    world = a_world(2, 1, level_start=0.0)
+    hold = [job(f"v{n}") for n in range(3)]
+    for spec in hold:
+        world.submit(spec)
+    for number in range(4):
+        world.submit(job(f"d{number}", steps=30), draw=0.99)
+    world.run(2.0)
+    assert world.coordinator.world.backlog == ["d2", "d3"]
+    world.run(15.0)
+    assert [world.jobs[f"d{n}"].phase for n in range(4)] == [Phase.FINISHED] * 4
+
+
+def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None:
+    world = a_world(3, 1, offer_ttl_s=2.0)
+    host = a_running_job(world, job("a"), at_s=4.0)
+    assert world.of(f.OfferLapsed)
+    assert not world.coordinator.world.offers
+    world.reclaim(host, 15.0)
+    world.run(5.0)
+    assert len(world.of(f.MigrationAdmitted)) == 1
+
+
+# ---------------------------------------------------------------- peers that say odd things
+
+
+@pytest.mark.parametrize("outcome", ["finished", "failed", "stopped"])
+def test_an_end_of_an_attempt_that_nobody_was_told_to_start_changes_nothing(
+    outcome: Literal["finished", "failed", "stopped"],
+) -> None:
+    world = a_world(2, 0)  # h1 has one GPU, h2 two
+    for name in ("a", "b", "c"):
+        world.submit(job(name, payload_bytes=8_000_000, budget_s=2.0))
+    world.run(20.0)
+    alone = next(state for state in world.jobs.values() if state.host == "h1")
+    world.kill("h1")
+    world.machines["h1"].store.clear()
+    world.start("h1")
+    world.run(20.5)
+    assert alone.phase is Phase.FETCHING
+    world.decide(ev.AgentSaid("h1", m.JobEnded(alone.name, alone.attempt, outcome, 5)))
+    assert alone.phase is Phase.FETCHING
+    world.run(26.0)
+    assert alone.phase is Phase.RUNNING
+
+
+def test_a_job_that_no_host_can_run_is_refused_with_the_reason() -> None:
+    core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
+    [answer] = core.handle(ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, memory_bytes=1e15), 0.0, 7), 1.0)
+    assert isinstance(answer, do.Answer)
+    assert isinstance(answer.message, m.Rejected)
+    assert "memory" in answer.message.reason
+    assert core.next_deadline_s() == inf
