@@ -85,7 +85,7 @@ def test_a_move_is_promised_the_rate_of_a_start_half_way(world: CoresWorld) -> N
     world.reclaim(host, 20.0)
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
-    time_s = admitted.notice_s - SETTINGS.restart_s - SETTINGS.snapshot_s
+    time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
     assert admitted.floor_bytes_per_s == pytest.approx(8_000_000 / (time_s / 2))
     [order] = world.to(host, m.Migrate)
     assert order.final_within_s == pytest.approx(time_s / 2)
@@ -96,7 +96,7 @@ def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_onc
     world.reclaim(host, 7.5)
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
-    time_s = admitted.notice_s - SETTINGS.restart_s - SETTINGS.snapshot_s
+    time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
     assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / time_s)
     assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
     world.run(12.0)

@@ -131,9 +131,7 @@ def _ask(
 ) -> tuple[MigrationRequest, MigrationRequest]:
     """What to ask P3 for: to copy first and stop half-way, and to stop at once."""
     assert job.host is not None
-    settings = world.settings
-    deadline_s = now_s + _notice_s(world, job, now_s)
-    overhead_s = settings.restart_s + settings.snapshot_s
+    deadline_s, overhead_s = now_s + _notice_s(world, job, now_s), _overhead_s(world)
     links = world.routes.route(job.host, choice.host)
     at_once = MigrationRequest(job.name, job.spec.payload_bytes, deadline_s, overhead_s, links)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
@@ -203,7 +201,7 @@ def order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
 
 def _final_within_s(world: World, job: JobState, move: Move, now_s: float) -> float:
     """tau - T_r - C/b from now, with the rate that is guaranteed."""
-    overhead_s = world.settings.restart_s + world.settings.snapshot_s
+    overhead_s = _overhead_s(world)
     latest_s = latest_final_start_s(
         move.deadline_s, overhead_s, job.spec.payload_bytes, move.floor_bytes_per_s
     )
@@ -221,6 +219,11 @@ def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s:
     degraded = facts.MigrationDegraded(job.name, job.attempt, job.host, notice_s, reason)
     job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
     return [record(degraded)]
+
+
+def _overhead_s(world: World) -> float:
+    """What a move takes beside its transfer: T_r, the final snapshot, and one that may be being taken when it is due."""
+    return world.settings.restart_s + 2.0 * world.settings.snapshot_s
 
 
 def _notice_s(world: World, job: JobState, now_s: float) -> float:
