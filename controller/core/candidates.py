@@ -84,24 +84,20 @@ def candidates(
     able = [h for h in hosts if not needs_gpu or h.free_gpus > 0]
     means = _means(world, able, free, wanted)
     profile = world.profile(now_s)
-    found = []
-    for host in able:
-        gpu = world.campus.gpu_by_name[host.spec.gpu_model or ""]
-        reach = max((_bandwidth(world, s, host.name, free) for s in sources), default=inf)
-        found.append(
-            Candidate(
-                host.name,
-                host.spec.building,
-                host.free_gpus if needs_gpu else 1,
-                gpu.memory_bytes,
-                gpu.compute_capability,
-                len(host.jobs) / host.spec.gpus if needs_gpu else 0.0,
-                reach,
-                world.survival(host.name, now_s, wanted.remaining_s, profile),
-                means[host.name],
-            )
+    return [
+        Candidate(
+            host.name,
+            host.spec.building,
+            host.free_gpus if needs_gpu else 1,
+            (gpu := world.campus.gpu_by_name[host.spec.gpu_model or ""]).memory_bytes,
+            gpu.compute_capability,
+            len(host.jobs) / host.spec.gpus if needs_gpu else 0.0,
+            max((_bandwidth(world, s, host.name, free) for s in sources), default=inf),
+            world.survival(host.name, now_s, wanted.remaining_s, profile),
+            means[host.name],
         )
-    return found
+        for host in able
+    ]
 
 
 def _bandwidth(world: World, source: str, host: str, free: Residual) -> float:

@@ -19,7 +19,7 @@ from controller.core.checkpoints import stored_by, transfer_ended
 from controller.core.dispatch import choose_offer, expire_offers, serve_waiting, submit
 from controller.core.hazard import Experience, HazardWindow
 from controller.core.migration import retry_degraded
-from controller.core.policies import policy
+from controller.core.policies import Policy, policy
 from controller.core.protection import improve_standby, protect
 from controller.core.queue import Controller, Fixed, Offer, SpotJob, SpotQueue
 from controller.core.reports import job_ended, job_started, snapshot_taken
@@ -45,15 +45,7 @@ class Coordinator:
             theta=settings.max_load,
             k_min=settings.k_min,
         )
-        learner: Controller = row.learner(
-            settings.target_delay_s,
-            settings.level_step_per_s,
-            settings.level_window,
-            settings.level_start,
-            settings.level_max,
-        )
-        if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
-            learner = Fixed(UNLIMITED)  # there is nowhere to redirect a job to
+        queue = SpotQueue(_learner(campus, settings, row), settings.offer_ttl_s, self._choose)
         prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
         self.world = World(
             campus,
@@ -61,7 +53,7 @@ class Coordinator:
             row,
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
-            SpotQueue(learner, settings.offer_ttl_s, self._choose),
+            queue,
             HazardWindow(settings.hazard_window_s, prior),
             LinkBandwidth(campus.capacity_bytes_per_s, campus.research_reserve, feeds={}),
             {host.name: HostState(host) for host in campus.hosts if host.role is not Role.COORDINATOR},
@@ -184,6 +176,19 @@ class Coordinator:
         host.flows = {flow.transfer: flow for flow in beat.flows}
         acknowledged: do.Effect = do.Tell(host.name, m.HeartbeatAck(beat.number))
         return [acknowledged, *_measured(host, beat)]
+
+
+def _learner(campus: Campus, settings: Settings, row: Policy) -> Controller:
+    """Paper B's r, as the policy learns it; without on-demand hosts there is nowhere to send a job, so all wait."""
+    if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
+        return Fixed(UNLIMITED)
+    return row.learner(
+        settings.target_delay_s,
+        settings.level_step_per_s,
+        settings.level_window,
+        settings.level_start,
+        settings.level_max,
+    )
 
 
 def _measured(host: HostState, beat: m.Heartbeat) -> list[do.Effect]:

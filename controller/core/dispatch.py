@@ -166,33 +166,27 @@ def begin_attempt(
 ) -> list[do.Effect]:
     """Reserve the GPU, number the attempt, and account for the work that will be done again."""
     restore_step = checkpoint.stored.step if checkpoint else 0
+    lost = _work_lost(job, restore_step)
     job.attempt += 1
-    job.host, job.restore = host.name, checkpoint
+    job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
+    job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
+    world.timers += 1
+    job.timer = world.timers
     reserve(world, job, host)
     cost, delay_s = first or (None, None)
-    dispatched = facts.JobDispatched(
-        job.name,
-        job.attempt,
-        host.name,
-        checkpoint.stored.sequence if checkpoint else None,
-        restore_step,
-        cost,
-        delay_s,
-    )
-    lost = facts.WorkLost(
-        job.name,
-        job.attempt,
-        job.stopped_cause,
-        job.step,
-        restore_step,
-        (job.step - restore_step) * job.spec.step_s,
-    )
-    effects: list[do.Effect] = [record(lost)] if job.stopped_cause and job.step > restore_step else []
-    job.step = restore_step
-    world.timers += 1
-    job.timer, job.final_sequence = world.timers, None
-    job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
-    return [*effects, record(dispatched)]
+    sequence = checkpoint.stored.sequence if checkpoint else None
+    dispatched = facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s)
+    return [*lost, record(dispatched)]
+
+
+def _work_lost(job: JobState, restore_step: int) -> list[do.Effect]:
+    """What will be computed again by the next attempt."""
+    if not job.stopped_cause or job.step <= restore_step:
+        return []
+    again_s = (job.step - restore_step) * job.spec.step_s
+    return [
+        record(facts.WorkLost(job.name, job.attempt + 1, job.stopped_cause, job.step, restore_step, again_s))
+    ]
 
 
 def start(job: JobState, host: HostState) -> do.Effect:

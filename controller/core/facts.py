@@ -86,7 +86,7 @@ class JobStopped(Fact, frozen=True):
     job: str
     attempt: int
     host: str
-    cause: str  # emergency, deadline, agent_lost, final_checkpoint, failed_start, stopped
+    cause: str  # emergency, deadline, agent_lost, failed_start, stopped, checkpoint_lost, destination_lost
     last_step: int
 
 
@@ -133,7 +133,10 @@ class CheckpointTaken(Fact, frozen=True):
 
 
 class CheckpointCompleted(Fact, frozen=True):
-    """A host other than the job's has verified and fsynced it, for the first time. At most once a (job, sequence)."""
+    """A host has verified and fsynced it, for the first time. At most once a (job, sequence).
+
+    The holder is another host than the job's, or the job's own after the job was stopped there: its latest snapshot.
+    """
 
     job: str
     sequence: int

@@ -27,7 +27,7 @@ from testbed.agent import effects as do
 from testbed.agent import events as ev
 from testbed.agent.pulse import Pulse
 from testbed.agent.running import Phase, Protection, Running
-from testbed.agent.sendings import RETRY_S, Sending, Sendings
+from testbed.agent.sendings import RETRY_S, Sending, Sendings, account
 from testbed.messages import (
     CancelTransfers,
     CheckpointStored,
@@ -48,7 +48,6 @@ from testbed.messages import (
     StopJob,
     StoredCheckpoint,
     ToAgent,
-    TransferEnded,
     Unprotect,
     Welcome,
 )
@@ -156,7 +155,7 @@ class AgentCore:
         if now_s < self.pulse.lease_until_s or not self.running:
             return []
         lapsed = [(name, job.attempt) for name, job in self.running.items()]
-        return _kills_first([e for job in lapsed for e in self._stop(*job, "the lease lapsed")])
+        return do.kills_first([e for job in lapsed for e in self._stop(*job, "the lease lapsed")])
 
     def _due(self, now_s: float) -> list[do.Effect]:
         effects: list[do.Effect] = []
@@ -232,7 +231,7 @@ class AgentCore:
         aborts = [
             e for job, destination in list(self.sendings.table) for e in self.sendings.abort(job, destination)
         ]
-        return _kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped))])
+        return do.kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped))])
 
     # ------------------------------------------------------------ workloads
 
@@ -370,7 +369,7 @@ class AgentCore:
         del self.sendings.table[event.job, event.destination]
         if job is not None:
             self._sent(job, event, now_s)
-        return [do.Send(_transfer_ended(event))]
+        return [do.Send(account(event))]
 
     def _sent(self, job: Running, event: ev.SendEnded, now_s: float) -> None:
         if job.final is None:
@@ -399,24 +398,3 @@ class AgentCore:
         for key in [key for key in self.stored if key[0] == job and key[1] < before]:
             del self.stored[key]
         return [do.DropCheckpoints(job, before)]
-
-
-def _kills_first(effects: list[do.Effect]) -> list[do.Effect]:
-    """The same, with the processes dead before anything else is done."""
-    return sorted(effects, key=lambda effect: not isinstance(effect, do.KillWorkload))
-
-
-def _transfer_ended(event: ev.SendEnded) -> TransferEnded:
-    return TransferEnded(
-        f"{event.job}:{event.sequence}>{event.destination}",
-        event.job,
-        event.sequence,
-        event.destination,
-        event.ok,
-        event.bytes_sent,
-        event.bytes_deduplicated,
-        event.duration_s,
-        event.goodput_over_grant,
-        event.drops,
-        event.reason,
-    )

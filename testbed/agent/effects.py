@@ -96,3 +96,8 @@ Effect = (
     | AbortSending
     | DropCheckpoints
 )
+
+
+def kills_first(effects: list[Effect]) -> list[Effect]:
+    """The same, with the processes dead before anything else is done."""
+    return sorted(effects, key=lambda effect: not isinstance(effect, KillWorkload))

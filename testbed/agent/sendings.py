@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from testbed.agent import effects as do
-from testbed.messages import Endpoint
+from testbed.agent import events as ev
+from testbed.messages import Endpoint, TransferEnded
 from topologies.spec import TrafficClass
 
 RETRY_S = 0.25  # pause before what failed is tried again: a few round trips of the campus
@@ -82,4 +83,21 @@ class Sendings:
 def _start(job: str, sending: Sending) -> do.StartSending:
     return do.StartSending(
         job, sending.sequence, sending.destination, sending.rate_bytes_per_s, sending.traffic_class
+    )
+
+
+def account(event: ev.SendEnded) -> TransferEnded:
+    """What the coordinator is told of a transfer that has ended."""
+    return TransferEnded(
+        f"{event.job}:{event.sequence}>{event.destination}",
+        event.job,
+        event.sequence,
+        event.destination,
+        event.ok,
+        event.bytes_sent,
+        event.bytes_deduplicated,
+        event.duration_s,
+        event.goodput_over_grant,
+        event.drops,
+        event.reason,
     )
