@@ -134,7 +134,7 @@ def clean(
 
     report = clean_up(include_running=running)
     for line in report.removed:
-        console.print(f"removed {line}", markup=False)
+        console.print(line, markup=False)
     for line in report.running:
         console.print(f"left alone, it runs: campus {line}", markup=False)
     for line in report.failed:

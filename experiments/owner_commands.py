@@ -69,15 +69,18 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
             if campus_id is None
             else f"no campus {campus_id} is running"
         )
-    having = [campus for campus in campuses if host in campus.hosts]
+    having = [campus for campus in campuses if host in campus.volunteers]
     if len(having) > 1:
         raise SetupError(
             f"several running campuses have a host {host}: add --campus, one of {[c.id for c in having]}"
         )
     if not having:
-        names = [name for campus in campuses for name in campus.hosts]
+        if any(host in campus.hosts for campus in campuses):
+            raise SpecError("HOST", host, "a volunteer host: only those have an owner")
+        names = [name for campus in campuses for name in campus.volunteers]
         near = difflib.get_close_matches(host, names, n=1)
-        raise SpecError("HOST", host, f"a host of a running campus{f' (nearest: {near[0]})' if near else ''}")
+        hint = f" (nearest: {near[0]})" if near else ""
+        raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
     if not having[0].switch_pin(host).exists():
         raise SetupError(
             f"campus {having[0].id} has no kill-switch on {host}: it was built without enforcement"

@@ -153,6 +153,7 @@ class Campus(Mininet):  # type: ignore[misc]
             run_dir=str(self.run_dir),
             pin_dir=str(self.pin_dir),
             hosts=list(self.spec.host_by_name),
+            volunteers=[host.name for host in self.spec.hosts_of(description.Role.VOLUNTEER)],
         )
         self._ledger.record({"kind": "directory", "path": str(self.run_dir)})
         self.run_dir.mkdir(mode=0o755)

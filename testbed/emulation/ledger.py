@@ -48,6 +48,7 @@ class RunningCampus:
     owner_pid: int
     hosts: tuple[str, ...]
     pin_dir: Path
+    volunteers: tuple[str, ...] = ()  # the hosts that have an owner
 
     def switch_pin(self, host: str) -> Path:
         """The pinned map of a host's kill-switch."""
@@ -153,6 +154,7 @@ def _running(owner: dict[str, Any]) -> RunningCampus:
         owner_pid=owner["pid"],
         hosts=tuple(owner.get("hosts", ())),
         pin_dir=Path(owner.get("pin_dir", PIN_ROOT / owner["id"])),
+        volunteers=tuple(owner.get("volunteers", ())),
     )
 
 
@@ -199,7 +201,7 @@ def remove_listed(path: Path, entries: Sequence[dict[str, Any]], report: CleanRe
 def _kill_listed(campus_id: str, entries: Sequence[dict[str, Any]], report: CleanReport) -> None:
     victims = [e for e in entries if e["kind"] == "process" and e.get("start")] + marked_processes(campus_id)
     killed = [e for e in victims if linux.kill_exactly(int(e["pid"]), int(e["start"]))]
-    report.removed += [f"process {e['pid']} ({e.get('label', 'marked')})" for e in killed]
+    report.removed += [f"ended process {e['pid']} ({e.get('label', 'marked')})" for e in killed]
     report.failed += [f"process {e['pid']} does not die" for e in _wait_gone(killed)]
 
 
@@ -257,7 +259,8 @@ def _remove_object(
         report.failed.append(f"{entry['kind']} {entry.get('path')}: {error}")
         return
     if removed:
-        report.removed.append(f"{entry['kind']} {entry['path']}")
+        done = "put back" if entry["kind"] == "sysctl" else "removed"
+        report.removed.append(f"{done} {entry['kind']} {entry['path']}")
 
 
 def _is_own(path: str, campus_id: str) -> bool:
