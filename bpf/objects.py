@@ -84,7 +84,7 @@ def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = Non
     """Both programs, loaded anew with maps of their own; maps are pinned (flows, meters, aggregate, counters, switch) under
     `pin_dir`, which is made if need be and must lie on a bpffs (`ensure_bpffs`).
 
-    Takes about 2.5 ms, of which 2.1 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
+    Takes about 2.8 ms, of which 2.4 ms are the verifier and the JIT, .15 ms libbpf's BTF and probes, .2 ms the maps.
     `egress` is another object to load in the place of the built one (a benchmark's variant).
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
     """
