@@ -22,7 +22,22 @@ measure_app = typer.Typer(
 app.add_typer(measure_app, name="measure")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
-Out = Annotated[Path, typer.Option("--out", help="Directory for the results.")]
+MOST_HOSTS = 2000  # of a live campus on one machine
+
+
+def _results(path: Path) -> Path:
+    """The directory for results, made now: better to fail before the campus stands than after."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".writable").touch()
+        (path / ".writable").unlink()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error
+    return path
+
+
+Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
+Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
 CampusId = Annotated[
     str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
 ]
@@ -30,7 +45,7 @@ CampusId = Annotated[
 
 @app.command()
 def demo(
-    hosts: Annotated[int, typer.Option(help="Volunteer hosts, 1 to 2000.")] = 12,
+    hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
     trace: Annotated[
@@ -68,7 +83,7 @@ def up(
     campus: Annotated[
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
     ] = None,
-    hosts: Annotated[int, typer.Option(help="Volunteer hosts, if no campus is named.")] = 12,
+    hosts: Hosts = 12,
     buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
     script: Annotated[
@@ -144,9 +159,7 @@ def clean(
 
 
 @measure_app.command("bringup")
-def measure_bringup(
-    hosts: Annotated[int, typer.Option(help="Hosts of both networks.")] = 500, out: Out = Path("out/bringup")
-) -> None:
+def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     """How long a campus takes to stand and to be gone, against stock Mininet."""
     from experiments.measure.bringup import measure_bringup as run
 
