@@ -171,9 +171,9 @@ def _draw(result: dict[str, Any], path: Path) -> None:
     for axes in panels[:, 0]:
         axes.set_ylabel("goodput / grant (log)")
     timing = f"{result['measured_s']:g} s measured after {result['warm_s']:g} s"
+    rest = "rest: research's goodput over what the grants leave"
     figure.suptitle(
-        f"Goodput of each flow over its grant: {timing}; green band: 0.97 to 1.00; rest: research's goodput over what the grants leave",
-        fontsize=11,
+        f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}", fontsize=11
     )
     figure.savefig(path, dpi=150)
     plt.close(figure)
