@@ -42,9 +42,7 @@ def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effe
         left = [job for job in jobs if job.move is None]
         chosen = {job.name: _reserve(world, job, now_s) for job in left}
         effects += _admit_all(world, left, chosen, now_s)
-        for job in left:
-            if job.move is None and isinstance(choice := chosen[job.name], Choice):
-                world.hosts[choice.host].jobs.discard(job.name)
+        _keep_admitted(world, left, chosen)
     for job in jobs:
         if job.move is None:
             effects += _degrade(world, job, chosen[job.name], now_s)
@@ -126,6 +124,17 @@ def _reserve(world: World, job: JobState, now_s: float) -> Choice | NoDestinatio
     return choice
 
 
+def _keep_admitted(world: World, jobs: list[JobState], chosen: dict[str, Choice | NoDestination]) -> None:
+    """GPUs held for those refused are free again, as if nothing had been; the others' are no longer offered."""
+    found = [(job, world.hosts[c.host]) for job in jobs if isinstance(c := chosen[job.name], Choice)]
+    for job, host in found:
+        if job.move is None:
+            host.jobs.discard(job.name)
+    for job, host in found:
+        if job.move is not None:
+            reserve(world, job, host)
+
+
 def _ask(
     world: World, job: JobState, choice: Choice, now_s: float
 ) -> tuple[MigrationRequest, MigrationRequest]:
@@ -162,7 +171,6 @@ def _admitted(world: World, job: JobState, choice: Choice, floor: float, now_s: 
     """The job has a move, with its floor, from here on."""
     assert job.host is not None
     notice_s = _notice_s(world, job, now_s)
-    reserve(world, job, world.hosts[choice.host])
     job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
     effects: list[do.Effect] = []
     if job.standby is not None and job.standby != choice.host:
