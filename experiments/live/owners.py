@@ -30,11 +30,11 @@ AWAY_SHARE = 0.08  # of the run: how long a host stays away that the director ha
 
 @dataclass
 class OwnersAtWork:
-    """Plays owner events; `away` are the hosts whose owner has them."""
+    """Plays owner events; `away` are the hosts whose owner has them, each with the event that took it."""
 
     world: LiveWorld
     probes: list[SwitchProbe] = field(default_factory=list)
-    away: set[str] = field(default_factory=set)
+    away: dict[str, OwnerEvent] = field(default_factory=dict)
     _knocking: trio.Lock = field(default_factory=trio.Lock)
 
     async def play(self, events: tuple[OwnerEvent, ...], begin_s: float) -> None:
@@ -47,11 +47,10 @@ class OwnersAtWork:
     async def do(self, event: OwnerEvent) -> None:
         """One event, unless the host is already where it leads."""
         if event.kind == "return":
-            if event.host in self.away:
-                self.away.discard(event.host)
+            if self.away.pop(event.host, None):
                 await trio.to_thread.run_sync(self._lend, event.host)
         elif event.host not in self.away:
-            self.away.add(event.host)
+            self.away[event.host] = event
             await self._reclaim(event)
 
     def _lend(self, host: str) -> None:
@@ -67,19 +66,25 @@ class OwnersAtWork:
                 grace=event.grace,
             )
         )
-        tried, admitted = await self._knock(event.host)
+        tried, admitted = await self._knock(event)
         status = owner.look(self.world.switch_pin(event.host))
         first_drop_s = status.first_drop_ns / 1e9 - switched.set_at_s if status.first_drop_ns else None
         kind = "drain" if event.notice_s or event.grace else "isolate"
         self.probes.append(SwitchProbe(event.host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
 
-    async def _knock(self, host: str) -> tuple[int, int]:
-        """Connections tried and admitted from outside, from now on."""
-        if self.world.prober is None or host == self.world.prober_host:
+    async def _knock(self, event: OwnerEvent) -> tuple[int, int]:
+        """Connections tried and admitted from outside, from now on; none that were tried after the host was lent again.
+
+        One host is tried after another, so with many reclaims at once a host may be lent again before its turn.
+        """
+        if self.world.prober is None or event.host == self.world.prober_host:
             return 0, 0
         async with self._knocking:
-            address = str(self.world.campus.spec.host_by_name[host].address)
-            return await trio.to_thread.run_sync(self._ask_prober, address)
+            if self.away.get(event.host) is not event:
+                return 0, 0
+            address = str(self.world.campus.spec.host_by_name[event.host].address)
+            tries = await trio.to_thread.run_sync(self._ask_prober, address)
+        return tries if self.away.get(event.host) is event else (0, 0)
 
     def _ask_prober(self, address: str) -> tuple[int, int]:
         assert self.world.prober is not None

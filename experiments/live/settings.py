@@ -6,7 +6,9 @@ from controller.core.settings import Settings
 from experiments.scenario import Scenario
 
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
-SNAPSHOT_S = 0.15  # to write a snapshot, hash it and hear of it: a migration needs it beside transfer and restart
+SNAPSHOT_S = (
+    0.15  # to write a snapshot, hash it and hear of it: a migration needs it beside transfer and restart
+)
 
 
 def settings_of(played: Scenario) -> Settings:
