@@ -1,17 +1,20 @@
 """How fast a verified checkpoint moves, next to the least that any transfer costs.
 
 Two processes, each in a network namespace of its own, joined by a veth pair. Every time runs from before the connection is made
-to the receiver's last word; rounds alternate and medians are compared.
+to the receiver's last word; the kinds alternate in every round, and medians are compared.
 
-    bare      sendfile(2) into a socket whose receiver throws the bytes away
-    hashed    the same, and the receiver hashes what it throws away
-    written   the same as bare, and the receiver writes a new file: what keeping bytes costs by itself
-    tmpfs     `send_checkpoint` to `serve_checkpoints`: every chunk verified, the file synced and renamed before "stored"
-    disk      likewise on a disk; the fsync is the disk's own time
+    bare            sendfile(2) into a socket whose receiver throws the bytes away
+    hashed          the same, and the receiver hashes what it throws away
+    written tmpfs   the same as bare, and the receiver writes a new file: what keeping bytes costs by itself
+    written disk    likewise on a disk, not synced
+    cold ...        `send_checkpoint` to `serve_checkpoints` into a store just opened: every chunk verified, the file synced and
+                    renamed before "stored". All of its pages are new.
+    steady ...      likewise, as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1 was dropped, whose
+                    file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one that the
+                    receiver has: all bytes move.
 
-Where fresh memory is dear (on a nested virtual machine a new 4 KiB page was seen to cost about 3 us), `written` itself is far
-below bare: the goal, set against a receiver that keeps nothing, is then out of reach; `tmpfs_ratio_to_written` says what
-verifying adds to keeping.
+Of the transfers into a disk's store a second figure leaves out the commit (fsync, renames): the disk's own time. On tmpfs that
+time is nothing, so `goal_met` compares `steady tmpfs` with `bare`; the disk's figure without its commit is judged apart.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -37,18 +41,27 @@ from blake3 import blake3
 
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
 from testbed.errors import SetupError
-from testbed.transfer import send_checkpoint, serve_checkpoints
+from testbed.transfer import ReceiveCompleted, ReceiveEvent, send_checkpoint, serve_checkpoints
 
 GOAL: Final = 0.85
 SENDER: Final = "10.255.255.1"
 RECEIVER: Final = "10.255.255.2"
 PORT: Final = 9000
+WARM_UP_ROUNDS: Final = (
+    3  # memory is touched, and the first file to write over lies ready after two checkpoints
+)
+CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
 _KINDS: Final = {
-    "bare": "bare,\ndiscarded",
-    "hashed": "hashed,\ndiscarded",
-    "written": "bare,\nwritten (tmpfs)",
-    "tmpfs": "verified,\nstored (tmpfs)",
-    "disk": "verified, stored\n(disk, fsync)",
+    "bare": "bare: sendfile, discarded",
+    "hashed": "bare, hashed, discarded",
+    "written_tmpfs": "bare, written to a new file (tmpfs)",
+    "cold_tmpfs": "verified, stored, new store (tmpfs)",
+    "steady_tmpfs": "verified, stored, checkpoint n+1 (tmpfs)",
+    "written_disk": "bare, written to a new file (disk, no fsync)",
+    "cold_disk": "verified, stored, new store (disk, fsync)",
+    "cold_disk_unsynced": "  the same less its commit",
+    "steady_disk": "verified, stored, checkpoint n+1 (disk, fsync)",
+    "steady_disk_unsynced": "  the same less its commit",
 }
 _CLONE_NEWNET: Final = 0x40000000
 _PR_SET_PDEATHSIG: Final = 1
@@ -67,42 +80,70 @@ def measure_transfer(
     rows = []
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
+        _require_room(places, size_bytes)
         sender, receiver = stack.enter_context(_joined_processes())
         sender.ask("prepare", str(places["tmpfs"]), size_bytes)
-        for number in range(rounds + 1):  # the first round warms memory up and is not counted
-            row: dict[str, Any] = {"round": number}
-            for kind in ("bare", "hashed"):
-                row[kind] = _round(sender, receiver, kind, None)
-            row["written"] = _round(sender, receiver, "bare", str(places["tmpfs"]))
-            for place, path in places.items():
-                row[place] = _round(sender, receiver, "ours", str(path))
+        for number in range(WARM_UP_ROUNDS + rounds):
+            row = {"round": number, **_round(sender, receiver, places, number % CONTENTS)}
             rows.append(row)
-    result = _summary(rows[1:], size_bytes)
+        recycled = receiver.ask("close_stores")
+    result = _summary(rows[WARM_UP_ROUNDS:], size_bytes, recycled)
     out.mkdir(parents=True, exist_ok=True)
     (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
     _draw(result, out / "transfer.png")
+    _print(result)
     return result
 
 
-def _round(sender: _Child, receiver: _Child, kind: str, place: str | None) -> float:
-    """Bytes per second of one transfer: the receiver listens, the sender sends, the receiver forgets."""
-    receiver.ask(f"receive_{kind}", place)
-    sent_bytes, duration_s = sender.ask("send_ours" if kind == "ours" else "send_bare")
-    receiver.ask("")
-    return float(sent_bytes / duration_s)
+def _round(sender: _Child, receiver: _Child, places: dict[str, Path], content: int) -> dict[str, float]:
+    """Bytes per second of one transfer of each kind."""
+    row = {}
+    for kind in ("bare", "hashed"):
+        row[kind], _ = _transfer(sender, receiver, kind, None, content)
+    for place, path in places.items():
+        row[f"written_{place}"], _ = _transfer(sender, receiver, "bare", path, content)
+        for kind in ("cold", "steady"):
+            synced, unsynced = _transfer(sender, receiver, kind, path, content)
+            row[f"{kind}_{place}"] = synced
+            if place == "disk":
+                row[f"{kind}_{place}_unsynced"] = unsynced
+    return row
 
 
-def _summary(rows: list[dict[str, Any]], size_bytes: int) -> dict[str, Any]:
+def _transfer(
+    sender: _Child, receiver: _Child, kind: str, place: Path | None, content: int
+) -> tuple[float, float]:
+    """Bytes per second with and without the commit: the receiver listens, the sender sends, the receiver is told so."""
+    receiver.ask(f"receive_{kind}", None if place is None else str(place))
+    how = "send_ours" if kind in ("cold", "steady") else "send_bare"
+    sent_bytes, duration_s = sender.ask(how, content + 1)
+    commit_s = receiver.ask("") or 0.0
+    return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
+
+
+def _summary(rows: list[dict[str, Any]], size_bytes: int, recycled: bool) -> dict[str, Any]:
     medians = {kind: statistics.median(row[kind] for row in rows) for kind in _KINDS}
+    ratios = {kind: medians[kind] / medians["bare"] for kind in _KINDS}
     return {
         "size_bytes": size_bytes,
+        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
         "median_bytes_per_s": medians,
-        "ratio_to_bare": {kind: medians[kind] / medians["bare"] for kind in _KINDS if kind != "bare"},
-        "tmpfs_ratio_to_written": medians["tmpfs"] / medians["written"],
+        "ratio_to_bare": ratios,
         "goal": GOAL,
-        "goal_met": medians["tmpfs"] >= GOAL * medians["bare"],
+        "goal_met": ratios["steady_tmpfs"] >= GOAL,
+        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
+        "files_recycled": recycled,
         "rounds": rows,
     }
+
+
+def _require_room(places: dict[str, Path], size_bytes: int) -> None:
+    """The sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free."""
+    for place, path in places.items():
+        needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
+        free = shutil.disk_usage(path).free
+        if free < needed:
+            raise SetupError(f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}")
 
 
 def _directory(stack: ExitStack, parent: Path | None) -> Path:
@@ -177,19 +218,20 @@ class _Sender:
         self._stores: list[CheckpointStore] = []
 
     def prepare(self, place: str, size_bytes: int) -> None:
-        """Makes the checkpoint to send."""
+        """Makes the checkpoints to send: other bytes in each."""
         store = CheckpointStore(Path(place) / "origin")
-        path = store.scratch("payload")
-        with path.open("wb") as file:
-            for start in range(0, size_bytes, 1 << 20):
-                file.write(os.urandom(min(1 << 20, size_bytes - start)))
-        store.ingest("measured", 1, 1, path)
+        for sequence in range(1, CONTENTS + 1):
+            path = store.scratch("payload")
+            with path.open("wb") as file:
+                for start in range(0, size_bytes, 1 << 20):
+                    file.write(os.urandom(min(1 << 20, size_bytes - start)))
+            store.ingest("measured", sequence, sequence, path)
         self._stores.append(store)
 
-    def send_bare(self) -> tuple[int, float]:
-        """Bytes and seconds of sendfile to a receiver that discards."""
+    def send_bare(self, sequence: int) -> tuple[int, float]:
+        """Bytes and seconds of sendfile, however the receiver takes it."""
         store = self._stores[0]
-        with store.payload(store.get("measured", 1)).open("rb") as file:
+        with store.payload(store.get("measured", sequence)).open("rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
             began_s = time.perf_counter()
             with socket.create_connection((RECEIVER, PORT)) as sock:
@@ -200,16 +242,17 @@ class _Sender:
                 sock.recv(1)
             return sent, time.perf_counter() - began_s
 
-    def send_ours(self) -> tuple[int, float]:
-        """Bytes and seconds of one real transfer."""
+    def send_ours(self, sequence: int) -> tuple[int, float]:
+        """Bytes and seconds of one real transfer, in which every byte had to move."""
         store = self._stores[0]
-        manifest = store.get("measured", 1)
+        manifest = store.get("measured", sequence)
 
         async def send() -> tuple[int, float]:
             address = (RECEIVER, PORT)
             result = await send_checkpoint(
                 store, manifest, address, transfer="m", on_connected=lambda _: None
             )
+            assert result.bytes_sent == manifest.payload_bytes
             return result.bytes_sent, result.duration_s
 
         return trio.run(send)
@@ -217,6 +260,9 @@ class _Sender:
 
 class _Receiver:
     """What the receiving process does on request; each listens, says so, and ends when told the next line."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, CheckpointStore] = {}
 
     def receive_bare(self, place: str | None) -> None:
         """Takes one connection's bytes, and throws them away or writes them to a new file."""
@@ -239,21 +285,45 @@ class _Receiver:
                 sock.sendall(b"x")
         sys.stdin.readline()
 
-    def receive_ours(self, place: str) -> None:
-        """Receives into a store at `place`, and forgets what it received."""
-        with CheckpointStore(Path(place) / "target") as store:
-            trio.run(_serve_until_told, store)
-            store.drop("measured", 1)
+    def receive_cold(self, place: str) -> float:
+        """Receives into a store just opened, which is emptied after. Returns the commit's seconds."""
+        with CheckpointStore(Path(place) / "cold") as store:
+            commit_s = trio.run(_serve_until_told, store)
+            store.forget("measured")
+        return commit_s
+
+    def receive_steady(self, place: str) -> float:
+        """Receives into the store that has the last checkpoint. Returns the commit's seconds."""
+        if place not in self._stores:
+            self._stores[place] = CheckpointStore(Path(place) / "steady")
+        return trio.run(_serve_until_told, self._stores[place])
+
+    def close_stores(self) -> bool:
+        """Did every store have a file to write over?"""
+        recycled = all(store.spare_bytes for store in self._stores.values())
+        for store in self._stores.values():
+            store.close()
+        return recycled
 
 
-async def _serve_until_told(store: CheckpointStore) -> None:
+async def _serve_until_told(store: CheckpointStore) -> float:
+    commits_s: list[float] = []
+
+    def completed(event: ReceiveEvent) -> None:
+        if isinstance(event, ReceiveCompleted):
+            commits_s.append(event.commit_s)
+            for manifest in store.manifests():
+                if manifest.key != event.manifest.key:
+                    store.drop(*manifest.key)
+
     listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_checkpoints, accept=lambda _: None, on_event=lambda _: None)
+        serve = partial(serve_checkpoints, accept=lambda _: None, on_event=completed)
         await nursery.start(serve, store, listeners)
         _reply("listening")
         await trio.to_thread.run_sync(sys.stdin.readline)
         nursery.cancel_scope.cancel()
+    return sum(commits_s)
 
 
 def _reply(value: object) -> None:
@@ -279,27 +349,35 @@ def _configure(address: str) -> None:
         _ip(arguments)
 
 
+def _print(result: dict[str, Any]) -> None:
+    print(f"{result['size_bytes'] >> 20} MiB over a veth pair, medians of {len(result['rounds'])} rounds")
+    for kind, label in _KINDS.items():
+        rate, ratio = result["median_bytes_per_s"][kind], result["ratio_to_bare"][kind]
+        print(f"  {label:<48}{rate / 1e9:6.2f} GB/s {ratio:6.2f} of bare")
+    verdict = "met" if result["goal_met"] else "not met"
+    print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
+
+
 def _draw(result: dict[str, Any], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.0, 3.4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.0), layout="constrained")
     for place, kind in enumerate(_KINDS):
         values = [row[kind] / 1e9 for row in result["rounds"]]
-        axes.bar(
-            place,
-            statistics.median(values),
-            color="#4878a8" if kind in ("tmpfs", "disk") else "#b0b0b0",
-            width=0.6,
+        color = (
+            "#4878a8" if kind.startswith("steady") else "#9ebcda" if kind.startswith("cold") else "#b0b0b0"
         )
-        axes.plot([place] * len(values), values, ".", color="black", markersize=4)
+        axes.barh(place, statistics.median(values), color=color, height=0.6)
+        axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
     goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-    axes.axhline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
-    axes.set_xticks(range(len(_KINDS)), list(_KINDS.values()))
-    axes.set_ylabel("GB/s over a veth pair")
-    axes.legend(frameon=False, fontsize=8)
+    axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+    axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
+    axes.invert_yaxis()
+    axes.set_xlabel("GB/s over a veth pair")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 

@@ -5,9 +5,11 @@ makes its writer wait must not make the agent deaf. The thread reads the non-blo
 and polls it together with an eventfd through which it is told to stop, so that the connection can still say why it ends.
 
 The bytes go from the socket through a pipe into the file by splice(2): the one copy is the one into the page cache, where
-they are hashed while they are still in the processor's cache. Measured next to recv into a buffer and pwrite, and to recv
-into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large folios
-make one splice cheap and many page faults dear.
+they are hashed while they are still in the processor's cache. One splice takes what the socket has, past the ends of chunks,
+as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. Measured next to recv into a buffer and pwrite,
+and to recv into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large
+folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
+other core.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Final
 
 from testbed.checkpoints import Reception
 from testbed.transfer.errors import TransferFailed
+from testbed.transfer.messages import runs
 
 PIPE_BYTES: Final = (
     1 << 20
@@ -41,21 +44,31 @@ class Intake:
         try:
             with suppress(OSError):  # this user's pipes are at their limit: smaller ones work too
                 fcntl.fcntl(self._pipe_in, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            for chunk in chunks:
-                self._fill(*self._reception.manifest.span(chunk))
-                self._reception.seal(chunk)
+            for start, end in runs(chunks):
+                self._fill(start, end)
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
 
-    def _fill(self, offset: int, length: int) -> None:
-        end = offset + length
+    def _fill(self, chunk: int, after: int) -> None:
+        """Receives the chunks from `chunk` up to `after`, and seals each as soon as it is whole."""
+        span = self._reception.manifest.span
+        offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
         while offset < end:
-            arrived = self._arrived(end - offset)
-            while arrived:
-                moved = os.splice(self._pipe_out, self._reception.fileno(), arrived, offset_dst=offset)
-                offset += moved
-                arrived -= moved
+            offset += self._move(offset, end - offset)
+            while chunk < after and whole <= offset:
+                self._reception.seal(chunk)
+                chunk += 1
+                whole = sum(span(chunk)) if chunk < after else end
+
+    def _move(self, offset: int, most: int) -> int:
+        """Bytes moved from the socket to this place in the file."""
+        arrived = rest = self._arrived(min(most, PIPE_BYTES))
+        while rest:
+            rest -= os.splice(
+                self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
+            )
+        return arrived
 
     def _arrived(self, most: int) -> int:
         """Bytes moved from the socket into the pipe; 0 after waiting for some. TransferFailed at the end of the stream."""

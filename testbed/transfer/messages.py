@@ -11,6 +11,8 @@ The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Annotated, Final
 
 import msgspec
@@ -76,3 +78,11 @@ def chunks_of(bitmap: bytes, count: int) -> list[int]:
     if chunks and chunks[-1] >= count:
         raise RemoteProtocolError(f"the peer wants chunk {chunks[-1]} of {count}")
     return chunks
+
+
+def runs(chunks: list[int]) -> Iterator[tuple[int, int]]:
+    """[first, after last) of each run of consecutive ascending chunk numbers."""
+    edges = [i for i, (a, b) in enumerate(pairwise(chunks), start=1) if b != a + 1]
+    for start, end in pairwise([0, *edges, len(chunks)]):
+        if end > start:
+            yield chunks[start], chunks[end - 1] + 1

@@ -15,10 +15,9 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import trio
@@ -26,7 +25,7 @@ import trio
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
 from testbed.transfer.errors import TransferFailed
-from testbed.transfer.messages import CODEC, Busy, Hello, Message, Rejected, Stored, Want, chunks_of
+from testbed.transfer.messages import CODEC, Busy, Hello, Message, Rejected, Stored, Want, chunks_of, runs
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
@@ -193,7 +192,7 @@ class _Sending:
 
     async def _stream(self, chunks: list[int]) -> None:
         total = sum(self._manifest.span(chunk)[1] for chunk in chunks)
-        for start, end in _runs(chunks):
+        for start, end in runs(chunks):
             offset = self._manifest.span(start)[0]
             stop = sum(self._manifest.span(end - 1))
             while offset < stop:
@@ -225,14 +224,6 @@ class _Sending:
             self.sent_bytes += taken
             if self._on_progress is not None:
                 self._on_progress(self.sent_bytes, total)
-
-
-def _runs(chunks: list[int]) -> Iterator[tuple[int, int]]:
-    """[first, after last) of each run of consecutive chunk numbers."""
-    edges = [i for i, (a, b) in enumerate(pairwise(chunks), start=1) if b != a + 1]
-    for start, end in pairwise([0, *edges, len(chunks)]):
-        if end > start:
-            yield chunks[start], chunks[end - 1] + 1
 
 
 async def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
