@@ -109,7 +109,7 @@ class Spares:
 
     def make_room(self, needed_bytes: int) -> None:
         """Removes every spare if less than this is free beside them."""
-        if self._spares and free_bytes(self._directory) < needed_bytes:
+        if self._spares and free_bytes(self._directory.parent) < needed_bytes:
             self.shed()
 
     def shed(self, job: str | None = None) -> None:
@@ -126,8 +126,9 @@ class Spares:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _fits(self, size_bytes: int) -> bool:
-        share = FREE_SHARE * free_bytes(self._directory)
-        return self.possible and size_bytes > 0 and self.held_bytes + size_bytes <= share
+        if not self.possible or size_bytes == 0:
+            return False
+        return self.held_bytes + size_bytes <= FREE_SHARE * free_bytes(self._directory.parent)
 
     def _by_merit(self, manifest: Manifest) -> list[Spare]:
         """The job's own files first, then by likeness of size."""
