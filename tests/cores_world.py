@@ -170,6 +170,7 @@ class CoresWorld:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._pushed, self._instant, self._wake_s = 0, (0.0, 0), inf
         self._attempts: dict[str, int] = {}
+        self._links: list[Link] = []
 
     # ------------------------------------------------------------ the heap
 
@@ -290,10 +291,6 @@ class CoresWorld:
 
     def _links_of(self, host: str) -> list[Link]:
         return [link for link in self._links if link.host == host]
-
-    @property
-    def _links(self) -> list[Link]:
-        return self.__dict__.setdefault("_all_links", [])
 
     def _coordinator_notices(self, link: Link, reason: str) -> None:
         if link.coordinator_open:

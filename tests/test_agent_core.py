@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ def running(attempt: int = 1, restore: m.StoredCheckpoint | None = None) -> Agen
     return core
 
 
-def said(effects: list[do.Effect], kind: type) -> list[object]:
+def said(effects: list[do.Effect], kind: type) -> list[Any]:
     return [e.message for e in effects if isinstance(e, do.Send) and isinstance(e.message, kind)]
 
 
-def of(effects: list[do.Effect], kind: type) -> list[do.Effect]:
+def of(effects: list[do.Effect], kind: type) -> list[Any]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
@@ -54,8 +55,8 @@ def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = Fals
     return core.handle(ev.SnapshotDone("a", 1, sequence, 7, 1_000_000, final, "digest"), now_s)
 
 
-def sent(core: AgentCore, to: str, sequence: int, now_s: float, **how: object) -> list[do.Effect]:
-    return core.handle(ev.SendEnded("a", to, sequence, **{"ok": True, **how}), now_s)  # type: ignore[arg-type]
+def sent(core: AgentCore, to: str, sequence: int, now_s: float, **how: Any) -> list[do.Effect]:
+    return core.handle(ev.SendEnded("a", to, sequence, **{"ok": True, **how}), now_s)
 
 
 # ---------------------------------------------------------------- the lease
@@ -103,7 +104,7 @@ def test_a_start_that_comes_after_the_lease_is_refused() -> None:
     effects = core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.0 + LEASE_S)
     assert not of(effects, do.StartWorkload)
     [ended] = said(effects, m.JobEnded)
-    assert ended.outcome == "stopped"  # type: ignore[attr-defined]
+    assert ended.outcome == "stopped"
 
 
 def test_nothing_runs_before_the_first_lease() -> None:
@@ -169,15 +170,15 @@ def test_late_events_of_an_earlier_attempt_change_nothing() -> None:
 
 def test_a_stop_of_what_is_not_here_is_answered() -> None:
     [ended] = said(agent().handle(ev.Received(m.StopJob("b", 4)), 10.3), m.JobEnded)
-    assert (ended.job, ended.attempt, ended.outcome) == ("b", 4, "stopped")  # type: ignore[attr-defined]
+    assert (ended.job, ended.attempt, ended.outcome) == ("b", 4, "stopped")
 
 
 def test_an_end_is_said_on_every_connection_until_it_is_forgotten() -> None:
     core = running()
     core.handle(ev.WorkloadEnded("a", 1, True, 1000, "digest"), 10.5)
-    assert said(core.handle(ev.Connected(), 11.0), m.Hello)[0].ended  # type: ignore[attr-defined]
+    assert said(core.handle(ev.Connected(), 11.0), m.Hello)[0].ended
     core.handle(ev.Received(m.Forget("a", 2**62)), 11.1)
-    assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended  # type: ignore[attr-defined]
+    assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended
 
 
 def test_a_new_connection_hears_again_that_a_job_started() -> None:
@@ -238,7 +239,7 @@ def test_a_move_copies_while_the_job_runs_then_stops_it_when_the_copy_is_there()
     assert of(migrate(core, 10.5, within_s=60.0), do.TakeSnapshot) == [
         do.TakeSnapshot("a", 1, 1_000_001, False)
     ]
-    assert of(snapshot(core, 1_000_001, 10.6), do.StartSending)[0].traffic_class is TrafficClass.PLANNED  # type: ignore[attr-defined]
+    assert of(snapshot(core, 1_000_001, 10.6), do.StartSending)[0].traffic_class is TrafficClass.PLANNED
     assert of(sent(core, "h3", 1_000_001, 11.0), do.TakeSnapshot) == [
         do.TakeSnapshot("a", 1, 1_000_002, True)
     ]
@@ -299,7 +300,7 @@ def test_a_moved_job_takes_its_final_snapshot_to_a_new_destination() -> None:
     effects = migrate(core, 10.7, to=STANDBY)
     assert of(effects, do.AbortSending) == [do.AbortSending("a", "h3")]
     [sending] = of(effects, do.StartSending)
-    assert (sending.destination, sending.sequence) == (STANDBY, 1_000_001)  # type: ignore[attr-defined]
+    assert (sending.destination, sending.sequence) == (STANDBY, 1_000_001)
 
 
 def test_the_same_move_ordered_again_does_not_copy_again() -> None:
@@ -316,7 +317,7 @@ def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
     migrate(core, 10.5, within_s=60.0)
     core.handle(ev.Received(m.Grant("a", "h3", 5e5)), 10.55)
     [sending] = of(snapshot(core, 1_000_001, 10.6), do.StartSending)
-    assert sending.rate_bytes_per_s == 5e5  # type: ignore[attr-defined]
+    assert sending.rate_bytes_per_s == 5e5
 
 
 def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
@@ -324,7 +325,7 @@ def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
     migrate(core, 10.5, within_s=0.0)
     effects = core.handle(ev.SnapshotFailed("a", 1, 1_000_001, True, "disk full"), 10.6)
     assert of(effects, do.KillWorkload)
-    assert "disk full" in said(effects, m.JobEnded)[0].reason  # type: ignore[attr-defined]
+    assert "disk full" in said(effects, m.JobEnded)[0].reason
 
 
 # ---------------------------------------------------------------- recoveries
