@@ -377,7 +377,7 @@ def _draw(result: dict[str, Any], path: Path) -> None:
     axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
     axes.invert_yaxis()
     axes.set_xlabel("GB/s over a veth pair")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.legend(frameon=False, fontsize=8, loc="outside upper right")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
