@@ -147,9 +147,9 @@ class CoordinatorHost:
             hello = await channel.receive()
             if not isinstance(hello, m.Hello):
                 raise RemoteProtocolError(f"the first message is Hello, not {type(hello).__name__}")
-            host = self.core.world.campus.host_by_name.get(hello.host)
+            known = self.core.world.hosts.get(hello.host)  # the coordinator's own host has no agent
             peer = ip_address(stream.socket.getpeername()[0])
-            if host is None or host.address != peer:
+            if known is None or known.spec.address != peer:
                 raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {peer}")
             return hello
         raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")

@@ -26,6 +26,10 @@ from topologies.spec import DirectedLink
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
+SILENCE_S = 5.0  # as played: an agent that stands still is known as lost a lease and a little more after its last word
+STOOD_STILL_S = (
+    1.8  # counters come with a heartbeat, every second: a longer window is that of a process that was stopped
+)
 STORY_LINES = 12
 MOST_TOLD = 20  # breaches of one rule that are told one by one
 
@@ -287,8 +291,9 @@ def _access_share(host: str, context: RunContext) -> float:
 def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """A migration that was admitted runs on at its destination within the notice.
 
-    Excused are those whose source or destination was lost or closed before the notice was over, whose owner withdrew the
-    notice, whose job ended by itself first, and those whose notice was still running when the run ended.
+    Excused are those whose source or destination was lost or closed before the notice was over (an agent that stood still
+    then is noticed up to SILENCE_S later), whose attempt broke down (a snapshot or a restore that failed), whose owner
+    changed or withdrew the notice, whose job ended by itself first, and those whose notice still ran when the run ended.
     """
     last_s = end_s(facts, context.ended_at_s)
     for notice in notices(facts):
@@ -306,20 +311,28 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
 
 def _excused(notice: Notice, facts: Sequence[Timed]) -> bool:
+    later = (at_fact for at_fact in facts if notice.at_s <= at_fact[0] < notice.deadline_s + SILENCE_S)
+    return any(_excuses(notice, at_s, fact) for at_s, fact in later)
+
+
+def _excuses(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
+    """Whether something happened that no admission could foresee; all but a silence must come before the deadline."""
     ends = (notice.source, notice.destination)
-    for at_s, fact in facts:
-        if not notice.at_s <= at_s < notice.deadline_s:
-            continue
-        match fact:
-            case f.HostLost(host=host) if host in ends:
-                return True
-            case f.HostReclaimed(host=host, notice_s=notice_s) if host in ends and at_s > notice.at_s:
-                if host == notice.destination or notice_s <= 0.0:
-                    return True
-            case f.HostReturned(host=host) if host == notice.source:
-                return True
-            case f.JobFinished(job=job) | f.JobFailed(job=job) if job == notice.job:
-                return True
+    if isinstance(fact, f.HostLost):
+        return fact.host in ends
+    if isinstance(fact, f.EgressMeasured):
+        return fact.host in ends and fact.window_s > STOOD_STILL_S
+    if at_s >= notice.deadline_s:
+        return False
+    match fact:
+        case f.HostReclaimed(host=host) if host in ends and notice.admitted_s is not None:
+            return host == notice.destination or at_s > notice.admitted_s
+        case f.HostReturned(host=host):
+            return host == notice.source
+        case f.JobFinished(job=job) | f.JobFailed(job=job):
+            return job == notice.job
+        case f.JobStopped(job=job, cause=cause):
+            return job == notice.job and cause != "deadline"
     return False
 
 

@@ -289,7 +289,7 @@ class Grant(Message, frozen=True):
 
 
 class CancelTransfers(Message, frozen=True):
-    """Stop sending this job's checkpoints to `destination`."""
+    """Stop sending this job's checkpoints to `destination`; a move there is called off, if the job still runs."""
 
     job: Name
     destination: Name

@@ -161,6 +161,7 @@ class CoresWorld:
         self.send_failures, self.snapshot_failures = send_failures, snapshot_failures
         self.workload_failures = workload_failures
         self.now_s, self.events, self.checks = 0.0, 0, checks
+        self.pauses: list[tuple[float, str, float]] = []  # (when, whose agent, for how long)
         self.facts: list[tuple[float, Any]] = []
         self.story: deque[str] = deque(maxlen=60)
         self.machines = {h.name: Machine(h.name) for h in self.campus.hosts if h.role is not Role.COORDINATOR}
@@ -593,6 +594,7 @@ class CoresWorld:
         if machine.core is None or machine.paused:
             return
         self.note(f"{name} is paused for {for_s:.2f} s")
+        self.pauses.append((self.now_s, name, for_s))
         machine.paused, core = True, machine.core
 
         def resume() -> None:

@@ -6,9 +6,10 @@
  * in the same memory (isolate_at_ns): from then on a draining host is isolated by this program, whether or not the
  * agent or the coordinator still lives.
  *
- * Draining must let no new inbound connection in and kill no established one. New is: a TCP SYN without ACK, and UDP
- * for which this host has no connected socket. A SYN+ACK passes, because the host may still connect out to send its
- * checkpoint away; a handshake whose SYN was in before the switch may finish. What cannot be judged is dropped: truncated
+ * Draining must let no new inbound connection in and kill no established one. New is: a TCP SYN without ACK, whatever is
+ * for a listening socket or for a handshake that is not finished (its SYN was in before the switch), and UDP for which
+ * this host has no connected socket. A SYN+ACK passes, because the host may still connect out to send its checkpoint
+ * away. What cannot be judged is dropped: truncated
  * headers, a first TCP fragment too short to show its flags, TCP at fragment offset 1, which could overwrite them
  * (RFC 1858), transport protocols and link protocols that are not known here. Later fragments pass, since without
  * their first one they reach no socket.
@@ -29,6 +30,8 @@
 #define TCP_SYN 0x02
 #define TCP_ACK 0x10
 #define ESTABLISHED 1 /* TCP_ESTABLISHED, also the state of a connected UDP socket */
+#define LISTENING 10 /* TCP_LISTEN */
+#define HANDSHAKE 12 /* TCP_NEW_SYN_RECV */
 #define NEIGHBOUR_SOLICITATION 135
 #define NEIGHBOUR_ADVERTISEMENT 136
 
@@ -109,36 +112,63 @@ INLINE int is_from_coordinator(const struct __sk_buff *skb, const struct parsed 
 	return is_coordinator_v6(ks, p->saddr) || is_neighbour_of_coordinator(skb, p, ks);
 }
 
-INLINE int is_live_tcp(const struct __sk_buff *skb, const struct parsed *p)
+/* Who sends (ports[0]) and who is to hear, as the socket helpers want it; returns its length. */
+INLINE __u32 tuple_of(struct bpf_sock_tuple *tuple, const struct parsed *p, const __u16 ports[2])
 {
-	__u8 copy[TCP_BYTES];
-	const __u8 *header;
+	if (p->ethertype == ETH_P_IP) {
+		tuple->ipv4.saddr = p->saddr[3];
+		tuple->ipv4.daddr = p->daddr[3];
+		tuple->ipv4.sport = ports[0];
+		tuple->ipv4.dport = ports[1];
+		return sizeof(tuple->ipv4);
+	}
+	__builtin_memcpy(tuple->ipv6.saddr, p->saddr, sizeof(tuple->ipv6.saddr));
+	__builtin_memcpy(tuple->ipv6.daddr, p->daddr, sizeof(tuple->ipv6.daddr));
+	tuple->ipv6.sport = ports[0];
+	tuple->ipv6.dport = ports[1];
+	return sizeof(tuple->ipv6);
+}
+
+/* Whether this TCP segment would open a connection that is not open yet. */
+INLINE int opens_connection(struct __sk_buff *skb, const struct parsed *p, const __u16 ports[2])
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sock;
+	__u32 state;
+
+	if (tuple_of(&tuple, p, ports) == sizeof(tuple.ipv4))
+		sock = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	else
+		sock = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	if (!sock)
+		return 0; /* for nobody: the host answers with a reset */
+	state = sock->state;
+	bpf_sk_release(sock);
+	return state == LISTENING || state == HANDSHAKE;
+}
+
+INLINE int is_live_tcp(struct __sk_buff *skb, const struct parsed *p)
+{
+	__u16 copy[TCP_BYTES / 2], ports[2];
+	const __u16 *header;
 
 	if (p->fragment_units)
 		return p->fragment_units > 1;
 	header = peek(skb, p->transport, copy, sizeof(copy));
-	return header && (header[13] & (TCP_SYN | TCP_ACK)) != TCP_SYN;
+	if (!header || (((const __u8 *)header)[13] & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		return 0;
+	ports[0] = header[0];
+	ports[1] = header[1];
+	return !opens_connection(skb, p, ports);
 }
 
 INLINE int has_connected_socket(struct __sk_buff *skb, const struct parsed *p, const __u16 ports[2])
 {
-	int is_ipv4 = p->ethertype == ETH_P_IP;
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *sock;
 	int connected;
 
-	if (is_ipv4) {
-		tuple.ipv4.saddr = p->saddr[3];
-		tuple.ipv4.daddr = p->daddr[3];
-		tuple.ipv4.sport = ports[0];
-		tuple.ipv4.dport = ports[1];
-	} else {
-		__builtin_memcpy(tuple.ipv6.saddr, p->saddr, sizeof(tuple.ipv6.saddr));
-		__builtin_memcpy(tuple.ipv6.daddr, p->daddr, sizeof(tuple.ipv6.daddr));
-		tuple.ipv6.sport = ports[0];
-		tuple.ipv6.dport = ports[1];
-	}
-	if (is_ipv4)
+	if (tuple_of(&tuple, p, ports) == sizeof(tuple.ipv4))
 		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	else
 		sock = bpf_sk_lookup_udp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);

@@ -89,13 +89,28 @@ def _egress(mode: BucketMode | None, is_rewritten: bool) -> Case:
 
 
 def _ingress(mode: Mode) -> Case:
+    """A segment of an established connection: a draining host asks its socket table about it."""
+
     def measure(rounds: int, repeat: int) -> int:
-        with _loaded(False) as host:
+        with _loaded(False) as host, _connection() as key:
             host.switch.allow_coordinator(IPv4Address("10.9.9.9"))
             host.switch.set(mode)
-            return _least_ns(host.ingress_fd, packet(0), rounds, repeat)
+            return _least_ns(host.ingress_fd, packet(0, key=key), rounds, repeat)
 
     return measure
+
+
+@contextmanager
+def _connection() -> Iterator[FlowKey]:
+    """A TCP connection over loopback; the flow from its client to its server."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            (here, source), (there, destination) = client.getsockname(), client.getpeername()
+            yield FlowKey(IPv4Address(here), source, IPv4Address(there), destination)
 
 
 @contextmanager
@@ -121,10 +136,10 @@ def _least_ns(fd: int, frame: bytes, rounds: int, repeat: int) -> int:
     return min(run(fd, frame, repeat=repeat).duration_ns for _ in range(rounds))
 
 
-def packet(dscp: int, payload_bytes: int = 1448) -> bytes:
-    """A full TCP segment of the flow KEY in Ethernet and IPv4."""
+def packet(dscp: int, payload_bytes: int = 1448, key: FlowKey = KEY) -> bytes:
+    """A full TCP segment of a flow in Ethernet and IPv4."""
     ethernet = bytes(6) + bytes.fromhex("020000000001") + b"\x08\x00"
-    tcp = struct.pack("!HHIIBBHHH", KEY.source_port, KEY.destination_port, 1, 1, 5 << 4, 0x10, 502, 0, 0)
+    tcp = struct.pack("!HHIIBBHHH", key.source_port, key.destination_port, 1, 1, 5 << 4, 0x10, 502, 0, 0)
     length = 20 + len(tcp) + payload_bytes
     fields = [
         0x45,
@@ -135,8 +150,8 @@ def packet(dscp: int, payload_bytes: int = 1448) -> bytes:
         64,
         socket.IPPROTO_TCP,
         0,
-        KEY.source.packed,
-        KEY.destination.packed,
+        key.source.packed,
+        key.destination.packed,
     ]
     header = struct.pack("!BBHHHBBH4s4s", *fields)
     fields[7] = _checksum(header)

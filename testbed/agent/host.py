@@ -29,7 +29,7 @@ from testbed.agent.core import AgentCore
 from testbed.agent.outgoing import Outgoing
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.clock import MonotonicClock
-from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate
+from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
 from testbed.errors import ProtocolError, SpecError
 from testbed.transfer import (
     Hello,
@@ -265,6 +265,7 @@ class AgentHost:
     # ------------------------------------------------------------ the kernel's counters
 
     def _prepare_kernel(self) -> None:
+        smooth_pacing()
         if self.maps is None:
             return
         for key, _ in list(self.maps.flows.items()):

@@ -19,6 +19,10 @@ LEAST_MEASURED_S = (
 )
 LEAST_MEASURED_BYTES = 1 << 20
 
+LEAST_RATE_BYTES_PER_S = (
+    8192.0  # a flow that is granted nothing at present trickles, and is there when it gets more
+)
+
 MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
 
@@ -50,7 +54,7 @@ class Outgoing:
     def connected(self, sock: socket.socket) -> None:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
         self._sock = sock
-        self.guard = self.make_guard(sock, self.grant_bytes_per_s)
+        self.guard = self.make_guard(sock, max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s))
 
     def progressed(self, sent_bytes: int, _total_bytes: int) -> None:
         """So many bytes were handed to the kernel."""
@@ -64,7 +68,7 @@ class Outgoing:
         self._regranted_s = trio.current_time()
         self.grant_bytes_per_s = rate_bytes_per_s
         if self.guard is not None:
-            self.guard.regrant(rate_bytes_per_s)
+            self.guard.regrant(max(LEAST_RATE_BYTES_PER_S, rate_bytes_per_s))
 
     def close(self) -> None:
         """Take the flow out of the kernel's table; what it dropped stays known."""
