@@ -80,7 +80,7 @@ def _tell_agent(path: Path, grace: bool) -> bool:
     mine = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
-            sock.bind(str(mine))  # a file, not a name of the kernel's choice: those end at a network namespace
+            sock.bind(str(mine))  # a file: names of the kernel's choice end at a network namespace
             sock.settimeout(ANSWER_S)
             sock.sendto(_CODEC.encode(LookAtSwitch(grace)), str(path))
             return bool(sock.recv(16))
