@@ -162,8 +162,10 @@ def clean(
 def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     """How long a campus takes to stand and to be gone, against stock Mininet."""
     from experiments.measure.bringup import measure_bringup as run
+    from experiments.measure.tables import bringup_table
 
-    run(out, hosts)
+    console.print(bringup_table(run(out, hosts)))
+    console.print(f"{out}/bringup.json, {out}/bringup.png")
 
 
 @measure_app.command("rates")
@@ -173,11 +175,13 @@ def measure_rates(
     """Goodput over grant: ours, paper A's drop bucket, HTB classes and nothing; transfer and packet costs too."""
     from experiments.measure.packets import measure_packets
     from experiments.measure.rates import measure_rates as run
+    from experiments.measure.tables import packets_table, rates_table
     from experiments.measure.transfer import measure_transfer
 
-    run(out, quick=quick)
+    console.print(packets_table(measure_packets(out)))
+    console.print(rates_table(run(out, quick=quick)))
     measure_transfer(out)
-    measure_packets(out)
+    console.print(f"JSON and figures of all three in {out}")
 
 
 def main() -> None:

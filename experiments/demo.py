@@ -47,6 +47,8 @@ def write(console: Console, out: Path, outcome: Outcome) -> None:
     report.write_summary(out, outcome.summary)
     page = report.write(out, outcome.summary, outcome.facts, outcome.context)
     console.print(report.summary_table(outcome.summary))
+    registered_s = outcome.summary.fidelity.figures["agents_registered_s"]
+    console.print(f"all agents had registered {registered_s:.2f} s after the campus stood")
     for broken in outcome.summary.invariants_broken:
         console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
         for line in broken.story:

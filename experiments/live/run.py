@@ -15,7 +15,7 @@ from msgspec import structs
 
 from controller.core.admission import migration_share
 from controller.core.bandwidth import PAYLOAD_SHARE
-from controller.core.facts import AnyFact
+from controller.core.facts import AnyFact, HostJoined
 from controller.journal import export_jsonl, read_facts
 from experiments.accounting import Summary, summarise
 from experiments.live import research
@@ -51,7 +51,6 @@ class LiveRun:
     directed: bool
     ended: str = COMPLETED
     ended_at_s: float = 0.0
-    registered_s: float = 0.0
     extra_jobs: int = 0
     facts: list[tuple[float, AnyFact]] = field(default_factory=list)
 
@@ -106,7 +105,6 @@ class LiveRun:
                 async with connected(self.world.operator_socket) as operator:
                     while any(h.state == "absent" for h in (await operator.status()).hosts):
                         await trio.sleep(0.02)
-                    self.registered_s = trio.current_time() - began_s
                     return
             await trio.sleep(0.02)
         raise SetupError(
@@ -177,7 +175,6 @@ class Outcome:
     summary: Summary
     facts: list[tuple[float, AnyFact]]
     context: RunContext
-    registered_s: float
 
 
 def run_live(
@@ -202,10 +199,20 @@ def run_live(
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
         measured = monitor.verdict()
-        context = _context(run, Fidelity(measured.valid, measured.reasons, measured.figures))
     facts = list(read_facts(world.journal))
+    figures = {**measured.figures, "agents_registered_s": _registered_s(facts)}
+    context = _context(run, Fidelity(measured.valid, measured.reasons, figures))
     export_jsonl(world.journal, out / "events.jsonl")
-    return Outcome(summarise(facts, context), facts, context, run.registered_s)
+    return Outcome(summarise(facts, context), facts, context)
+
+
+def _registered_s(facts: list[tuple[float, AnyFact]]) -> float:
+    """When the last agent had registered for the first time, since the campus stood."""
+    first: dict[str, float] = {}
+    for at_s, fact in facts:
+        if isinstance(fact, HostJoined):
+            first.setdefault(fact.host, at_s)
+    return max(first.values(), default=0.0)
 
 
 def job_spec(arrival: JobArrival) -> m.JobSpec:

@@ -67,7 +67,7 @@ class Campus(Mininet):  # type: ignore[misc]
             raise SetupError(f"no fabric is called {fabric!r}; there are {sorted(FABRICS)}")
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        self.plan: Plan = plan(spec)
+        self.plan: Plan = plan(spec, ipv6=ipv6)
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
         self._root = root or ledgers.default_root()

@@ -98,13 +98,13 @@ def prefix_length() -> int:
     return SUBNET.prefixlen
 
 
-def plan(spec: Campus) -> Plan:
-    """The objects of a campus; pure, so that equal descriptions give equal plans."""
+def plan(spec: Campus, *, ipv6: bool = False) -> Plan:
+    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too."""
     bridges = {
         switch.name: Bridge(switch.name, FIRST_BRIDGE_IFINDEX + i, b"\x02\x02" + i.to_bytes(4))
         for i, switch in enumerate(spec.switches)
     }
-    wiring = _Wiring(spec)
+    wiring = _Wiring(spec, ipv6)
     host_links = {host.name: spec.access_link(host.name) for host in spec.hosts}
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
@@ -116,8 +116,8 @@ def plan(spec: Campus) -> Plan:
 class _Wiring:
     """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
-    def __init__(self, spec: Campus) -> None:
-        self._spec = spec
+    def __init__(self, spec: Campus, ipv6: bool) -> None:
+        self._spec, self._ipv6 = spec, ipv6
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
 
@@ -141,4 +141,4 @@ class _Wiring:
     def _shape(self, link: Link) -> Shape:
         rate = link.rate_bytes_per_s
         reserve = round(self._spec.research_reserve.reserve_bytes_per_s(rate))
-        return Shape(round(rate), link.delay_s, link.loss, reserve)
+        return Shape(round(rate), link.delay_s, link.loss, reserve, self._ipv6)

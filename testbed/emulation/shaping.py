@@ -7,7 +7,7 @@ with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in
 Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
 
 Which queue a packet takes, its code point says: 0 (which is what the egress program writes on all that is not the testbed's
-own) is research, any other, and what is not IP, is not. One u32 filter a port tells them apart.
+own) is research, any other, and what is not IP, is not. One u32 filter a port (two with IPv6) tells them apart.
 
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
@@ -38,7 +38,8 @@ TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
 TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
 # EtherType -> mask of the code point in the first 32 bits of the IP header
-DSCP_PLACES = {0x0800: 0x00FC0000, 0x86DD: 0x0FC00000}
+IPV4, IPV6 = 0x0800, 0x86DD
+DSCP_PLACES = {IPV4: 0x00FC0000, IPV6: 0x0FC00000}
 TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
 QUANTUM_BYTES = 65536
 BURST_S = 1e-3
@@ -59,6 +60,7 @@ class Shape:
     delay_s: float = 0.0
     loss: float = 0.0
     reserve_bytes_per_s: int = 0  # what research is guaranteed
+    ipv6: bool = False  # whether IPv6 has to be told apart too
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -121,6 +123,7 @@ def expected(shape: Shape) -> Found:
 def requests(ifindex: int, shape: Shape, name: str) -> list[Request]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
+    places = list(DSCP_PLACES.items()) if shape.ipv6 else [(IPV4, DSCP_PLACES[IPV4])]
     return [
         Request(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", _htb_init()), f"HTB of {name}"),
         Request(
@@ -137,7 +140,7 @@ def requests(ifindex: int, shape: Shape, name: str) -> list[Request]:
         *_queues(ifindex, shape, name),
         *(
             Request(_unmarked(ifindex, number, ethertype, mask), f"filter of {name}")
-            for number, (ethertype, mask) in enumerate(DSCP_PLACES.items(), start=1)
+            for number, (ethertype, mask) in enumerate(places, start=1)
         ),
     ]
 
