@@ -36,11 +36,11 @@ def measure_bringup(
 ) -> dict[str, Any]:
     """Measure `hosts` hosts (54: the campus of paper A), write bringup.json and bringup.png to `out`, return the figures.
 
-    `repeats` runs of each (default: 3 up to 100 hosts, else 1), of which the fastest is kept: others disturb, nothing speeds
+    `repeats` runs of each (default: 3 up to 100 hosts, else 2), of which the fastest is kept: others disturb, nothing speeds
     up. Takes about a minute at 500 hosts with stock. CommandFailed, with the child's words, if a run fails (no root).
     """
     out.mkdir(parents=True, exist_ok=True)
-    repeats = repeats or (3 if hosts <= 100 else 1)
+    repeats = repeats or (3 if hosts <= 100 else 2)
     kinds = ("floor", "ours", *(("stock",) if with_stock else ()))
     result: dict[str, Any] = {
         "hosts": hosts,

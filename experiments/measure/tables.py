@@ -36,14 +36,15 @@ def rates_table(result: Mapping[str, Any]) -> Table:
     """Goodput over grant, least and greatest of the flows, drops, and research's part of what the grants leave."""
     table = Table("setting", "system", "goodput / grant", "bucket drops", "research / rest", "goal")
     for setting, systems in result["settings"].items():
+        label = setting
         for name, measured in systems.items():
             ratios = [flow["goodput_over_grant"] for flow in measured["flows"]]
             research = measured.get("research")
             rest = f"{research['goodput_over_rest']:.2f}" if research else ""
             met = "met" if result["verdict"][setting][name] else ""
             spread = f"{min(ratios):.3f}" if len(ratios) == 1 else f"{min(ratios):.3f} - {max(ratios):.3f}"
-            table.add_row(setting, name, spread, str(measured["bucket_drops"]), rest, met)
-            setting = ""
+            table.add_row(label, name, spread, str(measured["bucket_drops"]), rest, met)
+            label = ""
         table.add_section()
     return table
 
