@@ -11,6 +11,7 @@ from rich.console import Console
 from experiments import report
 from experiments.live.run import COMPLETED, Outcome, run_live
 from experiments.progress import Live
+from experiments.promises import TIMED
 from experiments.scenario import Scenario, demo_scenario
 from experiments.traces import Trace, generate, load_trace
 
@@ -55,6 +56,8 @@ def write(console: Console, out: Path, outcome: Outcome) -> None:
             console.print(f"    {line}", markup=False, highlight=False)
     for reason in outcome.summary.fidelity.reasons:
         console.print(f"[yellow]not to be believed:[/yellow] {reason}")
+    if not outcome.summary.fidelity.valid:
+        console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
 
 

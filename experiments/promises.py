@@ -56,9 +56,13 @@ Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
 def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
     """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted.
 
-    Beyond `MOST_TOLD` breaches of one rule, the rest are one entry that counts them.
+    The `TIMED` ones are judged only where the machine kept up: on one that did not, a late process is its doing, and such a
+    run is invalid anyway. Beyond `MOST_TOLD` breaches of one rule, the rest are one entry that counts them.
     """
-    return [found for name, rule in RULES.items() for found in _told(name, list(rule(facts, context)), facts)]
+    judged = {n: rule for n, rule in RULES.items() if context.fidelity.valid or n not in TIMED}
+    return [
+        found for name, rule in judged.items() for found in _told(name, list(rule(facts, context)), facts)
+    ]
 
 
 def _told(name: str, breaches: Sequence[Breach], facts: Sequence[Timed]) -> Iterator[Broken]:
@@ -374,3 +378,11 @@ RULES: dict[str, Rule] = {
     "research keeps its reserve": research_keeps_its_reserve,
     "a closed host admits nobody": closed_hosts_admit_nobody,
 }
+
+TIMED = frozenset(
+    {
+        "migration traffic stays within the host's share",
+        "an admitted migration is in time",
+        "research keeps its reserve",
+    }
+)

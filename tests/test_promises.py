@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.core import facts as f
 from experiments import accounting, promises
-from experiments.run_context import WIRE_PER_PAYLOAD, ResearchSample, RunContext, SwitchProbe
+from experiments.run_context import WIRE_PER_PAYLOAD, Fidelity, ResearchSample, RunContext, SwitchProbe
 from tests import run_story
 
 CONTEXT = run_story.context()
@@ -260,3 +260,12 @@ def test_no_sequence_of_facts_stops_the_accounting(some: list[Timed]) -> None:
     assert jobs.lost == jobs.submitted - jobs.finished - jobs.failed - jobs.running - jobs.waiting >= 0
     assert all(broken.rule in promises.RULES and broken.story for broken in summary.invariants_broken)
     json.loads(msgspec.json.encode(summary))
+
+
+def test_timing_is_judged_only_where_the_machine_kept_up_and_the_rest_always() -> None:
+    late = [*life(NOTICE, ADMITTED, LATER), (9.5, f.JobFinished("b", 1, "h1", 1, "x"))]
+    slow = replace(CONTEXT, fidelity=Fidelity(False, ("timers were late",)))
+    assert set(promises.RULES) > promises.TIMED
+    assert rules_broken(*late) & promises.TIMED
+    assert not rules_broken(*late, context=slow) & promises.TIMED
+    assert rules_broken(*late) - promises.TIMED == rules_broken(*late, context=slow)

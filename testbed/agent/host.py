@@ -284,24 +284,27 @@ class AgentHost:
             await trio.sleep_until(due_s)
             now_s = trio.current_time()
             self._look_at_switch()
-            self.handle(self._sample(now_s, now_s - due_s))
-            due_s = max(due_s, now_s - SAMPLE_S)
+            self.handle(self._sample(now_s - due_s))
+            due_s = max(
+                due_s, now_s
+            )  # late once is not early the next time: no period is shorter than it says
 
-    def _sample(self, now_s: float, lag_s: float) -> ev.Sampled:
+    def _sample(self, lag_s: float) -> ev.Sampled:
         flows = [outgoing.count() for outgoing in self.outgoing.values()]
         if self.maps is None:
             return ev.Sampled({}, flows, None, lag_s)
         traffic = self.maps.counters.read_all()
+        read_s = trio.current_time()
         classes = {
             name.value: m.ClassCount(traffic[i].bytes, traffic[i].packets, traffic[i].dropped_packets)
             for name, i in CLASS_IDS.items()
         }
         migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
         research = traffic[ClassId.RESEARCH].bytes
-        before, self._egress_before = self._egress_before, (now_s, migration, research)
+        before, self._egress_before = self._egress_before, (read_s, migration, research)
         sample = None
         if before is not None:
-            sample = m.EgressSample(0.0, now_s - before[0], migration - before[1], research - before[2])
+            sample = m.EgressSample(0.0, read_s - before[0], migration - before[1], research - before[2])
         return ev.Sampled(classes, flows, sample, max(0.0, lag_s))
 
     # ------------------------------------------------------------ workloads
