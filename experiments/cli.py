@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -191,9 +192,18 @@ def main() -> None:
 
     try:
         app()
-    except (TestbedError, BpfError) as error:
-        Console(stderr=True, highlight=False).print(f"reclaimnet: {error}", markup=False, soft_wrap=True)
+    except* (TestbedError, BpfError) as group:  # alone, or out of a nursery
+        for error in _leaves(group):
+            Console(stderr=True, highlight=False).print(f"reclaimnet: {error}", markup=False, soft_wrap=True)
         sys.exit(2)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from topologies.spec import Role
 
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
+DEATH_NOTICED_S = 2.0  # a dead process is found within WATCH_PERIOD_S
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
 
@@ -69,8 +70,8 @@ class LiveRun:
                 self.world.start_research()
                 self.world.start_prober()
                 await self._play()
-            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._until_death_is_noticed()
+            except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as lost:
+                await self._until_death_is_noticed(lost)
             nursery.cancel_scope.cancel()
         self.ended_at_s = time.monotonic() - self.world.started_s
 
@@ -155,10 +156,10 @@ class LiveRun:
         self.ended = COORDINATOR_DIED
         scope.cancel()
 
-    async def _until_death_is_noticed(self) -> None:
-        """A connection to the coordinator broke: it is dead, or about to be found so."""
-        await trio.sleep(20 * WATCH_PERIOD_S)
-        self.ended = COORDINATOR_DIED
+    async def _until_death_is_noticed(self, lost: BaseException) -> None:
+        """A connection to the coordinator broke: it is dead, and whoever watches processes ends the run in a moment."""
+        await trio.sleep(DEATH_NOTICED_S)
+        raise SetupError("the connection to the coordinator broke, and it still runs") from lost
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
