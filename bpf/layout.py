@@ -8,6 +8,7 @@ from enum import IntEnum
 
 CREDIT_PER_BYTE = 1_000_000_000
 MAX_FLOWS = 256
+LIVE_CONNECTIONS = 128
 MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
 MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
 DEEPEST_DEBT_BYTES = 1 << 20  # longer than the longest super-packet (BIG TCP: 512 KiB)
@@ -88,6 +89,12 @@ class MeterStruct(ctypes.Structure):
     ]
 
 
+class LiveConnectionStruct(ctypes.Structure):
+    """`struct live_connection`."""
+
+    _fields_ = [("peer", ctypes.c_uint64), ("local", ctypes.c_uint8 * 4), ("zero", ctypes.c_uint32)]
+
+
 class KillSwitchStruct(ctypes.Structure):
     """`struct kill_switch`."""
 
@@ -100,6 +107,7 @@ class KillSwitchStruct(ctypes.Structure):
         ("first_drop_ns", ctypes.c_uint64),
         ("dropped_packets", ctypes.c_uint64),
         ("dropped_bytes", ctypes.c_uint64),
+        ("live", LiveConnectionStruct * LIVE_CONNECTIONS),
     ]
 
 
@@ -108,6 +116,7 @@ MIRRORED: dict[str, type[ctypes.Structure]] = {
     "bucket": BucketStruct,
     "traffic": TrafficStruct,
     "meter": MeterStruct,
+    "live_connection": LiveConnectionStruct,
     "kill_switch": KillSwitchStruct,
 }
 

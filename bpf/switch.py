@@ -16,6 +16,8 @@ _ISOLATE_AT = KillSwitchStruct.isolate_at_ns.offset // 8
 _FIRST_DROP = KillSwitchStruct.first_drop_ns.offset // 8
 _DROPPED_PACKETS = KillSwitchStruct.dropped_packets.offset // 8
 _DROPPED_BYTES = KillSwitchStruct.dropped_bytes.offset // 8
+_LIVE = slice(KillSwitchStruct.live.offset, KillSwitchStruct.live.offset + KillSwitchStruct.live.size)
+_NONE_LIVE = bytes(KillSwitchStruct.live.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class KillSwitch(WritableMap):
             raise ValueError(
                 f"isolate_at_ns = {isolate_at_ns} with mode {mode.name}: a time > 0, and only with DRAIN"
             )
+        self.u8[_LIVE] = _NONE_LIVE
         self.u64[_ISOLATE_AT] = isolate_at_ns
         self.u64[_DROPPED_PACKETS] = self.u64[_DROPPED_BYTES] = self.u64[_FIRST_DROP] = 0
         self.u64[_SET_AT] = time.monotonic_ns()

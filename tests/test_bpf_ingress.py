@@ -4,10 +4,11 @@ import ctypes
 import itertools
 import socket
 import time
+from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
-from scapy.layers.inet import ICMP, IP, UDP, IPOption_NOP
+from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import (
     ICMPv6EchoRequest,
     ICMPv6ND_NA,
@@ -22,7 +23,7 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
-from bpf.layout import Mode
+from bpf.layout import KillSwitchStruct, Mode
 from bpf.testrun import DROP, PASS, SkBuff, run
 from tests.bpf_machine import ETHER, ip6, programs_fixture, segment, tcp4, udp4
 
@@ -213,6 +214,77 @@ def test_drain_hears_udp_for_connected_sockets_only(draining, family, address):
     finally:
         ours.close()
         peer.close()
+
+
+# --- drain: connections it remembers ---
+
+
+@contextmanager
+def connection():
+    """A TCP connection over loopback, as segments from its client to its server; and one to the listener from nobody."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            (here, source), (there, port) = client.getsockname(), client.getpeername()
+            packet = ETHER / IP(src=here, dst=there) / TCP(sport=source, dport=port, flags="A")
+            stranger = ETHER / IP(src=here, dst=there) / TCP(sport=1, dport=port, flags="A")
+            yield packet, stranger
+
+
+def remembered(host) -> list[tuple[int, bytes]]:
+    live = KillSwitchStruct.from_buffer_copy(host.switch.u8).live
+    return [(slot.peer, bytes(slot.local)) for slot in live if slot.peer]
+
+
+def live_slots(host):
+    return KillSwitchStruct.from_buffer(host.switch._memory).live
+
+
+def test_draining_host_remembers_what_it_found_established_until_the_switch_is_set(draining):
+    with connection() as (packet, stranger):
+        assert [verdict(draining, p) for p in (packet, packet, stranger)] == [PASS, PASS, DROP]
+        tcp = packet[TCP]
+        peer = int.from_bytes(IPv4Address("127.0.0.1").packed, "little") << 32
+        peer |= socket.htons(tcp.sport) << 16 | socket.htons(tcp.dport)
+        assert remembered(draining) == [(peer, IPv4Address("127.0.0.1").packed)]
+        draining.switch.set(Mode.DRAIN)
+        assert remembered(draining) == []
+        assert [verdict(draining, p) for p in (packet, stranger)] == [PASS, DROP]
+
+
+def test_remembered_connection_still_may_not_be_opened_again(draining):
+    with connection() as (packet, _):
+        assert verdict(draining, packet) == PASS
+    packet[TCP].flags = "S"
+    assert verdict(draining, packet) == DROP
+
+
+def test_connection_to_another_address_of_the_host_is_not_the_remembered_one(draining):
+    with connection() as (packet, stranger):
+        assert verdict(draining, packet) == PASS
+        for slot in (slots := live_slots(draining)):
+            slot.peer = slot.peer & ~0xFFFF0000 | socket.htons(1) << 16 if slot.peer else 0
+        assert verdict(draining, stranger) == DROP  # found under another hash, or not at all
+        (peer,) = {slot.peer for slot in slots if slot.peer}
+        for slot in slots:  # in every slot, but for another address
+            slot.peer, slot.local[:] = peer, IPv4Address("127.0.0.2").packed
+        assert verdict(draining, stranger) == DROP
+        for slot in slots:
+            slot.local[:] = IPv4Address("127.0.0.1").packed
+        assert verdict(draining, stranger) == PASS  # so it was the address that decided
+        del slot, slots
+
+
+def test_full_memory_changes_no_verdict(draining):
+    with connection() as (packet, stranger):
+        for slot in (slots := live_slots(draining)):
+            slot.peer, slot.local[:] = 1, bytes([9, 9, 9, 9])
+        assert [verdict(draining, p) for p in (packet, packet, stranger)] == [PASS, PASS, DROP]
+        assert {slot.peer for slot in slots} == {1}
+        del slot, slots
 
 
 # --- isolation ---

@@ -15,6 +15,8 @@
 
 #define CREDIT_PER_BYTE 1000000000LL
 #define MAX_FLOWS 256 /* flows a host can have under enforcement at once */
+#define LIVE_BITS 7
+#define LIVE_CONNECTIONS (1 << LIVE_BITS) /* established connections that a draining host knows without asking */
 
 /* Class of service, paper A section VII-A; also the index into the class counters. */
 enum reclaim_class {
@@ -78,7 +80,17 @@ struct meter {
 	struct traffic traffic;
 };
 
-/* The one entry of the kill-switch map. User space writes the times first and the mode last. */
+/*
+ * An established inbound TCP connection over IPv4, as a draining host remembers it. A slot is taken once, by whoever finds
+ * `peer` zero, and is given up only when user space sets the switch; while `local` is still zero it matches nothing.
+ */
+struct live_connection {
+	__u64 peer; /* source address << 32 | source port << 16 | destination port; 0: free */
+	__u32 local; /* destination address */
+	__u32 zero;
+};
+
+/* The one entry of the kill-switch map. User space clears `live`, writes the times, and the mode last. */
 struct kill_switch {
 	__u32 mode;
 	__u32 coordinator_v4; /* network byte order; 0: none */
@@ -88,6 +100,7 @@ struct kill_switch {
 	__u64 first_drop_ns; /* 0: none yet */
 	__u64 dropped_packets;
 	__u64 dropped_bytes;
+	struct live_connection live[LIVE_CONNECTIONS];
 };
 
 #endif
