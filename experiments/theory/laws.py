@@ -1,0 +1,356 @@
+"""Laws of the times between jobs and between spots (paper B; hours), as frozen data.
+
+Each law can do five things: `cdf(x)`, `sample(rng, n)`, `laplace(s)` = E[e^(-sX)], `mean`, and
+`limited_mean(x)` = E[min(X, x)], the integral of 1 - F that Theorem 3 is made of.
+
+The bath-tub law (paper B, section V-A, after Kadupitiya et al. 2020) is printed with an indicator 1{t <= tau2} that would
+take the second wall away; it is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a t
+that is called L, and the law ends there. It has an atom of A e^(-b/tau2) at 0: 5e-14 with the paper's values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
+
+from experiments.theory.domain import DomainError, not_negative, positive, require
+
+Floats = NDArray[np.float64]
+
+
+class Law(Protocol):
+    """A law of positive times."""
+
+    @property
+    def mean(self) -> float:
+        """E[X]."""
+
+    @property
+    def second_moment(self) -> float:
+        """E[X^2]."""
+
+    @property
+    def longest(self) -> float:
+        """The end of the support; infinity if there is none."""
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        """P(X <= x), of each element; 0 below 0."""
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        """n independent draws."""
+
+    def laplace(self, s: float) -> float:
+        """E[e^(-sX)] for s >= 0."""
+
+    def limited_mean(self, x: float) -> float:
+        """E[min(X, x)] for x >= 0; infinity is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Memoryless, with the given mean."""
+
+    mean_h: float
+
+    def __post_init__(self) -> None:
+        positive("mean of the exponential law", self.mean_h)
+
+    @property
+    def mean(self) -> float:
+        return self.mean_h
+
+    @property
+    def second_moment(self) -> float:
+        return 2.0 * self.mean_h**2
+
+    @property
+    def longest(self) -> float:
+        return math.inf
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return -np.expm1(-_clipped(x) / self.mean_h)
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        return rng.exponential(self.mean_h, n)
+
+    def laplace(self, s: float) -> float:
+        return 1.0 / (1.0 + not_negative("s", s) * self.mean_h)
+
+    def limited_mean(self, x: float) -> float:
+        return -self.mean_h * math.expm1(-_duration(x) / self.mean_h)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Uniform on [lo, hi]."""
+
+    lo: float
+    hi: float
+
+    def __post_init__(self) -> None:
+        not_negative("lo of the uniform law", self.lo)
+        require(
+            self.lo < self.hi < math.inf, "hi of the uniform law", self.hi, f"must be above lo = {self.lo}"
+        )
+
+    @property
+    def mean(self) -> float:
+        return (self.lo + self.hi) / 2.0
+
+    @property
+    def second_moment(self) -> float:
+        return (self.lo**2 + self.lo * self.hi + self.hi**2) / 3.0
+
+    @property
+    def longest(self) -> float:
+        return self.hi
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.clip((_clipped(x) - self.lo) / (self.hi - self.lo), 0.0, 1.0)
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        return rng.uniform(self.lo, self.hi, n)
+
+    def laplace(self, s: float) -> float:
+        width = self.hi - self.lo
+        return math.exp(-s * self.lo) * _decay(not_negative("s", s), width) / width
+
+    def limited_mean(self, x: float) -> float:
+        inside = min(_duration(x), self.hi) - self.lo
+        return min(x, self.hi) - (inside**2 / (2.0 * (self.hi - self.lo)) if inside > 0.0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gamma:
+    """Gamma with mean shape * scale; shape 1 is exponential. Paper B's Gamma(1/lambda, 1) is shape 12, scale 1."""
+
+    shape: float
+    scale: float
+
+    def __post_init__(self) -> None:
+        positive("shape of the gamma law", self.shape)
+        positive("scale of the gamma law", self.scale)
+
+    @property
+    def mean(self) -> float:
+        return self.shape * self.scale
+
+    @property
+    def second_moment(self) -> float:
+        return self.shape * (self.shape + 1.0) * self.scale**2
+
+    @property
+    def longest(self) -> float:
+        return math.inf
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(special.gammainc(self.shape, _clipped(x) / self.scale))
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        return rng.gamma(self.shape, self.scale, n)
+
+    def laplace(self, s: float) -> float:
+        return math.exp(-self.shape * math.log1p(not_negative("s", s) * self.scale))
+
+    def limited_mean(self, x: float) -> float:
+        if math.isinf(_duration(x)):
+            return self.mean
+        y = x / self.scale
+        later = x * float(special.gammaincc(self.shape, y))
+        return self.mean * float(special.gammainc(self.shape + 1.0, y)) + later
+
+
+@dataclass(frozen=True, slots=True)
+class Deterministic:
+    """Always the same."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        positive("value of the deterministic law", self.value)
+
+    @property
+    def mean(self) -> float:
+        return self.value
+
+    @property
+    def second_moment(self) -> float:
+        return self.value**2
+
+    @property
+    def longest(self) -> float:
+        return self.value
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(_clipped(x) >= self.value, dtype=np.float64)
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        del rng  # nothing is drawn
+        return np.full(n, self.value)
+
+    def laplace(self, s: float) -> float:
+        return math.exp(-not_negative("s", s) * self.value)
+
+    def limited_mean(self, x: float) -> float:
+        return min(_duration(x), self.value)
+
+
+@dataclass(frozen=True)
+class BathTub:
+    """Spots come at once or near the 24 h limit (paper B, section V-A, corrected: see the top of this file)."""
+
+    share: float = 0.5  # A
+    tau1: float = 1.0
+    tau2: float = 0.8
+    b: float = 24.0
+
+    def __post_init__(self) -> None:
+        for name in ("share", "tau1", "tau2", "b"):
+            positive(f"{name} of the bath-tub law", getattr(self, name))
+        atom = self.share * math.exp(-self.b / self.tau2)
+        require(atom < 1.0, "F(0) = A e^(-b/tau2) of the bath-tub law", atom, "must be less than 1")
+
+    @cached_property
+    def longest(self) -> float:
+        """L, where F reaches 1. It is b for A = 1/2, up to e^(-b/tau1)."""
+        most = (
+            self.tau2 * math.log(1.0 / self.share + 1.0) + self.b
+        )  # there even e^((t-b)/tau2) alone is enough
+
+        def missing(t: float) -> float:
+            return math.exp((t - self.b) / self.tau2) - math.exp(-t / self.tau1) + 1.0 - 1.0 / self.share
+
+        return float(optimize.brentq(missing, 0.0, most, xtol=1e-13, rtol=1e-15))
+
+    @property
+    def mean(self) -> float:
+        return self.limited_mean(self.longest)
+
+    @property
+    def second_moment(self) -> float:
+        end, early, late = self.longest, self._early(self.longest), self._late(self.longest)
+        first_wall = self.tau1**2 * (1.0 - early) - self.tau1 * end * early
+        second_wall = self.tau2 * (end * late - self.tau2 * (late - self._late(0.0)))
+        return end**2 * (1.0 - self.share) + 2.0 * self.share * (first_wall - second_wall)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        t = np.minimum(_clipped(x), self.longest)
+        walls = 1.0 - np.exp(-t / self.tau1) + np.exp((t - self.b) / self.tau2)
+        inside = np.where(t >= self.longest, 1.0, np.minimum(1.0, self.share * walls))
+        return np.where(np.asarray(x, dtype=np.float64) < 0.0, 0.0, inside)
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        """The density on (0, L); 0 outside. The atom at 0 is no part of it."""
+        t = np.minimum(_clipped(x), self.longest)
+        walls = np.exp(-t / self.tau1) / self.tau1 + np.exp((t - self.b) / self.tau2) / self.tau2
+        asked = np.asarray(x, dtype=np.float64)
+        return np.where((asked < 0.0) | (asked > self.longest), 0.0, self.share * walls)
+
+    def quantile(self, level: float) -> float:
+        """The least t with F(t) >= level; 0 below the atom's weight."""
+        require(0.0 <= level <= 1.0, "level of a quantile", level, "must be a number from 0 to 1")
+        if level <= float(self.cdf(0.0)):
+            return 0.0
+        return float(
+            optimize.brentq(lambda t: float(self.cdf(t)) - level, 0.0, self.longest, xtol=1e-13, rtol=1e-15)
+        )
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        """Exact: each wall is a truncated exponential, the first of mass A(1 - e^(-L/tau1)); the rest is the atom."""
+        end = self.longest
+        first = self.share * (1.0 - self._early(end))
+        second = self.share * (self._late(end) - self._late(0.0))
+        which, u = rng.random(n), rng.random(n)
+        rising = -self.tau1 * np.log1p(-u * (1.0 - self._early(end)))
+        falling = end + self.tau2 * np.log1p(-u * -math.expm1(-end / self.tau2))
+        return np.where(which < first, rising, np.where(which < first + second, falling, 0.0))
+
+    def laplace(self, s: float) -> float:
+        not_negative("s", s)
+        end, speed = self.longest, 1.0 / self.tau2 - s
+        early = _decay(s + 1.0 / self.tau1, end) / self.tau1
+        if speed > 0.0:
+            late = math.exp((end - self.b) / self.tau2 - s * end) * _decay(speed, end) / self.tau2
+        else:
+            late = self._late(0.0) * _decay(-speed, end) / self.tau2
+        return self.share * (early + late + self._late(0.0))
+
+    def limited_mean(self, x: float) -> float:
+        t = min(_duration(x), self.longest)
+        walls = t - self.tau1 * (1.0 - self._early(t)) + self.tau2 * (self._late(t) - self._late(0.0))
+        return t - self.share * walls
+
+    def _early(self, t: float) -> float:
+        return math.exp(-t / self.tau1)
+
+    def _late(self, t: float) -> float:
+        return math.exp((t - self.b) / self.tau2)
+
+
+LAWS: dict[str, Callable[..., Law]] = {
+    "exp": Exponential,
+    "poisson": lambda rate: Exponential(1.0 / positive("rate of the Poisson process", rate)),
+    "uniform": Uniform,
+    "gamma": Gamma,
+    "det": Deterministic,
+    "bathtub": BathTub,
+}
+_CALL = re.compile(r"\s*([a-z-]+)\s*\((.*)\)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:[a-z_]+ *=? *)??(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:/(\d*\.?\d+))?", re.IGNORECASE)
+_SPELLINGS = {
+    "exponential": "exp",
+    "deterministic": "det",
+    "constant": "det",
+    "unif": "uniform",
+    "bath": "bathtub",
+    "m": "exp",
+    "d": "det",
+    "u": "uniform",
+}
+
+
+def parse(text: str) -> Law:
+    """A law as the papers and notes write it: exp(12) has mean 12, Poisson(1/12) too; gamma(.25,48), bathtub(.5,1,.8,24).
+
+    DomainError: no such law, or parameters that are no numbers or outside the law's domain.
+    """
+    found = _CALL.fullmatch(text)
+    name = found[1].lower().replace("-", "") if found else ""
+    make = LAWS.get(_SPELLINGS.get(name, name))
+    if found is None or make is None:
+        raise DomainError("law", text, f"must be one of {', '.join(f'{known}(...)' for known in LAWS)}")
+    values = [_number(part, text) for part in found[2].split(",")]
+    try:
+        return make(*values)
+    except TypeError as error:
+        raise DomainError("law", text, "must have the number of parameters of that law") from error
+
+
+def _number(part: str, text: str) -> float:
+    found = _NUMBER.fullmatch(part.strip())
+    if found is None:
+        raise DomainError("law", text, f"{part.strip()!r} must be a number or a fraction")
+    return float(found[1]) / float(found[2] or 1.0)
+
+
+def _clipped(x: ArrayLike) -> Floats:
+    return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
+
+
+def _duration(x: float) -> float:
+    require(x >= 0.0, "x", x, "must be a number of 0 or more")
+    return x
+
+
+def _decay(speed: float, end: float) -> float:
+    """The integral of e^(-speed t) over [0, end]."""
+    return -math.expm1(-speed * end) / speed if speed > 0.0 else end
