@@ -3,20 +3,16 @@
 A job that finds n jobs waiting joins if n < N, with probability p if n = N, and otherwise leaves for an
 on-demand host at cost k. A spot offer takes the oldest waiting job that fits, at cost 1. With Poisson jobs
 and Poisson offers this is optimal over all policies that keep the mean delay of all jobs at delta (Theorem
-4); r = N + p is one number, and the mean delay grows with it. Since nobody knows the arrival laws, r is
-learned (Algorithm 1). As printed it is wrong three times, so `Algorithm1` is the corrected loop:
+4); r = N + p is one number, and the mean delay grows with it. Nobody knows the arrival laws, so a
+`Controller` learns r (the package `levels` holds them).
 
-- its loop condition is inverted: it runs while the error is small;
-- turned round, it would stop at the first small error, which leaves 8 % of median error; here it runs for
-  ever;
-- its step eta <- eta (d - delta) compounds and drives r to r_max; here the step is alpha (d - delta).
+Where offers are not Poisson, the age of the gap, the time since the last offer, says when the next may come. A
+controller may use it twice: to let a job join or not, and to send away whoever waits when the gap reaches an age
+(`renege`). The age counts every offer, also one that finds nobody; before the first it counts from the first event.
 
-The measured d is the mean delay of the jobs that left during W arrivals, on-demand ones counting 0, as delta
-counts them.
-
-Delay is from submission to first dispatch. An interrupted job goes back to the head: it is not an arrival,
-and its delay has been counted. Jobs that were interrupted wait in the order of their interruption, before all
-others, and count in n.
+Delay is from submission to first dispatch, or to leaving for on-demand. An interrupted job goes back to the
+head: it is not an arrival, its delay has been counted, and it never leaves. Jobs that were interrupted wait in
+the order of their interruption, before all others, and count in n.
 
 Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Infinity is a patient campus: the
 offer stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever
@@ -32,8 +28,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-WINDOW = 100  # W: with alpha of .005 to .01 an hour and r_max = 8 it converges in all cases of paper B
-R_MAX = 8.0
+from controller.core.levels.algorithm1 import R_MAX, WINDOW, Algorithm1, next_level
+from controller.core.levels.fixed import Fixed, admit_probability
+
+__all__ = [
+    "R_MAX",
+    "WINDOW",
+    "Algorithm1",
+    "Controller",
+    "Dispatch",
+    "Fixed",
+    "Lapsed",
+    "Offer",
+    "OnDemand",
+    "Queued",
+    "Reneged",
+    "SpotJob",
+    "SpotQueue",
+    "Standing",
+    "Statistics",
+    "admit_probability",
+    "next_level",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,93 +114,43 @@ class Lapsed:
     offer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reneged:
+    """The job waited `delay_s` and now leaves for on-demand, at cost k: by the age of the gap, or its longest wait."""
+
+    job: str
+    delay_s: float
+
+
 class Controller(Protocol):
-    """Decides on admission. Told of every arrival and of the delay of every job that left."""
+    """Decides on admission, and learns from what it is told: every arrival, every offer, every job that left."""
 
-    level: float
+    @property
+    def level(self) -> float:
+        """r = N + p, in jobs."""
 
-    def admit_probability(self, queue_length: int) -> float:
-        """For a job that finds so many waiting."""
+    @property
+    def leave_at_age_s(self) -> float:
+        """Whoever waits when the gap reaches this age leaves; infinity for never."""
 
-    def arrived(self) -> None:
-        """A job was submitted."""
+    @property
+    def longest_wait_s(self) -> float:
+        """Whoever has waited so long leaves; infinity for never."""
 
-    def left(self, delay_s: float) -> None:
-        """A job was dispatched for the first time, or went to on-demand (delay 0)."""
+    def admit_probability(self, queue_length: int, age_s: float) -> float:
+        """For a job that finds so many waiting, so long after the last offer."""
 
+    def arrived(self, now_s: float) -> None:
+        """A job was submitted, and the answer to it was given."""
 
-def admit_probability(level: float, queue_length: int) -> float:
-    """1 below N, p at N, 0 above, where level r = N + p (paper B, Theorem 4, Algorithm 1 line 4)."""
-    return min(1.0, max(0.0, level - queue_length))
-
-
-def next_level(
-    level: float, mean_delay_s: float, target_delay_s: float, step_per_s: float, r_max: float = R_MAX
-) -> float:
-    """r <- clip(r - alpha (d - delta), 0, r_max) (paper B, Algorithm 1, lines 7 and 8, corrected)."""
-    return min(r_max, max(0.0, level - step_per_s * (mean_delay_s - target_delay_s)))
-
-
-class Fixed:
-    """r that stays. 0: everybody goes to on-demand; infinity: everybody waits."""
-
-    def __init__(self, level: float) -> None:
-        if not level >= 0.0:
-            raise ValueError(f"r = {level}: 0 or more")
-        self.level = level
-
-    def admit_probability(self, queue_length: int) -> float:
-        """By r."""
-        return admit_probability(self.level, queue_length)
-
-    def arrived(self) -> None:
-        """Learns nothing."""
+    def spot(self, now_s: float) -> None:
+        """An offer was made, whoever took it."""
 
     def left(self, delay_s: float) -> None:
-        """Learns nothing."""
+        """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
 
-
-class Algorithm1(Fixed):
-    """r, corrected after every `window` arrivals from the mean delay of the jobs that left meanwhile.
-
-    `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
-    .01/3600 a second, and a scenario whose time runs s times faster has alpha s times larger. A window in
-    which nobody left changes nothing and goes on.
-    """
-
-    def __init__(
-        self,
-        target_delay_s: float,
-        step_per_s: float,
-        window: int = WINDOW,
-        r0: float = 1.0,
-        r_max: float = R_MAX,
-    ) -> None:
-        super().__init__(r0)
-        if not 0.0 <= target_delay_s < math.inf:
-            raise ValueError(f"target delay {target_delay_s} s: a finite duration of 0 or more")
-        if not 0.0 < step_per_s < math.inf:
-            raise ValueError(f"step {step_per_s} per s: a finite number above 0")
-        if window < 1 or not r0 <= r_max < math.inf:
-            raise ValueError(
-                f"window {window}, r0 {r0}, r_max {r_max}: window >= 1 and r0 <= r_max < infinity"
-            )
-        self.target_delay_s, self.step_per_s = target_delay_s, step_per_s
-        self.window, self.r_max = window, r_max
-        self._arrived, self._left, self._delay_s = 0, 0, 0.0
-
-    def arrived(self) -> None:
-        """Counts; at the end of a window, moves r and begins the next one."""
-        self._arrived += 1
-        if self._arrived >= self.window and self._left:
-            mean_s = self._delay_s / self._left
-            self.level = next_level(self.level, mean_s, self.target_delay_s, self.step_per_s, self.r_max)
-            self._arrived, self._left, self._delay_s = 0, 0, 0.0
-
-    def left(self, delay_s: float) -> None:
-        """One more delay of this window."""
-        self._left += 1
-        self._delay_s += delay_s
+    def work(self) -> bool:
+        """One slice, O(window) at most, of what can be done between decisions; False: there was nothing to do."""
 
 
 @dataclass(slots=True)
@@ -241,6 +207,7 @@ class SpotQueue:
         self._interrupted: dict[str, _Waiting] = {}  # in order of interruption
         self._fresh: dict[str, _Waiting] = {}  # in order of submission
         self._offers: dict[int, Offer] = {}  # in order of offering
+        self._gap_began_s: float | None = None  # the last offer; until there was one, the first event
 
     def __len__(self) -> int:
         return len(self._interrupted) + len(self._fresh)
@@ -266,7 +233,7 @@ class SpotQueue:
         answer = self._take_standing(_Waiting(job, now_s, first=True), now_s) or self._join(
             job, now_s, draw, ahead
         )
-        self.controller.arrived()
+        self.controller.arrived(now_s)
         return answer
 
     def requeue_at_head(self, job: SpotJob, now_s: float) -> Dispatch | Queued:
@@ -301,6 +268,8 @@ class SpotQueue:
         """
         if offer_id in self._offers:
             raise ValueError(f"offer {offer_id} stands already")
+        self._gap_began_s = now_s
+        self.controller.spot(now_s)
         made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
             if made.suits(waiting.job):
@@ -326,21 +295,51 @@ class SpotQueue:
             del self._offers[offer_id]
         return over
 
+    def renege(self, now_s: float) -> list[Reneged]:
+        """The jobs whose time to leave for on-demand has come, oldest first; they wait no more.
+
+        A job that the gap has outgrown leaves late if this is called late: its delay is what it waited. One that joined at
+        or after the age of leaving stays for this gap. Interrupted jobs never leave.
+        """
+        return [self._send_off(w, now_s) for w in list(self._fresh.values()) if self._leaves_s(w) <= now_s]
+
     def next_deadline_s(self) -> float:
-        """When the next offer lapses; infinity for never."""
-        return min((offer.expires_s for offer in self._offers.values()), default=math.inf)
+        """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
+        lapse_s = min((offer.expires_s for offer in self._offers.values()), default=math.inf)
+        return min(lapse_s, min(map(self._leaves_s, self._fresh.values()), default=math.inf))
 
     def _check_new(self, job: SpotJob) -> None:
         if job.key in self._fresh or job.key in self._interrupted:
             raise ValueError(f"job {job.key} waits already")
 
     def _join(self, job: SpotJob, now_s: float, draw: float, ahead: int) -> Queued | OnDemand:
-        if draw < self.controller.admit_probability(ahead):
+        if draw < self.controller.admit_probability(ahead, self._age_s(now_s)):
             self._fresh[job.key] = _Waiting(job, now_s, first=True)
             return Queued(ahead)
         self.statistics.on_demand += 1
         self.controller.left(0.0)
         return OnDemand(ahead)
+
+    def _age_s(self, now_s: float) -> float:
+        if self._gap_began_s is None:
+            self._gap_began_s = now_s
+        return now_s - self._gap_began_s
+
+    def _leaves_s(self, waiting: _Waiting) -> float:
+        """When it goes to on-demand if no offer comes."""
+        outgrown_s = (self._gap_began_s or 0.0) + self.controller.leave_at_age_s
+        return min(
+            waiting.since_s + self.controller.longest_wait_s,
+            outgrown_s if waiting.since_s < outgrown_s else math.inf,
+        )
+
+    def _send_off(self, waiting: _Waiting, now_s: float) -> Reneged:
+        del self._fresh[waiting.job.key]
+        delay_s = now_s - waiting.since_s
+        self.statistics.on_demand += 1
+        self.statistics.total_delay_s += delay_s
+        self.controller.left(delay_s)
+        return Reneged(waiting.job.key, delay_s)
 
     def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
         suitable = [o for o in self._offers.values() if o.expires_s > now_s and o.suits(waiting.job)]
