@@ -42,6 +42,10 @@ class Law(Protocol):
     def longest(self) -> float:
         """The end of the support; infinity if there is none."""
 
+    @property
+    def corners(self) -> tuple[float, ...]:
+        """Where F is not smooth, besides 0 and the end of the support."""
+
     def cdf(self, x: ArrayLike) -> Floats:
         """P(X <= x), of each element; 0 below 0."""
 
@@ -75,6 +79,10 @@ class Exponential:
     @property
     def longest(self) -> float:
         return math.inf
+
+    @property
+    def corners(self) -> tuple[float, ...]:
+        return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
         return -np.expm1(-_clipped(x) / self.mean_h)
@@ -114,6 +122,10 @@ class Uniform:
     def longest(self) -> float:
         return self.hi
 
+    @property
+    def corners(self) -> tuple[float, ...]:
+        return (self.lo,)
+
     def cdf(self, x: ArrayLike) -> Floats:
         return np.clip((_clipped(x) - self.lo) / (self.hi - self.lo), 0.0, 1.0)
 
@@ -152,6 +164,10 @@ class Gamma:
     def longest(self) -> float:
         return math.inf
 
+    @property
+    def corners(self) -> tuple[float, ...]:
+        return ()
+
     def cdf(self, x: ArrayLike) -> Floats:
         return np.asarray(special.gammainc(self.shape, _clipped(x) / self.scale))
 
@@ -189,6 +205,10 @@ class Deterministic:
     @property
     def longest(self) -> float:
         return self.value
+
+    @property
+    def corners(self) -> tuple[float, ...]:
+        return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
         return np.asarray(_clipped(x) >= self.value, dtype=np.float64)
@@ -241,6 +261,10 @@ class BathTub:
         first_wall = self.tau1**2 * (1.0 - early) - self.tau1 * end * early
         second_wall = self.tau2 * (end * late - self.tau2 * (late - self._late(0.0)))
         return end**2 * (1.0 - self.share) + 2.0 * self.share * (first_wall - second_wall)
+
+    @property
+    def corners(self) -> tuple[float, ...]:
+        return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
         t = np.minimum(_clipped(x), self.longest)
