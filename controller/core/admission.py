@@ -14,6 +14,9 @@ Where this departs from the print:
 - **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
   stopping there; with 7 flows at 87.5 MB/s that admits .66 on average instead of 3.60 (3.99 for the smallest
   demand first). Both are rows.
+- **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
+  room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
+  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s it admits 4.67.
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.
@@ -28,11 +31,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from controller.core import sharing
+from controller.core import fluid, sharing
 from controller.core.sharing import Demand, Filling
+from controller.core.timetable import Parcel, Timetable
 from topologies.spec import DirectedLink, ResearchReserve
 
 
@@ -42,6 +46,7 @@ class Reason(StrEnum):
     NO_TIME = "the notice is not longer than the restart"
     NO_ROOM = "a link cannot carry its minimum rate beside those admitted"
     BEHIND = "an earlier deadline did not fit"  # only where admission stops there, as printed
+    CAPPED = "its host cannot send at its minimum rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Infeasible:
 class MigrationRequest:
     """A planned migration: C, when its host closes, T_r, and the links from source to destination.
 
-    `start_s`: not before this moment (0: at once).
+    `start_s`: not before this moment (0: at once). `rather_start_s`: a later moment that would be welcome, so that
+    a copy travels ahead; it is granted where nobody is refused for it. `cap_bytes_per_s`: never faster than this.
     """
 
     key: str
@@ -64,6 +70,18 @@ class MigrationRequest:
     restart_s: float
     links: tuple[DirectedLink, ...]
     start_s: float = 0.0
+    rather_start_s: float = -math.inf
+    cap_bytes_per_s: float = math.inf
+
+    @property
+    def due_s(self) -> float:
+        """When the last byte must be there: D - T_r."""
+        return self.deadline_s - self.restart_s
+
+    @property
+    def comfortable(self) -> MigrationRequest:
+        """The same, starting when it would be welcome."""
+        return replace(self, start_s=max(self.start_s, self.rather_start_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +94,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`admitted`: key -> guaranteed payload bytes/s. `refused`: all others, for degraded recovery."""
+    """`admitted`: key -> guaranteed payload bytes/s. `refused`: all others, for degraded recovery.
+
+    Where rates vary, `admitted` has those of this moment, and `timetable` all of them, those of earlier promises
+    included.
+    """
 
     admitted: dict[str, float]
     refused: dict[str, Refusal]
+    timetable: Timetable = field(default_factory=Timetable)
 
 
+Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are still to be there by a deadline
 Admit = Callable[
-    [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Demand]], Admission
+    [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Promise]], Admission
 ]
 Share = Callable[[Sequence[Demand], Mapping[DirectedLink, float]], Filling]
 
@@ -108,31 +132,31 @@ def edf_skip(
     requests: Sequence[MigrationRequest],
     now_s: float,
     share: Mapping[DirectedLink, float],
-    committed: Sequence[Demand] = (),
+    committed: Sequence[Promise] = (),
 ) -> Admission:
     """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
 
     `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
     untouched. Ties go to the first key. ValueError: a link without a share.
     """
-    return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed)
+    return _admit_in_order(_deadline, requests, now_s, share, committed)
 
 
 def edf_stop(
     requests: Sequence[MigrationRequest],
     now_s: float,
     share: Mapping[DirectedLink, float],
-    committed: Sequence[Demand] = (),
+    committed: Sequence[Promise] = (),
 ) -> Admission:
     """Earliest deadline first as printed: the first that does not fit ends admission."""
-    return _admit_in_order(sorted(requests, key=_deadline), now_s, share, committed, stops=True)
+    return _admit_in_order(_deadline, requests, now_s, share, committed, stops=True)
 
 
 def smallest_demand_first(
     requests: Sequence[MigrationRequest],
     now_s: float,
     share: Mapping[DirectedLink, float],
-    committed: Sequence[Demand] = (),
+    committed: Sequence[Promise] = (),
 ) -> Admission:
     """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
 
@@ -140,14 +164,39 @@ def smallest_demand_first(
         rate = _rate(request, now_s)
         return (math.inf if isinstance(rate, Infeasible) else rate), request.key
 
-    return _admit_in_order(sorted(requests, key=demand), now_s, share, committed)
+    return _admit_in_order(demand, requests, now_s, share, committed)
+
+
+def fluid_edf(
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Promise] = (),
+) -> Admission:
+    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of whom to refuse (`fluid`).
+
+    As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
+    `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
+    has both. Exact on one link with equal starts; sound everywhere: whoever is admitted is in time if the timetable is
+    followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
+    """
+    held = _floors(committed, now_s, only=Demand)
+    free = {link: max(0.0, rate - held.get(link, 0.0)) for link, rate in share.items()}
+    hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
+    kept = [promise for promise in committed if isinstance(promise, MigrationRequest)]
+    wishes = [_wish(r, promised=False) for r in hopeful] + [_wish(r, promised=True) for r in kept]
+    choice = fluid.choose(wishes, now_s, free)
+    refused = {r.key: Refusal(Reason.NO_TIME) for r in requests if r not in hopeful}
+    refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in choice.crowded.items()}
+    rates = {r.key: choice.schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
+    return Admission(rates, refused, choice.schedule)
 
 
 def admit_all(
     requests: Sequence[MigrationRequest],
     now_s: float,
     share: Mapping[DirectedLink, float],
-    committed: Sequence[Demand] = (),
+    committed: Sequence[Promise] = (),
 ) -> Admission:
     """No admission control: everybody may try, nobody is promised anything (floor 0). A baseline."""
     return Admission({request.key: 0.0 for request in requests}, {})
@@ -180,27 +229,52 @@ def as_demand(
 
 
 def _admit_in_order(
+    key: Callable[[MigrationRequest], tuple[float, str]],
+    requests: Sequence[MigrationRequest],
+    now_s: float,
+    share: Mapping[DirectedLink, float],
+    committed: Sequence[Promise],
+    stops: bool = False,
+) -> Admission:
+    """All that can start when it would be welcome, then, of the others, all that can start earlier."""
+    taken, answer = _floors(committed, now_s), Admission({}, {})
+    comfortable = [request.comfortable for request in requests]
+    _admit_round(sorted(comfortable, key=key), now_s, share, taken, answer, stops)
+    hurried = [r for r in requests if r.key in answer.refused and r.comfortable != r]
+    _admit_round(sorted(hurried, key=key), now_s, share, taken, answer, stops)
+    return answer
+
+
+def _admit_round(
     ordered: Sequence[MigrationRequest],
     now_s: float,
     share: Mapping[DirectedLink, float],
-    committed: Sequence[Demand],
-    stops: bool = False,
-) -> Admission:
-    taken = _floors(committed)
-    answer, stopped = Admission({}, {}), False
+    taken: dict[DirectedLink, float],
+    answer: Admission,
+    stops: bool,
+) -> None:
+    stopped = False
     for request in ordered:
         rate = _rate(request, now_s)
         if isinstance(rate, Infeasible):
             answer.refused[request.key] = Refusal(Reason.NO_TIME)
         elif stopped:
             answer.refused[request.key] = Refusal(Reason.BEHIND)
+        elif rate > request.cap_bytes_per_s:
+            answer.refused[request.key] = Refusal(Reason.CAPPED)
         elif (link := _too_full(request.links, rate, taken, share)) is not None:
             answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
             stopped = stops
         else:
+            answer.refused.pop(request.key, None)
             answer.admitted[request.key] = rate
             _take(taken, request.links, rate)
-    return answer
+
+
+def _wish(request: MigrationRequest, *, promised: bool) -> fluid.Wish:
+    size, cap = request.payload_bytes, request.cap_bytes_per_s
+    parcel = Parcel(request.key, size, request.start_s, request.due_s, request.links, cap)
+    return fluid.Wish(parcel, request.rather_start_s, promised)
 
 
 def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
@@ -227,11 +301,20 @@ def _too_full(
     return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 
 
-def _floors(demands: Sequence[Demand]) -> dict[DirectedLink, float]:
+def _floors(promises: Sequence[Promise], now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
+    """What promises (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
-    for demand in demands:
-        _take(taken, demand.links, demand.floor_bytes_per_s)
+    for promise in promises:
+        if isinstance(promise, only or object):
+            _take(taken, promise.links, _held(promise, now_s))
     return taken
+
+
+def _held(promise: Promise, now_s: float) -> float:
+    if isinstance(promise, Demand):
+        return promise.floor_bytes_per_s
+    rate = _rate(promise, now_s)
+    return 0.0 if isinstance(rate, Infeasible) else rate
 
 
 def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate: float) -> None:
@@ -242,5 +325,5 @@ def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate:
 def _keeping_promises(
     flows: Sequence[Demand], share: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, float]:
-    promised = _floors(flows)
+    promised = _floors(flows, 0.0)
     return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}
