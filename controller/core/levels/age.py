@@ -1,0 +1,78 @@
+"""Level and ages by replay: who may join also depends on how long ago the last offer was.
+
+The ages (`shapes`) and r are fitted to the recorded arrivals; r after every `every` arrivals, as in `replay`, with the
+measured delay in the books; the ages when the past has doubled, later after every half window. A shape is sought on the
+older half of the past, judged on the newer one beside the shape in use and the plain rule, and if it holds, refined
+on both. Where no shape holds, this is `Replay`.
+
+The search replays some 300 shapes 10 to 15 times, over half of what has arrived since the last search: a few thousand
+steps for each arrival, less than one window. It goes on in slices (`work`), while the rule in use goes on being used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from math import inf
+
+from controller.core.levels.history import Arrivals
+from controller.core.levels.replay import WINDOW, Replay, Search, bisect_level
+from controller.core.levels.shapes import CAUTION, PLAIN, Shape, ShapeSearch, saving
+from controller.core.replaying import Rule
+
+FIRST_SEARCH = 60  # arrivals: before, no shape could prove itself
+
+
+class Age(Replay):
+    """Parameters are those of `Replay`."""
+
+    def __init__(
+        self,
+        target_delay_s: float,
+        every: int = 100,
+        r0: float = 1.0,
+        r_max: float = 8.0,
+        *,
+        offer_ttl_s: float = 0.0,
+        window: int = WINDOW,
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(
+            target_delay_s, every, r0, r_max, offer_ttl_s=offer_ttl_s, window=window, compiled=compiled
+        )
+        self.shape = PLAIN
+        self._search_at = min(FIRST_SEARCH, window)
+
+    def rule_at(self, level: float) -> Rule:
+        """The shape in use, at another level."""
+        return self.shape.rule(level)
+
+    def _fit(self) -> Search:
+        arrivals, shape = self.history.arrivals(), self.shape
+        if self._arrived >= self._search_at:
+            self._search_at = self._arrived + max(1, min(self._arrived, self.window // 2))
+            shape = yield from self._choose(arrivals)
+        level, _ = yield from bisect_level(arrivals, shape.rule, self.balance.aim_s(), self.r_max)
+        self._follow(shape, level)
+
+    def _follow(self, shape: Shape, level: float) -> None:
+        self.shape, self.level = shape, level
+        self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
+        self.leave_at_age_s = shape.leave_s
+
+    def _choose(self, arrivals: Arrivals) -> Generator[int, None, Shape]:
+        """The shape in use, a new one, or none: which saves most on the newer half, and surely."""
+        older, newer = arrivals.halves()
+        target_s = self.balance.target_delay_s
+        search = ShapeSearch(older, target_s, self.r_max)
+        yield from search.run()
+        chosen, most = PLAIN, 0.0
+        for shape in {self.shape: None, search.best: None}:
+            if shape != PLAIN:
+                saved, error = yield from saving(newer, shape, target_s, self.r_max)
+                if saved > max(most, CAUTION * error):
+                    chosen, most = shape, saved
+        if chosen == PLAIN:
+            return PLAIN
+        polish = ShapeSearch(arrivals, target_s, self.r_max)
+        yield from polish.refine(chosen)
+        return polish.best if polish.prices[polish.best] < inf else chosen

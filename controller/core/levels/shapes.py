@@ -1,0 +1,164 @@
+"""The shape of a rule, and the search for the cheapest one: at which ages of the gap jobs may join and must leave.
+
+Where offers are not Poisson, the age of the gap (the time since the last offer) says when the next one may come. With
+bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age
+below a1 or from a2 on, and whoever waits at age a3 leaves. Three ages and the level r are enough to come within 1 or 2 %
+of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
+share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter.
+
+The price is a step function of the ages, with noise, so derivatives are of no use. Tried are first the families that
+theory suggests (only early: hazard falls with age; only late: it rises; both: bath-tub), on a grid of ages that is half
+quantiles of the gaps and half evenly spaced; then, from the best two, one age at a time over the whole grid until
+nothing is better; then smaller steps around the best.
+
+A past of some hundred jobs always has a shape that would have fitted it better by chance. So it is sought on the older
+half of the past and judged on the newer (`saving`): it must save more jobs than `CAUTION` standard errors of the paired
+difference, or the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.levels.history import Arrivals
+from controller.core.levels.replay import bisect_level
+from controller.core.replaying import LEFT, REFUSED, Rule
+
+POINTS = 12  # quantiles, and as many even steps, in the grid of ages
+COARSE = 3  # of the grid, for pairs of ages
+STARTS = 2  # shapes of the first round from which the second goes on
+REFINEMENTS = 3  # halvings of the grid's step at the end
+LONGEST_GAP = 0.995  # quantile of the gaps at which the grid ends
+SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not used
+CAUTION = 1.5  # standard errors that a shape must save on jobs it was not fitted to
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Ages of the gap in seconds: join below `until_s` or from `from_s` on; leave at `leave_s`."""
+
+    until_s: float = inf
+    from_s: float = inf
+    leave_s: float = inf
+
+    def rule(self, level: float) -> Rule:
+        """With this level."""
+        return Rule(level, self.until_s, self.from_s, self.leave_s)
+
+
+PLAIN = Shape()
+Steps = Generator[int, None, None]
+
+
+class ShapeSearch:
+    """For one past and one aim. Its generators yield the steps that each replay took."""
+
+    def __init__(self, arrivals: Arrivals, aim_s: float, r_max: float) -> None:
+        self.arrivals, self.aim_s, self.r_max = arrivals, aim_s, r_max
+        self.grid_s = ages_grid(arrivals.gaps_s())
+        self.prices: dict[Shape, float] = {}
+
+    @property
+    def best(self) -> Shape:
+        """Of all that were priced; the first of equals."""
+        return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
+
+    def run(self) -> Steps:
+        """From nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
+        yield from self._price([PLAIN])
+        if self.prices[PLAIN] == inf or not self.grid_s:
+            return
+        yield from self._price(families(self.grid_s))
+        for start in sorted(self.prices, key=self.prices.__getitem__)[:STARTS]:
+            yield from self._descend(start)
+        yield from self.refine(self.best)
+
+    def refine(self, shape: Shape) -> Steps:
+        """Smaller and smaller steps around a shape, one age at a time."""
+        yield from self._price([shape])
+        ages_s = [0.0, *self.grid_s]
+        step_s = max((b - a for a, b in pairwise(ages_s)), default=0.0) / 2.0
+        for _ in range(REFINEMENTS):
+            here = self.best
+            yield from self._price(neighbours(here, step_s))
+            step_s /= 1.0 if self.prices[self.best] < self.prices[here] else 2.0
+
+    def _descend(self, shape: Shape) -> Steps:
+        while True:
+            before = shape
+            for line in lines(shape, [0.0, *self.grid_s, inf]):
+                yield from self._price(line)
+                shape = min([shape, *line], key=self.prices.__getitem__)
+            if shape == before:
+                return
+
+    def _price(self, shapes: Iterable[Shape]) -> Steps:
+        for shape in shapes:
+            if shape not in self.prices:
+                _, outcome = yield from bisect_level(self.arrivals, shape.rule, self.aim_s, self.r_max)
+                short = outcome.mean_delay_s < SHORT * self.aim_s
+                self.prices[shape] = inf if short else outcome.on_demand / max(1, outcome.left)
+
+
+def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
+    """Ages worth trying, above 0, rising: quantiles of the gaps, and even steps up to nearly the longest."""
+    if not len(gaps_s):
+        return []
+    inner = np.arange(1, POINTS) / POINTS
+    even = np.arange(1, POINTS + 1) / POINTS * np.quantile(gaps_s, LONGEST_GAP)
+    return [float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0]
+
+
+def families(grid_s: list[float]) -> Iterator[Shape]:
+    """Only late, only early, and both with a coarser grid; those who wait leave when joining ends, or stay."""
+    for age_s in grid_s:
+        yield from (Shape(0.0, age_s), Shape(0.0, age_s, 0.0))
+        yield from (Shape(age_s, inf, age_s), Shape(age_s))
+    coarse_s = grid_s[::COARSE]
+    for place, until_s in enumerate(coarse_s):
+        for from_s in coarse_s[place + 1 :]:
+            yield from (Shape(until_s, from_s, until_s), Shape(until_s, from_s))
+
+
+def lines(shape: Shape, ages_s: list[float]) -> Iterator[list[Shape]]:
+    """Each age over the whole grid; then the end of joining together with leaving."""
+    yield [replace(shape, until_s=age_s) for age_s in ages_s if age_s <= shape.from_s]
+    yield [replace(shape, from_s=age_s) for age_s in ages_s if age_s >= shape.until_s]
+    yield [replace(shape, leave_s=age_s) for age_s in ages_s]
+    yield [Shape(age_s, shape.from_s, age_s) for age_s in ages_s if age_s <= shape.from_s]
+
+
+def neighbours(shape: Shape, step_s: float) -> list[Shape]:
+    """Those with one age a step away."""
+    moved = [
+        replace(shape, **{name: getattr(shape, name) + sign * step_s})
+        for name in ("until_s", "from_s", "leave_s")
+        for sign in (-1.0, 1.0)
+        if getattr(shape, name) < inf
+    ]
+    return [near for near in moved if min(near.until_s, near.leave_s) >= 0.0 and near.until_s <= near.from_s]
+
+
+def saving(
+    arrivals: Arrivals, shape: Shape, aim_s: float, r_max: float
+) -> Generator[int, None, tuple[float, float]]:
+    """(share of jobs that the shape keeps from on-demand where the plain rule does not, its standard error).
+
+    Both at the aim's mean delay, on the same arrivals. (-infinity, 0): the shape cannot keep the aim.
+    """
+    sent = []
+    for candidate in (PLAIN, shape):
+        level, outcome = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
+        if outcome.mean_delay_s < SHORT * aim_s:
+            return -inf, 0.0
+        decisions = arrivals.run(candidate.rule(level), record=True).decisions
+        yield len(arrivals)
+        sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))
+    kept = sent[0] - sent[1]
+    return float(kept.mean()), sqrt(float((kept**2).mean()) / len(kept))
