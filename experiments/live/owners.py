@@ -21,7 +21,7 @@ from experiments.live.world import LiveWorld
 from experiments.run_context import SwitchProbe
 from experiments.scenario import OwnerEvent
 from testbed import owner
-from testbed.agent.host import DATA_PORT
+from testbed.agent.config import DATA_PORT
 from testbed.messages import Status
 
 FIRST_LOOK, LOOKS = 0.45, 8  # shares of the run: the director looks from here on, so often

@@ -21,7 +21,8 @@ from experiments.live import probe, research
 from experiments.live.operator import SOCKET
 from experiments.run_context import Death
 from experiments.scenario import Scenario
-from testbed.agent.host import AgentConfig, run_agent
+from testbed.agent.config import AgentConfig
+from testbed.agent.host import run_agent
 from testbed.emulation.campus import Campus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import Enforcement, payload_rate

@@ -12,7 +12,8 @@ import argparse
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from testbed.agent.host import DATA_PORT, AgentConfig, run_agent
+from testbed.agent.config import DATA_PORT, AgentConfig
+from testbed.agent.host import run_agent
 from testbed.enforcement import Enforcement
 
 

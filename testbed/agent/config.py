@@ -1,0 +1,28 @@
+"""What one agent needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from math import inf
+from pathlib import Path
+
+from testbed.enforcement import Enforcement
+
+DATA_PORT = 7200
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """One agent's place in the campus. Without `pin_dir` there is no kill-switch and nothing is counted or guarded."""
+
+    host: str
+    address: IPv4Address
+    coordinator: tuple[str, int]
+    directory: Path
+    data_port: int = DATA_PORT
+    pin_dir: Path | None = None
+    owner_socket: Path | None = None
+    migration_share_bytes_per_s: float = inf  # of the access link, payload; the aggregate bucket
+    enforcement: Enforcement = Enforcement.PACE
+    congestion: str = "bbr"

@@ -1,0 +1,175 @@
+"""Checkpoints on their way: out under a grant, in from other hosts."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from testbed import messages as m
+from testbed.agent import effects as do
+from testbed.agent import events as ev
+from testbed.agent.edge import Edge
+from testbed.agent.outgoing import Outgoing
+from testbed.checkpoints import CheckpointStore, Manifest, NotStored
+from testbed.enforcement import FlowGuard
+from testbed.transfer import (
+    Hello,
+    ReceiveCompleted,
+    ReceiveEvent,
+    ReceiveFailed,
+    SendResult,
+    TransferFailed,
+    send_checkpoint,
+    serve_checkpoints,
+)
+
+LOG = logging.getLogger("agent")
+
+
+class Shipping:
+    """Transfers from and to one host's store. How each one ends is one event, unless it was aborted."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        edge: Edge,
+        is_closed: Callable[[], bool],
+        handle: Callable[[ev.Event], None],
+    ) -> None:
+        self._store, self._edge, self._is_closed, self._handle = store, edge, is_closed, handle
+        self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
+
+    def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
+        """What lies in the store, by job and sequence."""
+        return {manifest.key: _stored(manifest) for manifest in self._store.manifests()}
+
+    def counts(self) -> list[m.FlowCount]:
+        """How far each transfer is."""
+        return [outgoing.count() for outgoing in self._outgoing.values()]
+
+    # ------------------------------------------------------------ out
+
+    def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
+        """Starts a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
+        transfer = f"{order.job}:{order.sequence}>{order.destination.host}"
+        guard = partial(_guarded, self._edge, order)
+        outgoing = self._outgoing[_key(order)] = Outgoing(transfer, order.rate_bytes_per_s, guard)
+        nursery.start_soon(self._send, order, outgoing)
+
+    def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
+        """Another rate from now on; of no effect on a transfer that has ended."""
+        if outgoing := self._outgoing.get((job, destination)):
+            outgoing.regrant(rate_bytes_per_s)
+
+    def abort(self, job: str, destination: str) -> None:
+        """Ends a transfer without an event."""
+        if outgoing := self._outgoing.pop((job, destination), None):
+            outgoing.scope.cancel()
+
+    async def _send(self, order: do.StartSending, outgoing: Outgoing) -> None:
+        ended = None
+        with outgoing.scope:
+            try:
+                ended = await self._send_one(order, outgoing)
+            except NotStored as error:
+                ended = _failed(order, outgoing, TransferFailed(str(error), retryable=False))
+            except TransferFailed as error:
+                ended = _failed(order, outgoing, error)
+            finally:
+                outgoing.close()
+        if self._outgoing.get(_key(order)) is outgoing:
+            del self._outgoing[_key(order)]
+            if ended is not None:
+                self._handle(ended)
+
+    async def _send_one(self, order: do.StartSending, outgoing: Outgoing) -> ev.SendEnded:
+        result = await send_checkpoint(
+            self._store,
+            self._store.get(order.job, order.sequence),
+            (order.destination.address, order.destination.port),
+            transfer=outgoing.transfer,
+            on_connected=outgoing.connected,
+            on_progress=outgoing.progressed,
+        )
+        ratio = outgoing.goodput_over_grant()
+        outgoing.close()
+        return _arrived(order, outgoing, result, ratio)
+
+    # ------------------------------------------------------------ in
+
+    async def serve(self, listeners: list[trio.SocketListener]) -> None:
+        """Takes checkpoints until cancelled; not while the owner has this host back."""
+        await serve_checkpoints(
+            self._store,
+            listeners,
+            accept=self._accept,
+            on_event=self._received,
+            around=self._edge.as_metadata,
+        )
+
+    def drop(self, job: str, before: int) -> None:
+        """Forgets the checkpoints of a job below a sequence. Waits for the disk: call it in a thread."""
+        for manifest in self._store.manifests():
+            if manifest.job == job and manifest.sequence < before:
+                try:
+                    self._store.drop(job, manifest.sequence)
+                except NotStored:
+                    continue  # another order dropped it first
+
+    def _accept(self, hello: Hello) -> str | None:
+        return "the owner has this host" if self._is_closed() else None
+
+    async def _received(self, event: ReceiveEvent) -> None:
+        match event:
+            case ReceiveCompleted(manifest=manifest):
+                await trio.to_thread.run_sync(self.drop, manifest.job, manifest.sequence)
+                self._handle(ev.CheckpointReceived(_stored(manifest)))
+            case ReceiveFailed(reason=reason, transfer=transfer):
+                LOG.warning("reception of %s failed: %s", transfer, reason)
+
+
+def _key(order: do.StartSending) -> tuple[str, str]:
+    return order.job, order.destination.host
+
+
+def _guarded(edge: Edge, order: do.StartSending, sock: socket.socket, rate_bytes_per_s: float) -> FlowGuard:
+    return edge.guard(sock, order.traffic_class, rate_bytes_per_s)
+
+
+def _arrived(
+    order: do.StartSending, outgoing: Outgoing, result: SendResult, ratio: float | None
+) -> ev.SendEnded:
+    return ev.SendEnded(
+        *_key(order),
+        order.sequence,
+        True,
+        result.bytes_sent,
+        result.bytes_deduplicated,
+        result.duration_s,
+        ratio,
+        outgoing.drops,
+    )
+
+
+def _failed(order: do.StartSending, outgoing: Outgoing, error: TransferFailed) -> ev.SendEnded:
+    LOG.warning("%s: %s", outgoing.transfer, error)
+    outgoing.close()
+    return ev.SendEnded(
+        *_key(order),
+        order.sequence,
+        False,
+        error.bytes_sent,
+        drops=outgoing.drops,
+        reason=error.reason,
+        retryable=error.retryable,
+    )
+
+
+def _stored(manifest: Manifest) -> m.StoredCheckpoint:
+    return m.StoredCheckpoint(
+        manifest.job, manifest.sequence, manifest.step, manifest.payload_bytes, manifest.digest.hex()
+    )
