@@ -150,20 +150,14 @@ def replay(
     spots_s = _joined("spot", start.standing_since_s, spot_times_s)
     decisions = np.zeros(len(times_s) if record else 0, np.int8)
     delays_s = np.full(len(decisions), math.nan)
-    history: tuple[Any, ...] = (times_s, spots_s, np.asarray(draws, np.float64))
-    levels = (
-        rule.level,
-        rule.admit_until_age_s,
-        rule.admit_from_age_s,
-        rule.leave_at_age_s,
-        rule.longest_wait_s,
-    )
-    carried = (len(start.waiting_since_s), len(start.standing_since_s), start.last_spot_s)
+    history: tuple[Any, ...] = (times_s, spots_s, np.ascontiguousarray(draws, np.float64))
+    numbers = (*(getattr(rule, name) for name in rule.__slots__), offer_ttl_s)
+    carried = (len(start.waiting_since_s), len(start.standing_since_s), float(start.last_spot_s))
     waiting: Any = np.empty(len(times_s), np.int64)
     if machine_code is None:  # lists are several times quicker than arrays to plain Python
         waiting = waiting.tolist()
         history = tuple(values.tolist() for values in history)
-    answer = kernel(*history, *levels, offer_ttl_s, *carried, waiting, decisions, delays_s)
+    answer = kernel(*history, *map(float, numbers), *carried, waiting, decisions, delays_s)
     spot, on_demand, total_s, idle, last_s, head, tail, oldest = answer
     since_s = times_s[np.asarray(waiting[head:tail], np.int64)]
     standing_s = _standing(spots_s[oldest:], times_s, offer_ttl_s)
@@ -258,7 +252,7 @@ def run(
 
 
 def _joined(name: str, before: Sequence[float], values: Times) -> NDArray[np.float64]:
-    array = np.asarray(values, np.float64)
+    array = np.ascontiguousarray(values, np.float64)
     joined = np.concatenate((np.asarray(before, np.float64), array)) if before else array
     if not (joined[1:] >= joined[:-1]).all():
         raise ValueError(f"{name} times go backwards: sorted ones, none before those of the start")
