@@ -35,7 +35,7 @@ class Arrivals:
 
     def run(self, rule: Rule, record: bool = False) -> Outcome:
         """What the rule would have done; takes O(len) steps."""
-        draws = np.arange(len(self.jobs_s)) * GOLDEN % 1.0
+        draws = np.arange(len(self.jobs_s), dtype=np.float64) * GOLDEN % 1.0
         start = State(last_spot_s=self.began_s)
         return replay(
             rule,

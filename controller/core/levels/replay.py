@@ -18,7 +18,9 @@ from controller.core.levels.fixed import Fixed
 from controller.core.levels.history import Arrivals, History
 from controller.core.replaying import Outcome, Rule
 
-WINDOW = 10_000  # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
+WINDOW = (
+    10_000  # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
+)
 LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
 SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
 HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000

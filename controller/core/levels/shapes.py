@@ -112,7 +112,9 @@ def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
         return []
     inner = np.arange(1, POINTS) / POINTS
     even = np.arange(1, POINTS + 1) / POINTS * np.quantile(gaps_s, LONGEST_GAP)
-    return [float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0]
+    return [
+        float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0
+    ]
 
 
 def families(grid_s: list[float]) -> Iterator[Shape]:
@@ -159,6 +161,7 @@ def saving(
             return -inf, 0.0
         decisions = arrivals.run(candidate.rule(level), record=True).decisions
         yield len(arrivals)
+        assert decisions is not None  # they were asked for
         sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))
     kept = sent[0] - sent[1]
     return float(kept.mean()), sqrt(float((kept**2).mean()) / len(kept))
