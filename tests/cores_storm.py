@@ -18,7 +18,7 @@ MOST_EVENTS = 60_000
 KINDS = ("kill", "pause", "cut", "now", "notice", "notice", "flap", "back", "all", "again")
 
 
-def storm(seed: int) -> CoresWorld:
+def storm(seed: int, policy: str = SETTINGS.policy) -> CoresWorld:
     """Run one; raises WorldBroken. Every quantity comes from the seed."""
     rng = random.Random(f"storm {seed}")
     settings = replace(
@@ -26,6 +26,7 @@ def storm(seed: int) -> CoresWorld:
         spare_gpus=rng.choice([0, 0, 0, 1]),
         level_start=rng.choice([0.5, 1.0, 3.0]),
         offer_ttl_s=rng.choice([inf, inf, 4.0]),
+        policy=policy,
     )
     failing = rng.random() < 0.5
     world = CoresWorld(

@@ -33,8 +33,8 @@ def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Resi
 
 
 def promised(flow: Flow) -> float:
-    """A migration's floor; checkpoints yield to migrations."""
-    return flow.floor_bytes_per_s
+    """A migration's floor, or what its pledge takes on average; checkpoints yield to migrations."""
+    return flow.floor_bytes_per_s if flow.pledge is None else flow.pledge.promised_bytes_per_s
 
 
 def fair_share(world: World, job: JobState, now_s: float) -> Residual:

@@ -16,7 +16,8 @@ from controller.core import facts, membership
 from controller.core.admission import migration_share
 from controller.core.bandwidth import PAYLOAD_SHARE, LinkBandwidth
 from controller.core.checkpoints import stored_by, transfer_ended
-from controller.core.dispatch import choose_offer, expire_offers, serve_waiting, submit
+from controller.core.dispatch import choose_offer, expire_offers, send_off_waiting, serve_waiting, submit
+from controller.core.grants import settle
 from controller.core.hazard import Experience, HazardWindow
 from controller.core.migration import retry_degraded
 from controller.core.policies import Policy, policy
@@ -60,6 +61,7 @@ class Coordinator:
             draw,
         )
         self._tick_s = inf  # the first agent starts the clock
+        self._learn_s = inf  # when there may be something to learn from
 
     # ------------------------------------------------------------ the two calls
 
@@ -76,7 +78,8 @@ class Coordinator:
         hosts = self.world.hosts.values()
         silence = (h.lease_until_s + self.world.settings.fence_margin_s for h in hosts if h.connected)
         fences = (h.fence_at_s for h in hosts)
-        return min(self._tick_s, self.world.queue.next_deadline_s(), *silence, *fences, inf)
+        decided = (self._tick_s, self._learn_s, self.world.regrant_at_s, self.world.queue.next_deadline_s())
+        return min(*decided, *silence, *fences, inf)
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""
@@ -91,23 +94,33 @@ class Coordinator:
             case ev.AgentGone(host, reason):
                 return membership.leave(self.world, self.world.hosts[host], reason, now_s)
             case ev.JobSubmitted():
+                self._learn_s = now_s
                 return self._submitted(event, now_s)
             case ev.Woke():
-                return []
+                return self._learn(now_s)
 
     def _due(self, now_s: float) -> list[do.Effect]:
         world = self.world
-        effects = expire_offers(world, now_s)
+        effects = [*expire_offers(world, now_s), *send_off_waiting(world, now_s)]
         for host in world.hosts.values():
             if host.connected and now_s >= host.lease_until_s + world.settings.fence_margin_s:
                 effects += membership.silent(world, host, now_s)
             if now_s >= host.fence_at_s:
                 effects += membership.fence(world, host, now_s)
+        if now_s >= world.regrant_at_s:
+            effects += settle(world)
         if now_s >= self._tick_s:
             self._tick_s = now_s + world.settings.control_period_s
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
             effects += [*improve_standby(world, now_s), *protect(world, now_s)]
         return effects
+
+    def _learn(self, now_s: float) -> list[do.Effect]:
+        """A slice of what the queue's controller can do between decisions; the next slice is another event."""
+        decides = now_s >= min(self._tick_s, self.world.queue.next_deadline_s())
+        if now_s >= self._learn_s and not decides:
+            self._learn_s = now_s if self.world.queue.controller.work() else inf
+        return []
 
     def _submitted(self, event: ev.JobSubmitted, now_s: float) -> list[do.Effect]:
         spec, world = event.job, self.world
@@ -188,6 +201,8 @@ def _learner(campus: Campus, settings: Settings, row: Policy) -> Controller:
         settings.level_window,
         settings.level_start,
         settings.level_max,
+        settings.offer_ttl_s,
+        settings.compiled_replay,
     )
 
 

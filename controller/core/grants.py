@@ -2,12 +2,19 @@
 
 A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. Whatever
 changes the set of flows ends with `settle`, which shares the links anew and tells the senders whose rate changed.
+
+Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
+from what is left of each (`pledge`), and `World.regrant_at_s` is when the next rate in it changes.
 """
 
 from __future__ import annotations
 
+from math import inf
+
 from controller.core import effects as do
 from controller.core import facts
+from controller.core.admission import Promise
+from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
 from controller.core.world import World, record
@@ -15,6 +22,9 @@ from testbed.messages import CancelTransfers, Grant
 from topologies.spec import DirectedLink, TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
+LEAST_SPAN_S = (
+    0.02  # rates are not changed more often by a timetable than this: a message takes about as long
+)
 LEAST_FALL = 0.01  # nor one that falls by less than 1 %: only so much less than each share is given out
 
 
@@ -59,14 +69,48 @@ def spendable(world: World) -> dict[DirectedLink, float]:
     return {link: rate * (1.0 - LEAST_FALL) for link, rate in world.share.items()}
 
 
-def committed_floors(world: World) -> list[Demand]:
-    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back: see `_demand`."""
-    demands = (_demand(world, flow) for flow in world.flows.values())
-    return [demand for demand in demands if demand.floor_bytes_per_s > 0.0]
+def committed(world: World, *, movable: bool = False) -> list[Promise]:
+    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back: see `_demand`.
+
+    `movable`: sources that have not stopped their job yet may be told another moment to do so.
+    """
+    promises = (_promise(world, flow, movable) for flow in world.flows.values())
+    return [promise for promise in promises if promise is not None]
+
+
+def pledged(world: World) -> list[tuple[Flow, Pledge]]:
+    """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
+    flows = world.flows.values()
+    return [(f, f.pledge) for f in flows if f.pledge is not None and world.hosts[f.source].connected]
+
+
+def _promise(world: World, flow: Flow, movable: bool) -> Promise | None:
+    if flow.pledge is not None and world.hosts[flow.source].connected:
+        links = world.routes.route(flow.source, flow.destination)
+        return flow.pledge.request(flow.key, links, flow.cap_bytes_per_s, world.now_s, movable=movable)
+    demand = _demand(world, flow)
+    return demand if demand.floor_bytes_per_s > 0.0 else None
+
+
+def _follow_timetable(world: World) -> None:
+    """Count what has been sent, plan the rest, and set floors to what the plan says for now."""
+    now_s = world.now_s
+    for flow in world.flows.values():
+        if flow.pledge is not None:
+            connected = world.hosts[flow.source].connected
+            flow.pledge.count(now_s, flow.rate_bytes_per_s if connected else 0.0)
+    world.regrant_at_s = inf
+    if not (following := pledged(world)):
+        return
+    plan = world.policy.admit([], now_s, spendable(world), committed(world)).timetable
+    for flow, _ in following:
+        flow.floor_bytes_per_s = plan.rate_at(flow.key, now_s)
+    world.regrant_at_s = max(plan.next_change_s(now_s), now_s + LEAST_SPAN_S)
 
 
 def settle(world: World) -> list[do.Effect]:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
+    _follow_timetable(world)
     demands = [_demand(world, flow) for _, flow in sorted(world.flows.items())]
     shared = world.policy.share(demands, spendable(world))
     changed = [
@@ -75,7 +119,7 @@ def settle(world: World) -> list[do.Effect]:
         if _matters(flow.rate_bytes_per_s, shared.rates[key])
     ]
     changed.sort(key=lambda change: change[0] > change[1].rate_bytes_per_s)
-    return [effect for rate, flow, bottleneck in changed for effect in _grant(flow, rate, bottleneck)]
+    return [e for rate, flow, bottleneck in changed for e in _grant(flow, rate, bottleneck, world.now_s)]
 
 
 def tell_grants(world: World, source: str) -> list[do.Effect]:
@@ -89,7 +133,9 @@ def _matters(old_bytes_per_s: float, new_bytes_per_s: float) -> bool:
     return fell or new_bytes_per_s > old_bytes_per_s * (1.0 + LEAST_RISE)
 
 
-def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str) -> list[do.Effect]:
+def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str, now_s: float) -> list[do.Effect]:
+    if flow.pledge is not None:
+        flow.pledge.regranted(now_s, flow.rate_bytes_per_s, rate_bytes_per_s)
     flow.rate_bytes_per_s, flow.bottleneck = rate_bytes_per_s, bottleneck
     granted = facts.Granted(
         flow.job,

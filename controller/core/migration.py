@@ -3,27 +3,36 @@
 How a job moves. Best is to copy a snapshot while the job runs and stop it only for what changed meanwhile. Worst case is that
 everything changed, so the final snapshot must be able to send a whole payload C: if it starts at s, it needs the rate
 C/(D - T_r - s). With s half-way between now and D - T_r the copy before it has the same time at the same rate. So P3 is asked
-for a flow that starts half-way (twice eq. 12's rate); if that is refused, or the destination is the standby, which has most of
-the payload already, for one that starts now (eq. 12), and the job stops at once. Either way the deadline holds for a payload
-that changed completely. The work of the notice is not lost in either: the job computes at its destination as soon as it is
-there, and at its source until then.
+for a flow that would rather start half-way (twice eq. 12's rate), but may start now (eq. 12) with the job stopped at once; if
+the destination is the standby, which has most of the payload already, now is as good. Either way the deadline holds for a
+payload that changed completely. Where rates vary, each flow has its turn on the links instead: its job stops when the turn
+begins, and a newcomer with less time may move a turn that has not begun, never beyond its deadline. The work of the notice is
+not lost in either: the job computes at its destination as soon as it is there, and at its source until then.
 
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 from controller.core import effects as do
 from controller.core import facts
-from controller.core.admission import MigrationRequest, Refusal
-from controller.core.candidates import candidates, promised, request, residual
+from controller.core.admission import Admission, MigrationRequest, Refusal
+from controller.core.candidates import candidates, request, residual
 from controller.core.checkpointing import latest_final_start_s
 from controller.core.dispatch import begin_attempt, drop_move, gpu_freed, reserve, start
-from controller.core.grants import close_flows, committed_floors, open_flow, settle, spendable
+from controller.core.grants import (
+    LEAST_SPAN_S,
+    close_flows,
+    committed,
+    open_flow,
+    pledged,
+    settle,
+    spendable,
+)
 from controller.core.placement import Choice, NoDestination
+from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S, Pledge
 from controller.core.state import Checkpoint, Flow, HostState, JobState, Move, Phase
 from controller.core.world import World, record
 from testbed.messages import Migrate, StopJob
@@ -116,7 +125,8 @@ def _reserve(world: World, job: JobState, now_s: float) -> Choice | NoDestinatio
     """P2's destination; its GPU is held, so that the next job of the round sees it taken."""
     assert job.host is not None
     wanted = request(world, job, job.host, job.spec.payload_bytes, _notice_s(world, job, now_s))
-    free, among = residual(world, now_s, promised), world.fit_hosts(job)
+    free = residual(world, now_s, lambda flow: _promised_before(flow, wanted.notice_s, now_s))
+    among = world.fit_hosts(job)
     found = candidates(world, wanted, [job.host], free, now_s, among=among)
     choice = world.policy.select(wanted, found, draw=world.draw())
     if isinstance(choice, Choice):
@@ -135,41 +145,52 @@ def _keep_admitted(world: World, jobs: list[JobState], chosen: dict[str, Choice 
             reserve(world, job, host)
 
 
-def _ask(
-    world: World, job: JobState, choice: Choice, now_s: float
-) -> tuple[MigrationRequest, MigrationRequest]:
-    """What to ask P3 for: to copy first and stop half-way, and to stop at once."""
+def _promised_before(flow: Flow, notice_s: float | None, now_s: float) -> float:
+    """What a flow takes, on average, of the time that a migration with this notice has: a later deadline gives way."""
+    if flow.pledge is None or notice_s is None:
+        return flow.floor_bytes_per_s
+    return flow.pledge.left_bytes / notice_s if flow.pledge.due_s < now_s + notice_s else 0.0
+
+
+def _ask(world: World, job: JobState, choice: Choice, now_s: float) -> MigrationRequest:
+    """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
-    deadline_s, overhead_s = now_s + _notice_s(world, job, now_s), _overhead_s(world)
+    size, deadline_s = float(job.spec.payload_bytes), now_s + _notice_s(world, job, now_s)
+    if world.policy.rates_vary:
+        size, deadline_s = size / GOODPUT, deadline_s - MARGIN_S
+    lead_s, restart_s = _lead_s(world), world.settings.restart_s
     links = world.routes.route(job.host, choice.host)
-    at_once = MigrationRequest(job.name, job.spec.payload_bytes, deadline_s, overhead_s, links)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
-    if mostly_there or job.final_sequence is not None:
-        return at_once, at_once
-    return replace(at_once, start_s=(now_s + deadline_s - overhead_s) / 2.0), at_once
+    half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
+    rather_s = now_s if mostly_there or job.final_sequence is not None else half_way_s
+    return MigrationRequest(job.name, size, deadline_s, restart_s, links, now_s + lead_s, rather_s)
 
 
 def _admit_all(
     world: World, jobs: list[JobState], chosen: dict[str, Choice | NoDestination], now_s: float
 ) -> list[do.Effect]:
-    """Ask P3 for moves that copy first, then, for those refused, for moves that stop at once."""
+    """Ask P3 for all of them at once."""
     found = [(job, c) for job in jobs if isinstance(c := chosen[job.name], Choice)]
-    wanted = {job.name: _ask(world, job, choice, now_s) for job, choice in found}
+    asked = {job.name: _ask(world, job, choice, now_s) for job, choice in found}
+    answer = world.policy.admit(list(asked.values()), now_s, spendable(world), committed(world, movable=True))
     effects: list[do.Effect] = []
-    for way in (0, 1):
-        asked = [requests[way] for name, requests in wanted.items() if world.jobs[name].move is None]
-        answer = world.policy.admit(asked, now_s, spendable(world), committed_floors(world))
-        for job, choice in found:
-            if job.name in answer.admitted:
-                effects += _admitted(world, job, choice, answer.admitted[job.name], now_s)
-            elif job.name in answer.refused:
-                job.refusal = _words(answer.refused[job.name])
+    for job, choice in found:
+        if job.name in answer.admitted:
+            effects += _admitted(world, job, choice, asked[job.name], answer, now_s)
+        else:
+            job.refusal = _words(answer.refused[job.name])
+    if answer.admitted:
+        _move_turns(world, answer)
     return effects
 
 
-def _admitted(world: World, job: JobState, choice: Choice, floor: float, now_s: float) -> list[do.Effect]:
-    """The job has a move, with its floor, from here on."""
+def _admitted(
+    world: World, job: JobState, choice: Choice, asked: MigrationRequest, answer: Admission, now_s: float
+) -> list[do.Effect]:
+    """The job has a move, with its floor or its turn, from here on."""
     assert job.host is not None
+    pledge = _pledge(world, job, asked, answer, now_s)
+    floor = answer.admitted[job.name] if pledge is None else _mean_rate(answer, job.name)
     notice_s = _notice_s(world, job, now_s)
     job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
     effects: list[do.Effect] = []
@@ -177,7 +198,14 @@ def _admitted(world: World, job: JobState, choice: Choice, floor: float, now_s: 
         effects += close_flows(
             world, job=job.name, destination=job.standby
         )  # the agent stops those of itself
-    flow = Flow(job.name, job.host, choice.host, TrafficClass.PLANNED, floor_bytes_per_s=floor)
+    flow = Flow(
+        job.name,
+        job.host,
+        choice.host,
+        TrafficClass.PLANNED,
+        floor_bytes_per_s=answer.admitted[job.name],
+        pledge=pledge,
+    )
     open_flow(world, flow)
     size = job.spec.payload_bytes
     admitted = facts.MigrationAdmitted(
@@ -186,13 +214,52 @@ def _admitted(world: World, job: JobState, choice: Choice, floor: float, now_s: 
     return [*effects, record(admitted)]
 
 
+def _pledge(
+    world: World, job: JobState, asked: MigrationRequest, answer: Admission, now_s: float
+) -> Pledge | None:
+    """The promise behind a turn in the timetable; None where floors are constant."""
+    if not world.policy.rates_vary:
+        return None
+    final_at_s = answer.timetable.begins_s(job.name) - _lead_s(world)
+    pledge = Pledge(asked.payload_bytes, asked.due_s, _lead_s(world), final_at_s)
+    if job.final_sequence is not None:
+        pledge.begin(now_s + LAG_S)  # it only has to be told where to
+    return pledge
+
+
+def _mean_rate(answer: Admission, key: str) -> float:
+    """What a turn in the timetable has from its begin to its end."""
+    table = answer.timetable
+    lasts_s = table.ends_s(key) - table.begins_s(key)
+    return sum(s.rate_bytes_per_s * (s.until_s - s.from_s) for s in table.spans[key]) / lasts_s
+
+
+def _move_turns(world: World, answer: Admission) -> None:
+    """Newcomers may have moved turns that have not begun; `_depart` tells their sources."""
+    for flow, pledge in pledged(world):
+        begins_s = answer.timetable.begins_s(flow.key)
+        if pledge.since_s is None and begins_s < inf:
+            final_at_s = begins_s - pledge.lead_s
+            pledge.told = pledge.told and abs(final_at_s - pledge.final_at_s) < LEAST_SPAN_S
+            pledge.final_at_s = final_at_s if not pledge.told else pledge.final_at_s
+
+
+def turn_begins(world: World, job: JobState, now_s: float) -> list[do.Effect]:
+    """The final snapshot of a moving job exists: what its flow sends from now on is what was promised."""
+    flows = [(flow, pledge) for flow, pledge in pledged(world) if flow.job == job.name]
+    for _, pledge in flows:
+        pledge.begin(now_s)
+    return settle(world) if flows else []
+
+
 def _depart(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
     """Settle all rates, then tell the sources."""
     effects = settle(world)
     for job in jobs:
         job.degraded = False
         job.to("migrate")
-    return [*effects, *order(world, jobs, now_s)]
+    moved = [world.jobs[flow.job] for flow, pledge in pledged(world) if not pledge.told]
+    return [*effects, *order(world, [*jobs, *(job for job in moved if job not in jobs)], now_s)]
 
 
 def order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
@@ -201,18 +268,22 @@ def order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
     for job in jobs:
         assert job.move is not None
         assert job.host is not None
-        rate = world.flows[f"{job.name}:{job.host}>{job.move.destination}"].rate_bytes_per_s
-        to, within_s = world.endpoint(job.move.destination), _final_within_s(world, job, job.move, now_s)
-        effects.append(do.Tell(job.host, Migrate(job.name, job.attempt, to, rate, within_s)))
+        flow = world.flows[f"{job.name}:{job.host}>{job.move.destination}"]
+        to, within_s = world.endpoint(job.move.destination), _final_within_s(world, job, flow, now_s)
+        effects.append(do.Tell(job.host, Migrate(job.name, job.attempt, to, flow.rate_bytes_per_s, within_s)))
+        if flow.pledge is not None:
+            flow.pledge.told = True
     return effects
 
 
-def _final_within_s(world: World, job: JobState, move: Move, now_s: float) -> float:
-    """tau - T_r - C/b from now, with the rate that is guaranteed."""
-    overhead_s = _overhead_s(world)
-    latest_s = latest_final_start_s(
-        move.deadline_s, overhead_s, job.spec.payload_bytes, move.floor_bytes_per_s
-    )
+def _final_within_s(world: World, job: JobState, flow: Flow, now_s: float) -> float:
+    """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed."""
+    if flow.pledge is not None:
+        return max(0.0, flow.pledge.final_at_s - now_s)
+    assert job.move is not None
+    overhead_s = world.settings.restart_s + _lead_s(world)
+    floor = job.move.floor_bytes_per_s
+    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, job.spec.payload_bytes, floor)
     return max(0.0, latest_s - now_s)
 
 
@@ -229,9 +300,9 @@ def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s:
     return [record(degraded)]
 
 
-def _overhead_s(world: World) -> float:
-    """What a move takes beside its transfer: T_r, the final snapshot, and one that may be being taken when it is due."""
-    return world.settings.restart_s + 2.0 * world.settings.snapshot_s
+def _lead_s(world: World) -> float:
+    """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
+    return 2.0 * world.settings.snapshot_s + (LAG_S if world.policy.rates_vary else 0.0)
 
 
 def _notice_s(world: World, job: JobState, now_s: float) -> float:

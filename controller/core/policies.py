@@ -11,14 +11,69 @@ enforcement is a setting of the world that runs it, not a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from controller.core import admission, checkpointing, placement, queue
+from controller.core.levels.age import Age
+from controller.core.levels.replay import Replay
 from testbed.errors import SpecError
 
-Learner = Callable[[float, float, int, float, float], queue.Controller]  # delta, alpha, W, r_0, r_max
+
+class Learner(Protocol):
+    """Makes the queue's controller; each takes what it needs."""
+
+    def __call__(
+        self,
+        target_delay_s: float,
+        step_per_s: float,
+        window: int,
+        r0: float,
+        r_max: float,
+        offer_ttl_s: float = 0.0,
+        compiled: bool = False,
+    ) -> queue.Controller:
+        """delta, alpha, W (arrivals between two corrections), r_0, r_max; how long offers stand; numba or not."""
+
+
+def algorithm1(
+    target_delay_s: float,
+    step_per_s: float,
+    window: int,
+    r0: float,
+    r_max: float,
+    offer_ttl_s: float = 0.0,
+    compiled: bool = False,
+) -> queue.Controller:
+    """Paper B's, corrected."""
+    return queue.Algorithm1(target_delay_s, step_per_s, window, r0, r_max)
+
+
+def replay(
+    target_delay_s: float,
+    step_per_s: float,
+    window: int,
+    r0: float,
+    r_max: float,
+    offer_ttl_s: float = 0.0,
+    compiled: bool = False,
+) -> queue.Controller:
+    """r from the recorded arrivals."""
+    return Replay(target_delay_s, window, r0, r_max, offer_ttl_s=offer_ttl_s, compiled=compiled)
+
+
+def age(
+    target_delay_s: float,
+    step_per_s: float,
+    window: int,
+    r0: float,
+    r_max: float,
+    offer_ttl_s: float = 0.0,
+    compiled: bool = False,
+) -> queue.Controller:
+    """r and the ages of the gap from the recorded arrivals."""
+    return Age(target_delay_s, window, r0, r_max, offer_ttl_s=offer_ttl_s, compiled=compiled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +84,21 @@ class Policy:
     plan: checkpointing.Planner = checkpointing.plan
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.edf_skip
+    rates_vary: bool = (
+        False  # whether `admit` answers with a timetable: its promises are pledges, with margins
+    )
     share: admission.Share = admission.grants
-    learner: Learner = queue.Algorithm1
+    learner: Learner = algorithm1
 
 
 def _fixed_at_start(
-    target_delay_s: float, step_per_s: float, window: int, r0: float, r_max: float
+    target_delay_s: float,
+    step_per_s: float,
+    window: int,
+    r0: float,
+    r_max: float,
+    offer_ttl_s: float = 0.0,
+    compiled: bool = False,
 ) -> queue.Controller:
     """r stays at r_0."""
     return queue.Fixed(r0)
@@ -74,9 +138,19 @@ POLICIES: dict[str, Policy] = {
         "admission in order of minimum rate, not of deadline",
         admit=admission.smallest_demand_first,
     ),
+    "fluid": Policy(
+        "migrations take turns on the links: rates vary, earliest deadline first, as many as can be in time",
+        admit=admission.fluid_edf,
+        rates_vary=True,
+    ),
     "equal-increment": Policy(
         "the other reading of 'remaining by max-min': the same extra for everybody",
         share=admission.equal_increment_grants,
+    ),
+    "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
+    "age": Policy(
+        "admission to the queue also by the age of the gap since the last offer; ages and r by replay",
+        learner=age,
     ),
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
 }

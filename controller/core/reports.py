@@ -9,7 +9,7 @@ from controller.core import effects as do
 from controller.core import facts
 from controller.core.checkpoints import land_if_there
 from controller.core.dispatch import interrupt, over
-from controller.core.migration import landed, plan_moves
+from controller.core.migration import landed, plan_moves, turn_begins
 from controller.core.protection import protect
 from controller.core.state import HostState, Phase
 from controller.core.world import World, present, record
@@ -77,4 +77,4 @@ def snapshot_taken(world: World, host: HostState, message: m.SnapshotTaken, now_
     job.stopped_cause, job.step = "final_checkpoint", message.step
     if job.phase is not Phase.MOVING:  # nobody waits for it any more: it goes on from this very checkpoint
         return [record(taken), do.Tell(host.name, m.StopJob(job.name, job.attempt))]
-    return [record(taken), *land_if_there(world, job, now_s)]
+    return [record(taken), *turn_begins(world, job, now_s), *land_if_there(world, job, now_s)]

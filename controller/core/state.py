@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
+from controller.core.pledge import Pledge
 from testbed.errors import InvariantBroken
 from testbed.messages import FlowCount, JobSpec, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
@@ -86,6 +87,7 @@ class JobState:
     host: str | None = None
     step: int = 0
     on_demand: bool = False  # paper B sent it there, at cost k
+    waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones, by sequence
     standby: str | None = None
@@ -160,7 +162,10 @@ class HostState:
 
 @dataclass
 class Flow:
-    """A stream of checkpoints of one job between two hosts, for as long as it has a grant."""
+    """A stream of checkpoints of one job between two hosts, for as long as it has a grant.
+
+    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `pledge` is kept.
+    """
 
     job: str
     source: str
@@ -170,6 +175,7 @@ class Flow:
     cap_bytes_per_s: float = inf
     rate_bytes_per_s: float = 0.0
     bottleneck: str = ""
+    pledge: Pledge | None = None
 
     @property
     def key(self) -> str:

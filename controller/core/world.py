@@ -40,6 +40,7 @@ class World:
     offers_made: int = 0
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     timers: int = 0  # checkpoint timers given so far
+    regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     # ------------------------------------------------------------ hosts
 
