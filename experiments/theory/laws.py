@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -27,7 +27,7 @@ from experiments.theory.domain import DomainError, not_negative, positive, requi
 Floats = NDArray[np.float64]
 
 
-class Law(Protocol):
+class Law(Hashable, Protocol):
     """A law of positive times."""
 
     @property

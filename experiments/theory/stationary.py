@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, sparse
 
-from controller.core.queue import admit_probability
+from controller.core.levels.fixed import admit_probability
 from experiments.theory.domain import DomainError, not_negative, require
 from experiments.theory.laws import Exponential, Floats, Gamma, Law
 from experiments.theory.quadrature import waiting_weights
