@@ -1,0 +1,45 @@
+"""What the machinery itself takes: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
+
+They are machine time, so no scale applies to them. What a live run takes is measured on one machine of two cores; what a real
+campus takes is the paper's T_r. `costs_of` chooses so that what P3 reserves for a restart and a snapshot is kept, as it
+must be for its promise to hold: beyond these, only faults are late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from controller.core.settings import Settings
+
+Span = tuple[float, float]  # drawn uniformly between these
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds. A span is drawn for each use, from the stream of its purpose."""
+
+    message_s: float = 0.001  # one way between an agent and the coordinator, beside the links' delays
+    boot_s: Span = (0.0, 0.05)  # of an agent, at the start of a run
+    switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
+    start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
+    snapshot_s: Span = (0.03, 0.12)  # written, hashed, in the store; the job stands still for it
+    connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
+    commit_s: float = 0.005  # the receiver's last hash and fsync
+    reconnect_s: float = 0.2  # pause before an agent tries the coordinator again
+    silence_s: float = 10.0  # a transfer without a sign of life is given up after this
+
+
+RESTART_SHARE = (0.5, 0.9)  # of T_r: what a restart takes of the time that is reserved for it
+SNAPSHOT_SHARE = (0.2, 0.8)
+
+
+def costs_of(settings: Settings) -> Costs:
+    """Within what the coordinator reserves: a restart takes part of T_r, a snapshot part of its allowance."""
+    low, high = RESTART_SHARE
+    small, large = SNAPSHOT_SHARE
+    return Costs(
+        start_s=(low * settings.restart_s, high * settings.restart_s),
+        snapshot_s=(small * settings.snapshot_s, large * settings.snapshot_s),
+        silence_s=min(10.0, max(settings.lease_s, 1.0)) if settings.lease_s < inf else 10.0,
+    )

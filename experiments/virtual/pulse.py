@@ -1,0 +1,93 @@
+"""Heartbeats that can change nothing are not sent.
+
+Live, each agent sends one a second. Over two months of 53 hosts that would be 280 million messages whose only effects, while
+all is well, are that leases run on and that the coordinator knows how far jobs are. So here, once an agent's first
+heartbeat of a connection is acknowledged, its pulse is *held*: leases do not end, and before anything that the coordinator
+decides it is told how far each job is, as the last heartbeat would have told it (at most a heartbeat later than live: not at
+all). As soon as something happens to a connection or to either of its ends, the pulse is *roused*: leases are set to what the
+last heartbeats would have left, the next one is due when it would have been, and from there on they are really sent, until one
+is acknowledged over a connection that is well again.
+
+What differs from live: counters of egress come once, at the end of the run, not every second; and the coordinator's picture of
+a job is never older than its event.
+"""
+
+from __future__ import annotations
+
+from math import floor, inf
+from typing import Any
+
+from controller.core.coordinator import Coordinator
+from experiments.virtual.connections import Connections
+from experiments.virtual.machine import Machine
+from experiments.virtual.stage import Stage
+from experiments.virtual.workloads import Workloads
+from testbed.messages import HeartbeatAck
+
+
+class Pulses:
+    """Which hosts' heartbeats are left out. With `held` False none ever is."""
+
+    def __init__(
+        self, stage: Stage, coordinator: Coordinator, connections: Connections, workloads: Workloads
+    ) -> None:
+        self._stage, self._coordinator = stage, coordinator
+        self._connections, self._workloads = connections, workloads
+        self._delay_s = stage.costs.message_s
+
+    def heard(self, machine: Machine, message: Any) -> None:
+        """An agent heard the coordinator: if that was an acknowledgement and all is well, its pulse is held."""
+        if isinstance(message, HeartbeatAck) and not machine.held and self._is_well(machine):
+            self._hold(machine)
+
+    def _is_well(self, machine: Machine) -> bool:
+        link = machine.link
+        return (
+            machine.core is not None
+            and not machine.paused
+            and link is not None
+            and link.agent_open
+            and link.coordinator_open
+            and not link.cut
+            and not self._connections.is_cut_off(machine.name)
+        )
+
+    def _hold(self, machine: Machine) -> None:
+        assert machine.core is not None
+        pulse = machine.core.pulse
+        machine.beats_from_s = pulse.heartbeat_at_s
+        pulse.heartbeat_at_s = pulse.lease_until_s = machine.lease_until_s = inf
+        pulse.unacknowledged.clear()
+        self._coordinator.world.hosts[machine.name].lease_until_s = inf
+
+    def rouse(self, machine: Machine) -> None:
+        """From now on heartbeats count; those that were left out were all acknowledged as far as there was time."""
+        if machine.beats_from_s is None or machine.core is None:
+            return
+        now_s, first_s, pulse = self._stage.now_s, machine.beats_from_s, machine.core.pulse
+        machine.beats_from_s = None
+        self._workloads.report(machine)
+        self.tell_steps(machine)
+        period_s, lease_s = pulse.heartbeat_s, pulse.lease_s
+        heard = first_s + period_s * floor((now_s - self._delay_s - first_s) / period_s)
+        answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
+        pulse.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
+        pulse.lease_until_s = machine.lease_until_s = answered + lease_s
+        self._coordinator.world.hosts[machine.name].lease_until_s = (
+            heard + self._delay_s + self._coordinator.world.settings.lease_s
+        )
+        self._stage.heap.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
+
+    def freshen(self) -> None:
+        """The coordinator hears how far all jobs are whose hosts' heartbeats are left out."""
+        for machine in self._stage.machines.values():
+            if machine.processes and machine.held:
+                self.tell_steps(machine)
+
+    def tell_steps(self, machine: Machine) -> None:
+        """What a heartbeat would say of a host's jobs."""
+        jobs, now_s = self._coordinator.world.jobs, self._stage.now_s
+        for (name, attempt), process in machine.processes.items():
+            job = jobs.get(name)
+            if job is not None and job.attempt == attempt and job.host == machine.name:
+                job.step = max(job.step, process.step(now_s))

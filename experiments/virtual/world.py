@@ -1,0 +1,424 @@
+"""One coordinator core and all agent cores on a heap: the same decisions as live, over a fluid network, and time that jumps.
+
+Begin here. The world performs what the cores say (`_perform` for the coordinator, `_act` for an agent) through its parts, each
+of which ends what it began as an event for a core:
+
+    connections   messages, in order, lost only with their connection
+    workloads     processes as progress models, snapshots
+    transfers     checkpoints as flows of the fluid network
+    owners        kill-switches, notices
+    pulse         heartbeats that can change nothing are left out (`quiet`)
+    research      traffic that is not ours
+
+Nothing is read from a clock, and every quantity that is drawn comes from a named stream of the seed: the same arguments give
+the same facts, byte for byte. Faults are methods here, or functions handed in (`faults`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any
+
+from controller.core import effects as cdo
+from controller.core import events as cev
+from controller.core import facts
+from controller.core.bandwidth import PAYLOAD_SHARE
+from controller.core.coordinator import Coordinator
+from controller.core.settings import Settings
+from controller.core.state import JobState, Phase
+from experiments.scenario import ResearchFlow
+from experiments.virtual.connections import Connections
+from experiments.virtual.costs import Costs, costs_of
+from experiments.virtual.egress import Egress, together
+from experiments.virtual.faults import Faults
+from experiments.virtual.heap import Heap, Priority
+from experiments.virtual.machine import Connection, Machine
+from experiments.virtual.owners import Owners
+from experiments.virtual.patience import PatientCoordinator
+from experiments.virtual.pulse import Pulses
+from experiments.virtual.research import Research
+from experiments.virtual.stage import Stage, Streams
+from experiments.virtual.transfers import Transfers
+from experiments.virtual.wire import Wire
+from experiments.virtual.workloads import Workloads
+from testbed import messages as m
+from testbed.agent import effects as ado
+from testbed.agent import events as aev
+from testbed.agent.core import AgentCore
+from testbed.enforcement import Enforcement
+from testbed.model.network import FluidNetwork, Sharing
+from topologies.paths import Routes
+from topologies.spec import Campus, DirectedLink, Role
+
+DATA_PORT = 7200
+NOTABLE = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
+LULLS = (aev.Woke, aev.WorkloadProgressed, aev.Sampled)
+SHARING = {
+    Enforcement.PACE: Sharing.PRIORITY,
+    Enforcement.DROP: Sharing.FAIR,
+    Enforcement.NONE: Sharing.FAIR,
+}
+
+
+class VirtualWorld:
+    """See the module. With `quiet` False each heartbeat and each tick really happens; `codec` sends messages as bytes."""
+
+    def __init__(
+        self,
+        campus: Campus,
+        settings: Settings,
+        seed: int = 0,
+        *,
+        duration_s: float = 3600.0,
+        costs: Costs | None = None,
+        faults: Faults | None = None,
+        enforcement: Enforcement = Enforcement.PACE,
+        research: Iterable[ResearchFlow] = (),
+        quiet: bool = True,
+        codec: bool = False,
+        tells_story: bool = False,
+        after_each: Callable[[VirtualWorld], None] | None = None,
+    ) -> None:
+        faults = faults or Faults()
+        self.settings, self.quiet = settings, quiet and not faults.touches_messages
+        kind = PatientCoordinator if self.quiet else Coordinator
+        self.coordinator = kind(campus, settings, random.Random(f"{seed} placement").random)
+        self.stage = _stage(campus, costs or costs_of(settings), faults, seed, enforcement)
+        self.stage.tells_story = tells_story
+        self.stage.agent, self.stage.decide = self.agent, self.decide
+        self.stage.broken_off = self._broken_off
+        self.facts: list[tuple[float, Any]] = []
+        self.allowed_to_fail: set[str] = set()
+        self.pauses: list[tuple[float, str, float]] = []  # (when, whose agent, for how long)
+        self._after_each, self._wake_s = after_each, inf
+        self._capacity = dict(campus.capacity_bytes_per_s)
+        self.connections = Connections(self.stage, codec=codec)
+        self.workloads = Workloads(self.stage)
+        self.transfers = Transfers(self.stage, enforcement)
+        self.owners = Owners(self.stage, self._host_closed, self._host_opened)
+        self.research = Research(self.stage, tuple(research), duration_s)
+        self.pulses = Pulses(self.stage, self.coordinator, self.connections, self.workloads)
+        if self.quiet:
+            self.connections.heard = self.pulses.heard
+        faults.plan(self)
+
+    # ------------------------------------------------------------ time
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time, seconds."""
+        return self.stage.heap.now_s
+
+    @property
+    def machines(self) -> dict[str, Machine]:
+        """Hosts as they truly are."""
+        return self.stage.machines
+
+    @property
+    def events(self) -> int:
+        """Events so far."""
+        return self.stage.heap.count
+
+    @property
+    def story(self) -> deque[str]:
+        """What happened last, if this world tells a story."""
+        return self.stage.story
+
+    def at(self, when_s: float, act: Callable[[], None], priority: Priority = Priority.FAULT) -> None:
+        """Do it at that time, after what was put there before with this priority."""
+        self.stage.heap.at(when_s, act, priority)
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do it that much later."""
+        self.at(self.now_s + delay_s, act)
+
+    def run(self, until_s: float) -> None:
+        """All events up to that time."""
+        check = self._after_each
+        self.stage.heap.run(until_s, None if check is None else lambda: check(self))
+
+    def over(self) -> bool:
+        """Whether every job has finished or failed."""
+        return all(job.phase in (Phase.FINISHED, Phase.FAILED) for job in self.jobs.values())
+
+    def finish(self) -> None:
+        """The run ends: the last counters are told."""
+        if not self.quiet:
+            return
+        for machine in self.machines.values():
+            if samples := self.stage.wire.egress.sample(machine.name, self.now_s):
+                self.decide(cev.AgentSaid(machine.name, m.Heartbeat(0, [], samples=samples)))
+
+    # ------------------------------------------------------------ the coordinator
+
+    @property
+    def jobs(self) -> dict[str, JobState]:
+        """Jobs as the coordinator believes them."""
+        return self.coordinator.world.jobs
+
+    def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
+        """A job arrives; `draw` decides who joins the queue at its brim."""
+        self.stage.specs[spec.name] = spec
+        self.decide(cev.JobSubmitted(spec, draw))
+
+    def decide(self, event: cev.Event) -> None:
+        """Hand an event to the coordinator, and do what it says."""
+        if self.stage.tells_story and not isinstance(event, cev.Woke):
+            self._note(f"coordinator <- {_brief(event)}", event)
+        if self.quiet and _asks_for_steps(event):
+            self.pulses.freshen()
+        for effect in self.coordinator.handle(event, self.now_s):
+            self._perform(effect)
+        deadline_s = self.coordinator.next_deadline_s()
+        if deadline_s != self._wake_s and deadline_s < inf:
+            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
+        self._wake_s = deadline_s
+
+    def _wake_coordinator(self, deadline_s: float) -> None:
+        if deadline_s == self._wake_s:
+            self._wake_s = inf
+            self.decide(cev.Woke())
+
+    def _perform(self, effect: cdo.Effect) -> None:
+        match effect:
+            case cdo.Tell(host, message):
+                if self.stage.tells_story and not isinstance(message, m.HeartbeatAck | m.Grant):
+                    self.stage.note(f"    to {host}: {_brief(message)}")
+                self.connections.tell(host, message)
+            case cdo.Record(fact):
+                self.facts.append((self.now_s, fact))
+                if self.stage.tells_story and not isinstance(fact, NOTABLE):
+                    self.stage.note(f"    fact {fact}")
+            case cdo.Disconnect(host):
+                link = self.machines[host].link
+                if link and link.coordinator_open:
+                    self.after(0.0, lambda: self.connections.coordinator_notices(link, "disconnected"))
+            case cdo.Answer():
+                pass
+
+    # ------------------------------------------------------------ agents
+
+    def start(self, *names: str) -> None:
+        """Start these hosts' agents (all hosts if none is named)."""
+        for name in names or self.machines:
+            self._boot(self.machines[name])
+
+    def _boot(self, machine: Machine) -> None:
+        if machine.core is not None:
+            return
+        machine.incarnation += 1
+        machine.lease_until_s, machine.wake_s, machine.beats_from_s = -inf, inf, None
+        self.stage.note(f"{machine.name} boots")
+        machine.core = AgentCore(machine.name, machine.incarnation, DATA_PORT, dict(machine.store))
+        if machine.closed or machine.isolate_at_s is not None:
+            self.owners.read(machine)
+        self.connections.connect(machine)
+        if not self.quiet:
+            self._sample(machine, machine.core)
+
+    def agent(self, machine: Machine, event: aev.Event) -> None:
+        """Hand an event to the core of a machine, and do what it says."""
+        core = machine.core
+        if core is None:
+            return
+        if self.stage.tells_story and not isinstance(event, LULLS):
+            self._note(f"{machine.name} <- {_brief(event)}", event)
+        if machine.processes and not isinstance(event, aev.WorkloadProgressed):
+            self.workloads.report(machine)
+        for effect in core.handle(event, self.now_s):
+            self._act(machine, effect)
+        self.arm(machine)
+
+    def arm(self, machine: Machine) -> None:
+        """Wake the agent when it wants to be woken."""
+        core = machine.core
+        assert core is not None
+        deadline_s = core.next_deadline_s()
+        if deadline_s != machine.wake_s and deadline_s < inf:
+
+            def wake() -> None:
+                if machine.core is core and machine.wake_s == deadline_s:
+                    machine.wake_s = inf
+                    self.stage.to_agent(machine, lambda: self.agent(machine, aev.Woke()))
+
+            self.stage.heap.at(deadline_s, wake)
+        machine.wake_s = deadline_s
+
+    def _act(self, machine: Machine, effect: ado.Effect) -> None:
+        match effect:
+            case ado.Send(message):
+                self.connections.say(machine, message)
+            case ado.ExtendLease(until_s):
+                machine.lease_until_s = until_s
+                self.stage.heap.at(until_s, lambda: self.workloads.fence(machine))
+            case ado.StartWorkload():
+                self.workloads.start(machine, effect)
+            case ado.KillWorkload(job, attempt):
+                self.workloads.kill(machine, job, attempt)
+            case ado.TakeSnapshot():
+                self.workloads.snapshot(machine, effect)
+            case ado.StartSending():
+                self.transfers.begin(machine, effect)
+            case ado.Regrant(job, destination, rate):
+                self.transfers.regrant(machine, job, destination, rate)
+            case ado.AbortSending(job, destination):
+                self.transfers.abort(machine, job, destination)
+            case ado.DropCheckpoints(job, before):
+                machine.disk.drop(job, before)
+
+    def _sample(self, machine: Machine, core: AgentCore) -> None:
+        """The kernel's counters, once a heartbeat (live: ten times a second)."""
+
+        def sample() -> None:
+            if machine.core is not core:
+                return
+            samples = self.stage.wire.egress.sample(machine.name, self.now_s)
+            if samples:
+                self.stage.tell_agent(machine, aev.Sampled({}, [], together(samples), 0.0))
+            self.stage.after(self.settings.heartbeat_s, sample)
+
+        self.stage.after(self.settings.heartbeat_s, sample)
+
+    # ------------------------------------------------------------ owners
+
+    def reclaim(self, name: str, notice_s: float = 0.0, *, grace: bool = False) -> None:
+        """The owner takes a host back."""
+        self.owners.reclaim(name, notice_s, grace=grace)
+
+    def give_back(self, name: str) -> None:
+        """The owner lends it again."""
+        self.owners.give_back(name)
+
+    def _host_closed(self, machine: Machine) -> None:
+        self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
+        self.research.switched(machine.name, closed=True)
+
+    def _host_opened(self, machine: Machine) -> None:
+        self.research.switched(machine.name, closed=False)
+
+    # ------------------------------------------------------------ faults
+
+    def _broken_off(self, link: Connection) -> None:
+        """Something happens to a connection: its heartbeats count from here on."""
+        machine = self.machines[link.host]
+        if machine.held and machine.link is link:
+            self.pulses.rouse(machine)
+            if machine.core is not None and not machine.paused:
+                self.arm(machine)
+            self._watch_leases()
+
+    def _watch_leases(self) -> None:
+        deadline_s = self.coordinator.next_deadline_s()
+        if deadline_s < self._wake_s:
+            self._wake_s = deadline_s
+            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
+
+    def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
+        """SIGKILL of the agent: its workloads die with it; only its disk remains. It may be started again after a while."""
+        machine = self.machines[name]
+        if machine.core is None:
+            return
+        self.stage.note(f"{name} is killed")
+        link = machine.link
+        if link is not None:
+            self._broken_off(link)
+        self.transfers.abort_all(machine)
+        self.workloads.kill_all(machine)
+        self.transfers.cut_receiver(name, 0.0, "the connection broke")
+        machine.core, machine.paused, machine.beats_from_s = None, False, None
+        machine.deferred.clear()
+        if link is not None:
+            link.agent_open, link.cut, machine.link = False, True, None
+            delay_s = self.stage.costs.message_s if notice_after_s is None else notice_after_s
+            self.after(delay_s, lambda: self.connections.coordinator_notices(link, "connection lost"))
+        self.at(self.now_s + again_after_s, lambda: self.start(name))
+
+    def pause(self, name: str, for_s: float) -> None:
+        """SIGSTOP of the agent; its workloads go on until their lease lapses."""
+        machine = self.machines[name]
+        if machine.core is None or machine.paused:
+            return
+        self.stage.note(f"{name} is paused for {for_s:.2f} s")
+        self.pauses.append((self.now_s, name, for_s))
+        if machine.link is not None:
+            self._broken_off(machine.link)
+        machine.paused, core = True, machine.core
+
+        def resume() -> None:
+            if machine.core is core and machine.paused:
+                self._resume(machine, core)
+
+        self.after(for_s, resume)
+
+    def _resume(self, machine: Machine, core: AgentCore) -> None:
+        self.stage.note(f"{machine.name} goes on")
+        machine.paused = False
+        machine.wake_s = inf
+        waiting, machine.deferred = machine.deferred, deque()
+        while waiting:
+            waiting.popleft()()
+        if machine.core is core:
+            self.arm(machine)
+
+    def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
+        """The connection breaks; each side learns of it in its own time. What is in flight is lost."""
+        link = self.machines[name].link
+        if link is not None:
+            self.stage.note(f"the connection of {name} is cut")
+            self.connections.cut(link, agent_after_s, coordinator_after_s)
+
+    def spoil(self, name: str, job: str) -> None:
+        """A disk loses a job's checkpoints, and nobody is told."""
+        store = self.machines[name].store
+        for key in [key for key in store if key[0] == job]:
+            del store[key]
+
+    def set_link(self, a: str, b: str, factor: float) -> None:
+        """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
+        self.stage.note(f"the link {a}-{b} works at {factor:g} of its rate")
+        for link in (DirectedLink(a, b), DirectedLink(b, a)):
+            full = self.stage.campus.capacity_bytes_per_s[link]
+            self._capacity[link] = full * factor
+            self.stage.wire.set_capacity(link, full * factor * PAYLOAD_SHARE)
+        for name, machine in self.machines.items():
+            self._judge_reach(name, machine)
+
+    def _judge_reach(self, name: str, machine: Machine) -> None:
+        way = self.stage.routes.route(name, self.stage.campus.coordinator.name)
+        down = any(self._capacity[link] <= 0.0 for link in way)
+        if down and not self.connections.is_cut_off(name):
+            if machine.link is not None:
+                self._broken_off(machine.link)
+            self.connections.cut_off(name)
+        elif not down and self.connections.is_cut_off(name):
+            self.connections.joined(name)
+
+    def _note(self, text: str, event: object) -> None:
+        if "Heartbeat" not in text:
+            self.stage.note(text)
+
+
+def _stage(campus: Campus, costs: Costs, faults: Faults, seed: int, enforcement: Enforcement) -> Stage:
+    """Machines, and a network that carries payload."""
+    carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
+    network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
+    machines = {h.name: Machine(h.name) for h in campus.hosts if h.role is not Role.COORDINATOR}
+    wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))
+    return Stage(campus, Routes(campus), costs, faults, Streams(seed), heap, wire, machines)
+
+
+def _asks_for_steps(event: cev.Event) -> bool:
+    """Whether a decision may follow that depends on how far jobs are."""
+    match event:
+        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True) | m.CheckpointStored()):
+            return False
+        case cev.AgentSaid(_, m.Heartbeat()):
+            return False
+    return True
+
+
+def _brief(thing: object) -> str:
+    return f"{thing}"[:260]
