@@ -83,6 +83,8 @@ def _queued(fact: f.JobQueued) -> str:
 
 @_of(f.JobRedirected)
 def _redirected(fact: f.JobRedirected) -> str:
+    if fact.waited_s:
+        return f"{fact.job} leaves the queue for on-demand after {format_duration(fact.waited_s)} of waiting"
     return f"{fact.job} goes to on-demand: {fact.ahead} wait already (r = {fact.level:.2f})"
 
 

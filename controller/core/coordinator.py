@@ -94,7 +94,6 @@ class Coordinator:
             case ev.AgentGone(host, reason):
                 return membership.leave(self.world, self.world.hosts[host], reason, now_s)
             case ev.JobSubmitted():
-                self._learn_s = now_s
                 return self._submitted(event, now_s)
             case ev.Woke():
                 return self._learn(now_s)
@@ -127,6 +126,7 @@ class Coordinator:
         if refusal := self._unacceptable(spec):
             return [do.Answer(event.operator, m.Rejected(spec.name, refusal))]
         job = world.jobs[spec.name] = JobState(spec, now_s)
+        self._learn_s = now_s
         submitted = facts.JobSubmitted(spec.name, spec.steps, spec.step_s, spec.payload_bytes)
         accepted = do.Answer(event.operator, m.Accepted(spec.name))
         return [record(submitted), accepted, *submit(world, job, event.draw, now_s)]

@@ -68,6 +68,18 @@ def expire_offers(world: World, now_s: float) -> list[do.Effect]:
     return [effect for number in world.queue.expire(now_s) for effect in _lapsed(world, number)]
 
 
+def send_off_waiting(world: World, now_s: float) -> list[do.Effect]:
+    """Jobs that the queue lets wait no longer: to on-demand, at cost k, their wait counted (the gap's age, or theirs)."""
+    effects: list[do.Effect] = []
+    for left in world.queue.renege(now_s):
+        job = world.jobs[left.job]
+        job.on_demand, job.waited_s = True, left.delay_s
+        level, ahead = world.queue.controller.level, len(world.queue)
+        effects += [record(facts.JobRedirected(job.name, ahead, level, left.delay_s))]
+        effects += _to_on_demand(world, job, now_s)
+    return effects
+
+
 def withdraw_offers(world: World, host: HostState, keep: int = 0) -> None:
     """The host has only `keep` GPUs left to offer."""
     for number in sorted(host.offered)[keep:]:
@@ -123,7 +135,7 @@ def _to_on_demand(world: World, job: JobState, now_s: float) -> list[do.Effect]:
         world.backlog.append(job.name)
         return [record(facts.JobWaits(job.name, "no on-demand host is ready for it"))]
     host = min(fitting, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name))
-    cost = (world.settings.on_demand_cost, 0.0) if job.attempt == 0 else None
+    cost = (world.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
     return dispatch(world, job, host, world.freshest(job), now_s, cost)
 
 

@@ -30,11 +30,12 @@ class JobQueued(Fact, frozen=True):
 
 
 class JobRedirected(Fact, frozen=True):
-    """Paper B: the job went to on-demand at once, at cost k."""
+    """Paper B: the job went to on-demand, at cost k: at once, or after it had waited `waited_s` in the queue."""
 
     job: str
     ahead: int
     level: float
+    waited_s: float = 0.0
 
 
 class JobDispatched(Fact, frozen=True):
@@ -262,7 +263,7 @@ class MigrationFinished(Fact, frozen=True):
 
 
 class LevelLearned(Fact, frozen=True):
-    """Algorithm 1 moved r."""
+    """The controller moved r."""
 
     level: float
 

@@ -15,9 +15,10 @@ class Settings:
     on_demand_cost: float = 10.0  # k of paper B
     target_delay_s: float = 3 * 3600.0  # delta of paper B
     level_step_per_s: float = 0.01 / 3600.0  # alpha of Algorithm 1
-    level_window: int = 100  # W of Algorithm 1
+    level_window: int = 100  # W of Algorithm 1; arrivals between two fits of the controllers that replay
     level_start: float = 1.0  # r_0
     level_max: float = 8.0  # r_max
+    compiled_replay: bool = False  # by numba: worth its start only where thousands of jobs come
     offer_ttl_s: float = inf
     spare_gpus: int = (
         0  # free GPUs that are not offered to the queue, so that a migration finds a destination
