@@ -1,0 +1,49 @@
+"""P2's closed forms (paper A, section VI): transfer times, survival and the score; by `controller.core.placement`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from controller.core import checkpointing, hazard, placement
+from experiments.theory.domain import not_negative, require, share
+
+
+def migration_s(payload_bytes: float, bottleneck_bytes_per_s: float, restart_s: float) -> float:
+    """T_mig = C/bw + T_r (eq. 10); infinite without bandwidth. DomainError: a negative argument."""
+    not_negative("payload", payload_bytes)
+    require(bottleneck_bytes_per_s >= 0.0, "bw", bottleneck_bytes_per_s, "must be 0 or more")
+    return checkpointing.transfer_s(payload_bytes, bottleneck_bytes_per_s) + not_negative("T_r", restart_s)
+
+
+def survival(hourly_per_s: Sequence[float], start_s: float, duration_s: float) -> float:
+    """S = exp(-integral of h) over an hourly table that wraps at midnight (section VI-B).
+
+    `start_s` is a time of day (any: it wraps); an infinite duration is survived only without hazard. DomainError: not 24
+    rates of 0 or more, or a negative duration.
+    """
+    _table(hourly_per_s, start_s, duration_s)
+    return hazard.survival(hourly_per_s, start_s, duration_s)
+
+
+def expected_reclaims(hourly_per_s: Sequence[float], start_s: float, duration_s: float) -> float:
+    """The integral of h, which does not saturate as 1 - S does. Domain as for `survival`."""
+    _table(hourly_per_s, start_s, duration_s)
+    return hazard.expected_reclaims(hourly_per_s, start_s, duration_s)
+
+
+def score_s(
+    migration_s: float, survival: float, mean_onward_s: float, alpha: float = placement.ALPHA
+) -> float:
+    """T_mig + alpha (1 - S) mean T_mig(d), in seconds (eq. 11). DomainError: S outside [0, 1], or a negative argument."""
+    for name, value in (("T_mig", migration_s), ("mean T_mig", mean_onward_s), ("alpha", alpha)):
+        require(value >= 0.0, name, value, "must be 0 or more")
+    return placement.score_s(migration_s, 1.0 - share("S", survival), mean_onward_s, alpha)
+
+
+def _table(hourly_per_s: Sequence[float], start_s: float, duration_s: float) -> None:
+    require(len(hourly_per_s) == hazard.HOURS, "hourly table", len(hourly_per_s), "must have 24 rates")
+    for rate in hourly_per_s:
+        not_negative("hourly rate", rate)
+    require(math.isfinite(start_s), "start", start_s, "must be a finite time of day")
+    require(duration_s >= 0.0, "duration", duration_s, "must be 0 or more")
