@@ -7,11 +7,8 @@ until everybody is settled (progressive filling; Bertsekas and Gallager, Data Ne
 result is the one allocation in which nobody can be given more without taking from somebody whose rate, by
 weight, is no larger and above its floor.
 
-What a link's members take together is a piecewise linear function of the level that turns only where a member
-leaves its floor or reaches its cap. So the level at which a link is full is found exactly, by a search among
-these turns and one division; there is no bisection to a tolerance. Settling members of another link can only
-leave room on this one, so a link's level never falls, and a heap of levels that may be out of date (too low)
-is enough: recompute the smallest; if it has risen put it back, else that link is full now.
+How the levels are found, for thousands of demands in a few passes of numpy, is `filling`'s matter. Whoever has
+columns calls `fill_columns` there; here are the demands as objects, and the checks.
 
 Two uses:
 
@@ -27,14 +24,15 @@ Two uses:
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from itertools import chain, pairwise
 
+import numpy as np
+
+from controller.core.filling import SLACK, fill_columns
+from controller.core.network import Network, Paths
 from topologies.spec import DirectedLink
-
-SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +60,6 @@ class Demand:
         if len(set(self.links)) != len(self.links):
             raise ValueError(f"demand {self.key}: a path crosses a link only once")
 
-    def rate_at(self, level: float) -> float:
-        """The rate, in bytes/s, that this demand takes at a water level (bytes/s per unit of weight)."""
-        if self.weight == 0.0:
-            return self.floor_bytes_per_s
-        return min(max(self.weight * level, self.floor_bytes_per_s), self.cap_bytes_per_s)
-
-    @property
-    def rises_from(self) -> float:
-        """The level at which it leaves its floor."""
-        return self.floor_bytes_per_s / self.weight if self.weight else math.inf
-
-    @property
-    def rises_to(self) -> float:
-        """The level at which it reaches its cap."""
-        return self.cap_bytes_per_s / self.weight if self.weight else math.inf
-
 
 @dataclass(frozen=True, slots=True)
 class Filling:
@@ -93,22 +75,25 @@ def fill(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> F
     ValueError: a key that appears twice, a link without a capacity, a capacity that is not a finite rate of 0
     or more, or floors that do not fit on a link (it is named).
     """
-    members = members_of_links(demands, capacity)
-    check_floors_fit(members, capacity)
-    filling = Filling({}, {})
-    levels = [(0.0, str(link), link) for link in members]
-    heapify(levels)
-    while levels:
-        stale, name, link = heappop(levels)
-        level, rising = _full_at(members[link], capacity[link], filling.rates)
-        if level > stale:
-            heappush(levels, (level, name, link))
-        elif level < math.inf:
-            _settle(filling, rising, level, link)
-        else:
-            break  # the smallest level is infinite: no other link fills
-    _settle(filling, [d for d in demands if d.key not in filling.rates], math.inf, None)
-    return filling
+    ordered = sorted(demands, key=lambda demand: demand.key)  # sums, and so last digits, are of one order
+    _check_keys(ordered)
+    network = Network(chain.from_iterable(demand.links for demand in ordered))
+    _check_capacities(network.links, capacity)
+    rates, held_by = fill_columns(
+        network,
+        Paths.of([network.path(demand.links) for demand in ordered]),
+        np.array([demand.weight for demand in ordered], dtype=float),
+        np.array([demand.floor_bytes_per_s for demand in ordered], dtype=float),
+        np.array([demand.cap_bytes_per_s for demand in ordered], dtype=float),
+        network.column(capacity),
+    )
+    keys = [demand.key for demand in ordered]
+    links: tuple[DirectedLink | None, ...] = (*network.links, None)  # NOBODY is -1, the last
+    return _in_order_of(
+        demands,
+        dict(zip(keys, rates.tolist(), strict=True)),
+        dict(zip(keys, (links[number] for number in held_by.tolist()), strict=True)),
+    )
 
 
 def equal_increment(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> Filling:
@@ -128,17 +113,12 @@ def members_of_links(
     demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]
 ) -> dict[DirectedLink, list[Demand]]:
     """link -> the demands that cross it. ValueError: a key twice, or a capacity that is not a rate."""
+    _check_keys(sorted(demands, key=lambda demand: demand.key))
     members: dict[DirectedLink, list[Demand]] = {}
-    seen: set[str] = set()
     for demand in demands:
-        if demand.key in seen:
-            raise ValueError(f"demand {demand.key} appears twice")
-        seen.add(demand.key)
         for link in demand.links:
             members.setdefault(link, []).append(demand)
-    for link in members:
-        if not 0.0 <= capacity.get(link, math.nan) < math.inf:
-            raise ValueError(f"link {link}: capacity {capacity.get(link)}: a finite rate of 0 or more")
+    _check_capacities(members, capacity)
     return members
 
 
@@ -162,38 +142,22 @@ def check_floors_fit(
             raise ValueError(f"link {link}: floors need {needed} bytes/s, it has {capacity[link]}")
 
 
-def _full_at(
-    members: Sequence[Demand], capacity: float, settled: Mapping[str, float]
-) -> tuple[float, list[Demand]]:
-    """(the level at which a link is full, infinity for never; its members that are not settled yet)."""
-    rising = [demand for demand in members if demand.key not in settled]
-    room = capacity - math.fsum(settled[demand.key] for demand in members if demand.key in settled)
-    return (_level(rising, room) if rising else math.inf), rising
+def _check_keys(ordered: Sequence[Demand]) -> None:
+    for one, other in pairwise(ordered):
+        if one.key == other.key:
+            raise ValueError(f"demand {one.key} appears twice")
 
 
-def _level(rising: Sequence[Demand], room: float) -> float:
-    """The level at which these demands take exactly `room` together; infinity if they never do."""
-
-    def taken(level: float) -> float:
-        return math.fsum(demand.rate_at(level) for demand in rising)
-
-    if taken(math.inf) <= room:
-        return math.inf
-    turns = sorted({0.0, *(d.rises_from for d in rising), *(d.rises_to for d in rising)} - {math.inf})
-    passed = bisect_right(turns, room, key=taken)
-    if passed == 0:  # the floors alone take it all (they fit: rounding apart)
-        return 0.0
-    turn = turns[passed - 1]
-    slope = math.fsum(d.weight for d in rising if d.rises_from <= turn < d.rises_to)
-    return turn + (room - taken(turn)) / slope if slope else turn
+def _check_capacities(links: Iterable[DirectedLink], capacity: Mapping[DirectedLink, float]) -> None:
+    for link in links:
+        if not 0.0 <= capacity.get(link, math.nan) < math.inf:
+            raise ValueError(f"link {link}: capacity {capacity.get(link)}: a finite rate of 0 or more")
 
 
-def _settle(filling: Filling, demands: Iterable[Demand], level: float, link: DirectedLink | None) -> None:
-    for demand in demands:
-        rate = demand.rate_at(level)
-        held_by_link = demand.weight > 0.0 and rate < demand.cap_bytes_per_s
-        filling.rates[demand.key] = rate
-        filling.bottleneck[demand.key] = link if held_by_link else None
+def _in_order_of(
+    demands: Sequence[Demand], rates: Mapping[str, float], bottleneck: Mapping[str, DirectedLink | None]
+) -> Filling:
+    return Filling({d.key: rates[d.key] for d in demands}, {d.key: bottleneck[d.key] for d in demands})
 
 
 def _above_floor(demand: Demand) -> Demand:
