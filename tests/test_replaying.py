@@ -1,0 +1,285 @@
+"""The replay kernel: the live queue's decisions job by job, the same bits compiled or not, and runs in pieces."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from controller.core.queue import Dispatch, Fixed, OnDemand, SpotJob, SpotQueue
+from controller.core.replaying import LEFT, REFUSED, SPOT, WAITING, Outcome, Rule, State, prepare, replay
+
+numba_only = pytest.mark.skipif(not prepare(), reason="numba is not installed")
+
+
+class History(NamedTuple):
+    jobs_s: list[float]
+    spots_s: list[float]
+    draws: list[float]
+
+
+@st.composite
+def histories(draw: st.DrawFn, most: int = 25) -> History:
+    """Times on a grid, so that jobs, spots and deadlines often come together; the first event is a spot."""
+    grid = st.integers(1, 30).map(lambda tick: tick / 2.0)
+    jobs_s = sorted(draw(st.lists(grid, max_size=most)))
+    spots_s = [0.0, *sorted(draw(st.lists(grid, max_size=most)))]
+    share = st.sampled_from([0.0, 0.2, 0.5, 0.8, math.nextafter(1.0, 0.0)])
+    return History(jobs_s, spots_s, draw(st.lists(share, min_size=len(jobs_s), max_size=len(jobs_s))))
+
+
+ages = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, math.inf])
+rules = st.builds(Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages)
+lives = st.sampled_from([0.0, 0.5, 1.5, 4.0, math.inf])
+
+
+class Fate(NamedTuple):
+    decision: int
+    delay_s: float
+
+
+def live(rule: Rule, history: History, ttl_s: float) -> list[Fate]:
+    """What the live queue does, told of everything in the order that replaying documents for one moment."""
+    ages_s = {name: getattr(rule, name) for name in Rule.__slots__ if name != "level"}
+    queue, fates = (
+        SpotQueue(Fixed(rule.level, **ages_s), ttl_s),
+        [Fate(WAITING, math.nan)] * len(history.jobs_s),
+    )
+    arrivals = [(at_s, 0, number) for number, at_s in enumerate(history.spots_s)]
+    arrivals += [(at_s, 1, number) for number, at_s in enumerate(history.jobs_s)]
+    for at_s, kind, number in sorted(arrivals):
+        while (due_s := queue.next_deadline_s()) < at_s or (kind == 1 and due_s == at_s):
+            queue.expire(due_s)
+            for gone in queue.renege(due_s):
+                fates[int(gone.job)] = Fate(LEFT, gone.delay_s)
+        job = SpotJob(str(number))
+        answer = queue.offer(number, at_s) if kind == 0 else queue.submit(job, at_s, history.draws[number])
+        if isinstance(answer, Dispatch):
+            fates[int(answer.job)] = Fate(SPOT, answer.delay_s)
+        elif isinstance(answer, OnDemand):
+            fates[number] = Fate(REFUSED, 0.0)
+    return fates
+
+
+def fates(outcome: Outcome) -> list[Fate]:
+    assert outcome.decisions is not None
+    assert outcome.delays_s is not None
+    return [Fate(*pair) for pair in zip(outcome.decisions.tolist(), outcome.delays_s.tolist(), strict=True)]
+
+
+def same(left: list[Fate], right: list[Fate]) -> bool:
+    return np.array_equal(np.array(left), np.array(right), equal_nan=True)
+
+
+def bits(outcome: Outcome) -> tuple[object, ...]:
+    assert outcome.decisions is not None
+    assert outcome.delays_s is not None
+    counts = (outcome.jobs, outcome.spot, outcome.on_demand, outcome.spots, outcome.idle_spots)
+    return (
+        *counts,
+        outcome.total_delay_s,
+        outcome.end,
+        outcome.decisions.tobytes(),
+        outcome.delays_s.tobytes(),
+    )
+
+
+def random_history(seed: int, jobs: int = 3000) -> History:
+    rng = np.random.default_rng(seed)
+    jobs_s, spots_s = np.cumsum(rng.exponential(1.0, jobs)), np.cumsum(rng.gamma(0.5, 2.0, jobs))
+    return History(jobs_s.tolist(), spots_s[spots_s <= jobs_s[-1]].tolist(), rng.random(jobs).tolist())
+
+
+@settings(max_examples=400, deadline=None)
+@given(rules, histories(), lives)
+@example(Rule(2.0, leave_at_age_s=1.0), History([0.5, 1.0], [0.0, 1.0], [0.0, 0.0]), 0.0)
+@example(Rule(2.0, longest_wait_s=1.0), History([0.5, 1.5], [0.0, 1.5], [0.0, 0.0]), 0.0)
+@example(Rule(1.0, 1.0, 2.0, 1.0), History([0.5, 1.0, 2.0], [0.0], [0.0, 0.0, 0.0]), 0.0)
+@example(Rule(0.0), History([1.0, 2.0], [0.0, 0.5], [0.0, 0.0]), 1.5)
+def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History, ttl_s: float) -> None:
+    for compiled in (False, True):
+        outcome = replay(rule, *history, ttl_s, record=True, compiled=compiled)
+        assert same(fates(outcome), live(rule, history, ttl_s))
+
+
+@pytest.mark.parametrize("ttl_s", [0.0, 1.0, math.inf])
+@pytest.mark.parametrize("rule", [Rule(1.4), Rule(3.0, 0.5, 2.0, 0.5), Rule(math.inf, longest_wait_s=2.5)])
+def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: float) -> None:
+    history = random_history(1)
+    start = State(last_spot_s=min(history.jobs_s[0], history.spots_s[0]))  # as the live queue begins
+    outcome = replay(rule, *history, ttl_s, start, record=True)
+    assert same(fates(outcome), live(rule, history, ttl_s))
+
+
+@numba_only
+@settings(max_examples=200, deadline=None)
+@given(rules, histories(), lives)
+def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
+    plain, compiled = (replay(rule, *history, ttl_s, record=True, compiled=c) for c in (False, True))
+    assert bits(plain) == bits(compiled)
+
+
+@numba_only
+@pytest.mark.parametrize(
+    "rule", [Rule(0.3), Rule(2.8), Rule(2.0, 0.3, 1.0, 0.3), Rule(math.inf, longest_wait_s=1.1)]
+)
+def test_compiled_and_plain_give_the_same_bits_where_rounding_matters(rule: Rule) -> None:
+    history = random_history(2, 20_000)
+    plain, compiled = (replay(rule, *history, 0.25, record=True, compiled=c) for c in (False, True))
+    assert bits(plain) == bits(compiled)
+
+
+@settings(deadline=None)
+@given(rules, histories(), lives, st.lists(st.integers(0, 16), max_size=3).map(sorted))
+def test_a_history_in_pieces_is_the_same_history(
+    rule: Rule, history: History, ttl_s: float, cuts_s: list[int]
+) -> None:
+    whole = replay(rule, *history, ttl_s, record=True)
+    state, left, delay_s = State(), 0, 0.0
+    job_numbers: list[int] = []
+    seen: dict[int, Fate] = {}
+    for jobs_s, spots_s, draws, first in pieces(history, [-1, *cuts_s, 1000]):
+        piece = replay(rule, jobs_s, spots_s, draws, ttl_s, state, record=True)
+        job_numbers += range(first, first + len(jobs_s))
+        seen |= dict(zip(job_numbers, fates(piece), strict=True))
+        job_numbers = [number for number in job_numbers if seen[number].decision == WAITING]
+        state, left, delay_s = piece.end, left + piece.left, delay_s + piece.total_delay_s
+    assert same([seen[number] for number in range(len(history.jobs_s))], fates(whole))
+    assert (state, left) == (whole.end, whole.left)
+    assert delay_s == pytest.approx(whole.total_delay_s)
+
+
+def pieces(
+    history: History, cuts_s: list[float]
+) -> Iterator[tuple[list[float], list[float], list[float], int]]:
+    jobs_s = np.array(history.jobs_s)
+    for after_s, until_s in pairwise(cuts_s):
+        first, last = np.searchsorted(jobs_s, [after_s, until_s], side="right")
+        spots_s = [at_s for at_s in history.spots_s if after_s < at_s <= until_s]
+        yield history.jobs_s[first:last], spots_s, history.draws[first:last], int(first)
+
+
+@settings(deadline=None)
+@given(rules, histories(), lives)
+def test_every_job_has_one_end_and_every_spot_one_use(rule: Rule, history: History, ttl_s: float) -> None:
+    outcome = replay(rule, *history, ttl_s, record=True)
+    counts = {key: len(list(group)) for key, group in groupby(sorted(f.decision for f in fates(outcome)))}
+    assert outcome.spot == counts.get(SPOT, 0)
+    assert outcome.on_demand == counts.get(REFUSED, 0) + counts.get(LEFT, 0)
+    assert len(outcome.end.waiting_since_s) == counts.get(WAITING, 0)
+    assert outcome.jobs == outcome.left + len(outcome.end.waiting_since_s)
+    assert outcome.spots - outcome.idle_spots <= outcome.spot <= outcome.spots
+    waits = [fate.delay_s for fate in fates(outcome) if fate.decision != WAITING]
+    assert outcome.total_delay_s == pytest.approx(sum(waits))
+    assert all(0.0 <= wait_s <= rule.longest_wait_s for wait_s in waits)
+
+
+@settings(deadline=None)
+@given(histories(), lives)
+def test_jobs_that_wait_for_spots_mirror_spots_that_wait_for_jobs(history: History, ttl_s: float) -> None:
+    """Impatient jobs and fleeting spots, against fleeting jobs and standing spots: as many meet (no ties)."""
+    spots_s = [at_s + 0.25 for at_s in history.spots_s]
+    waiting = replay(Rule(math.inf, longest_wait_s=ttl_s), *history._replace(spots_s=spots_s))
+    mirrored = replay(Rule(0.0), spots_s, history.jobs_s, [0.0] * len(spots_s), ttl_s)
+    assert waiting.spot == mirrored.spot
+
+
+@settings(deadline=None)
+@given(histories(), st.floats(0.0, 4.0), st.floats(0.0, 4.0))
+def test_a_higher_level_never_serves_fewer(history: History, one: float, other: float) -> None:
+    """With the same draws; this is what bisection over r rests on (on average)."""
+    low, high = (replay(Rule(level), *history) for level in sorted((one, other)))
+    assert low.spot <= high.spot
+
+
+@pytest.mark.parametrize(
+    ("rule", "jobs_s", "spots_s", "expected"),
+    [
+        # a spot before a job of the same moment: used up or gone, and the gap's age is 0
+        (Rule(1.0), [1.0], [1.0], [Fate(WAITING, math.nan)]),
+        (Rule(1.0), [1.0, 2.0], [2.0], [Fate(SPOT, 1.0), Fate(WAITING, math.nan)]),
+        (Rule(1.0, admit_until_age_s=0.5), [3.0], [3.0], [Fate(WAITING, math.nan)]),
+        # a spot before the end of a wait, of either kind
+        (Rule(1.0, longest_wait_s=2.0), [1.0], [3.0], [Fate(SPOT, 2.0)]),
+        (Rule(1.0, leave_at_age_s=3.0), [1.0], [3.0], [Fate(SPOT, 2.0)]),
+        # the end of a wait before a job: the job finds the place free
+        (Rule(1.0, longest_wait_s=2.0), [1.0, 3.0], [3.5], [Fate(LEFT, 2.0), Fate(SPOT, 0.5)]),
+        (Rule(1.0, leave_at_age_s=3.0), [1.0, 3.0], [3.5], [Fate(LEFT, 2.0), Fate(SPOT, 0.5)]),
+        # who was admitted at the age of leaving, or later, waits for the next spot and then leaves with its gap
+        (Rule(2.0, leave_at_age_s=1.0), [1.0, 1.5], [9.0, 11.0], [Fate(SPOT, 8.0), Fate(LEFT, 8.5)]),
+        # the ages [1, 2) admit nobody
+        (
+            Rule(9.0, 1.0, 2.0),
+            [0.5, 1.0, 1.5, 2.0],
+            [],
+            [Fate(WAITING, math.nan), Fate(REFUSED, 0.0)] * 1 + [Fate(REFUSED, 0.0), Fate(WAITING, math.nan)],
+        ),
+    ],
+)
+def test_ties_and_ages_have_a_rule(
+    rule: Rule, jobs_s: list[float], spots_s: list[float], expected: list[Fate]
+) -> None:
+    outcome = replay(rule, jobs_s, spots_s, [0.0] * len(jobs_s), record=True)
+    assert same(fates(outcome), expected)
+
+
+def test_a_standing_offer_is_taken_without_waiting_whatever_the_level_until_it_lapses() -> None:
+    def spots_taken(ttl_s: float) -> int:
+        return replay(Rule(0.0), [1.0, 3.0], [1.0, 1.0], [0.0, 0.0], ttl_s).spot
+
+    assert [spots_taken(ttl_s) for ttl_s in (0.0, 1.0, 2.0, math.nextafter(2.0, 3.0), math.inf)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+def test_a_gap_older_than_any_age_admits_again() -> None:
+    ancient = State(last_spot_s=-math.inf)
+    for rule in (Rule(1.0, 1.0), Rule(1.0, 1.0, 2.0, 1.0), Rule(1.0)):
+        assert replay(rule, [5.0], [], [0.0], start=ancient).end.waiting_since_s == (5.0,)
+
+
+def test_a_state_moves_to_another_clock() -> None:
+    history, by_s = random_history(3, 500), 1024.0
+    first = replay(Rule(2.0, 0.5, 1.0, 0.5), *history, 0.5)
+    later = np.array(history.jobs_s) + 4096.0
+    here = replay(Rule(2.0), later, later, history.draws, 0.5, first.end)
+    there = replay(Rule(2.0), later + by_s, later + by_s, history.draws, 0.5, first.end.shifted(by_s))
+    assert (here.spot, here.on_demand) == (there.spot, there.on_demand)
+    assert here.total_delay_s == pytest.approx(there.total_delay_s)
+
+
+def test_nothing_happens_without_arrivals() -> None:
+    state = State((1.0, 2.0), (), 0.5)
+    outcome = replay(Rule(1.0), [], [], [], start=state)
+    assert outcome.end == state
+    assert (outcome.left, outcome.mean_delay_s, outcome.mean_cost(10.0)) == (0, 0.0, 0.0)
+
+
+def test_offers_that_lapsed_are_not_carried_on() -> None:
+    outcome = replay(Rule(0.0), [], [1.0, 2.0, 3.0], [], 1.5)
+    assert outcome.end.standing_since_s == (2.0, 3.0)
+    assert replay(Rule(0.0), [], [1.0, 2.0], [], 0.0).end.standing_since_s == ()
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="level = -1"):
+        Rule(-1.0)
+    with pytest.raises(ValueError, match="longest_wait_s = nan"):
+        replace(Rule(1.0), longest_wait_s=math.nan)
+    with pytest.raises(ValueError, match="1 draws for 2 jobs"):
+        replay(Rule(1.0), [1.0, 2.0], [], [0.0])
+    with pytest.raises(ValueError, match="offer_ttl_s -1"):
+        replay(Rule(1.0), [1.0], [], [0.0], -1.0)
+    with pytest.raises(ValueError, match="job times go backwards"):
+        replay(Rule(1.0), [2.0, 1.0], [], [0.0, 0.0])
+    with pytest.raises(ValueError, match="spot times go backwards"):
+        replay(Rule(1.0), [], [1.0], [], math.inf, State(standing_since_s=(2.0,)))
