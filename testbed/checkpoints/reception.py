@@ -34,8 +34,8 @@ Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset
 class Reception:
     """One checkpoint on its way in. Not thread-safe: one thread at a time, any thread.
 
-    Made by `CheckpointStore.begin`. Must end in `commit` or `abandon`; `abandon` after either does nothing, so it may
-    stand in a `finally`.
+    Made by `CheckpointStore.begin`. Must end in `abandon`, which may stand in a `finally`: after `commit` it only gives back
+    memory, which of a large payload takes so long (30 ms a GiB) that the peer need not wait for it.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Reception:
             raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
         os.fsync(self._fd)
         self._publish(self.manifest, self._partial)
-        self._close()
+        self._close_file()
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
@@ -124,7 +124,9 @@ class Reception:
         if self._fd >= 0:
             if not keep_partial or os.fstat(self._fd).st_blocks == 0:
                 self._partial.unlink(missing_ok=True)
-            self._close()
+            self._close_file()
+        if self._map is not None:
+            self._map.close()
 
     def _reserve(self, held_bytes: int) -> None:
         before = os.fstat(self._fd)
@@ -196,9 +198,7 @@ class Reception:
         if self._fd < 0:
             raise CheckpointError(f"{self._partial}: this reception has ended")
 
-    def _close(self) -> None:
-        if self._map is not None:
-            self._map.close()
+    def _close_file(self) -> None:
         os.close(self._fd)
         self._fd = -1
         self._release()

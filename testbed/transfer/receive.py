@@ -150,11 +150,9 @@ class _Conversation:
             async with self._server.arriving(hello):
                 if self._server.store.holds(hello.manifest):
                     await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
-                    stored = Stored(hello.manifest.digest, fresh=False)
+                    await self._say_stored(hello, fresh=False)
                 else:
-                    stored = await self._receive(hello)
-            with trio.move_on_after(self._server.idle_s):
-                await self._channel.send(stored)
+                    await self._receive(hello)
 
     async def refuse(self, failure: TransferFailed) -> None:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
@@ -189,7 +187,11 @@ class _Conversation:
             raise TransferFailed(reason, retryable=False)
         return message
 
-    async def _receive(self, hello: Hello) -> Stored:
+    async def _say_stored(self, hello: Hello, *, fresh: bool) -> None:
+        with trio.move_on_after(self._server.idle_s):
+            await self._channel.send(Stored(hello.manifest.digest, fresh))
+
+    async def _receive(self, hello: Hello) -> None:
         manifest = hello.manifest
         reception = await self._in_thread(lambda: self._server.store.begin(manifest))
         try:
@@ -202,9 +204,9 @@ class _Conversation:
             await self._drain(reception, missing)
             with trio.CancelScope(shield=True):
                 await self._complete(hello, reception)
+            await self._say_stored(hello, fresh=True)
         finally:
-            reception.abandon()
-        return Stored(manifest.digest, fresh=True)
+            await self._in_thread(reception.abandon)
 
     async def _complete(self, hello: Hello, reception: Reception) -> None:
         whole_s = trio.current_time()
