@@ -7,6 +7,10 @@ import difflib
 from topologies.errors import SpecError
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
+MOST_KNOWN = (
+    1 << 17
+)  # routes that are remembered: flows are few, and the same ones are asked for again and again
+
 
 class Routes:
     """Paths between nodes (hosts or switches) of one campus; construction is linear in its nodes."""
@@ -17,10 +21,19 @@ class Routes:
         self._depth: dict[str, int] = {}
         self._up: dict[str, DirectedLink] = {}
         self._down: dict[str, DirectedLink] = {}
+        self._known: dict[tuple[str, str], tuple[DirectedLink, ...]] = {}
         self._hang_from(_root(campus))
 
     def route(self, a: str, b: str) -> tuple[DirectedLink, ...]:
         """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""
+        known = self._known.get((a, b))
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[a, b] = self._walk(a, b)
+        return known
+
+    def _walk(self, a: str, b: str) -> tuple[DirectedLink, ...]:
         self._check(a)
         self._check(b)
         up: list[DirectedLink] = []

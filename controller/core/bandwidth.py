@@ -24,7 +24,11 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
+
+from controller.core.network import Floats, Network
 from topologies.spec import DirectedLink, ResearchReserve
 
 PAYLOAD_SHARE = 1448.0 / 1514.0  # of the wire bytes that HTB and the buckets count, TCP with timestamps
@@ -88,6 +92,7 @@ class LinkBandwidth:
         payload_share: float = PAYLOAD_SHARE,
     ) -> None:
         self.capacity = dict(capacity)
+        self.network = Network(self.capacity)
         self.reserve = reserve
         self.feeds = {link: (link.source,) for link in capacity} if feeds is None else dict(feeds)
         self.window_s = window_s
@@ -95,6 +100,11 @@ class LinkBandwidth:
         self.payload_share = payload_share
         self._research: defaultdict[str, deque[Batch]] = defaultdict(deque)
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
+        self._fed_by: defaultdict[str, list[DirectedLink]] = defaultdict(list)
+        for link, hosts in self.feeds.items():
+            for host in hosts:
+                self._fed_by[host].append(link)
+        self._unmeasured = self.network.column({link: self._free(link, 0.0, 1.0) for link in self.capacity})
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
         """A batch of egress samples of a host's research class: wire bytes/s over 100 ms each."""
@@ -122,17 +132,30 @@ class LinkBandwidth:
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
-        wire = self.capacity[link]
-        kept = max(self.reserve.reserve_bytes_per_s(wire), self.research_bytes_per_s(link, now_s))
-        free = self.delivery(link, now_s) * self.payload_share * (wire - kept)
+        free = self._free(link, self.research_bytes_per_s(link, now_s), self.delivery(link, now_s))
         return max(0.0, free - committed_bytes_per_s)
+
+    def available_column(self, now_s: float, committed_bytes_per_s: Floats | float = 0.0) -> Floats:
+        """`available` of every link, by its number in `network`. Work is done only for links that were measured."""
+        free = self._unmeasured.copy()
+        fed = chain.from_iterable(self._fed_by.get(host, ()) for host in self._research)
+        for link in {*self._delivered, *fed}:
+            free[self.network.number[link]] = self.available(link, now_s)
+        return np.maximum(0.0, free - committed_bytes_per_s)
 
     def available_everywhere(
         self, now_s: float, committed: Mapping[DirectedLink, float] | None = None
     ) -> dict[DirectedLink, float]:
         """`available` of every link."""
-        taken = committed or {}
-        return {link: self.available(link, now_s, taken.get(link, 0.0)) for link in self.capacity}
+        taken = np.zeros(len(self.network))
+        for link, rate in (committed or {}).items():
+            taken[self.network.number[link]] = rate
+        return self.network.mapping(self.available_column(now_s, taken))
+
+    def _free(self, link: DirectedLink, research_bytes_per_s: float, delivery: float) -> float:
+        wire = self.capacity[link]
+        kept = max(self.reserve.reserve_bytes_per_s(wire), research_bytes_per_s)
+        return delivery * self.payload_share * (wire - kept)
 
     def _moments(self, host: str, now_s: float) -> tuple[float, float]:
         batches = self._research.get(host)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from controller.core.network import Floats, Network, Numbers, Paths, sums
 
 SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
-ROUNDING = 1e-13  # relative to a capacity: what a sum of a thousand rates may be wrong by
+ROUNDING = 1e-13  # relative: what a sum of a thousand rates may be wrong by; a step that moves a level less is the last
 NEWTON_STEPS = 30  # several times what was ever needed on a campus; from then on brackets are halved
 HIGHEST = 1e300  # of levels: a weight may be so small that a division overflows
 NOBODY = -1  # the bottleneck of a flow that no link holds down
@@ -92,27 +92,25 @@ class _Members:
         """The level at which each link is full, by Newton's method, with a bracket that halves where that goes astray."""
         room = np.maximum(self.room, self._sum(self.floor))  # floors fit: rounding apart
         level = np.minimum(room / self._sum(self.weight), HIGHEST)
-        low, high, step = np.zeros(len(room)), np.full(len(room), np.inf), 0
+        low, high, step = np.zeros(len(room)), np.full(len(room), HIGHEST), 0
         while True:
             wanted = level[self.link] * self.weight
             rate = self._clipped(wanted)
-            gap = room - self._sum(rate)
-            wrong = np.abs(gap) > ROUNDING * room
+            rises = rate == wanted
+            held = self._sum(np.where(rises, 0.0, rate))
+            newer = (room - held) / self._sum(np.where(rises, self.weight, 0.0))
+            wrong = np.abs(newer - level) > ROUNDING * level
             if not wrong.any():
-                return level
-            low, high = np.where(gap > 0.0, level, low), np.where(gap > 0.0, high, level)
-            newer = level + gap / self._sum((rate == wanted) * self.weight)
-            astray = ~((newer >= low) & (newer <= high))  # also where nothing rises: no slope, no step
-            newer = np.where(astray | (step > NEWTON_STEPS), _between(low, high), newer)
-            newer = np.where(wrong, newer, level)
-            if np.array_equal(newer, level):  # as close as numbers can be
-                return level
-            level, step = newer, step + 1
+                return np.where(np.isnan(newer), level, newer)  # 0/0: nobody rises, and the link is full
+            low, high = np.where(newer > level, level, low), np.where(newer < level, level, high)
+            astray = ~((newer >= low) & (newer <= high)) | (step > NEWTON_STEPS)
+            newer = np.where(astray, _between(low, high), newer)
+            level, step = np.where(wrong, newer, level), step + 1
 
 
 def _between(low: Floats, high: Floats) -> Floats:
     """Half-way; twice the lower bound where there is no upper one yet."""
-    return np.where(high < np.inf, 0.5 * (low + high), 2.0 * low)
+    return np.where(high < HIGHEST, 0.5 * (low + high), 2.0 * low)
 
 
 def _fillable(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 
 from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
 from controller.core.hazard import HazardWindow, Table, survival, table_at
+from controller.core.network import Floats, Network
 from controller.core.policies import Policy
 from controller.core.queue import SpotQueue
 from controller.core.settings import Settings
 from controller.core.state import OVER, Checkpoint, Flow, HostState, JobState
 from testbed.messages import Endpoint
-from topologies.paths import Routes
+from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
 
 
@@ -40,7 +42,30 @@ class World:
     offers_made: int = 0
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     timers: int = 0  # checkpoint timers given so far
+    _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
+
+    # ------------------------------------------------------------ links
+
+    @property
+    def network(self) -> Network:
+        """The links of the campus, by number."""
+        return self.bandwidth.network
+
+    def path(self, source: str, destination: str) -> tuple[int, ...]:
+        """The numbers of the links from one host to another."""
+        known = self._paths.get((source, destination))
+        if known is None:
+            if len(self._paths) >= MOST_KNOWN:
+                self._paths.clear()
+            route = self.routes.route(source, destination)
+            known = self._paths[source, destination] = self.network.path(route)
+        return known
+
+    @cached_property
+    def share_column(self) -> Floats:
+        """`share`, by number of the link."""
+        return self.network.column(self.share)
 
     # ------------------------------------------------------------ hosts
 
