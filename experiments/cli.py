@@ -21,6 +21,8 @@ measure_app = typer.Typer(
     help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True
 )
 app.add_typer(measure_app, name="measure")
+theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
+app.add_typer(theory_app, name="theory")
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 MOST_HOSTS = 2000  # of a live campus on one machine
@@ -183,6 +185,22 @@ def measure_rates(
     console.print(rates_table(run(out, quick=quick)))
     measure_transfer(out)
     console.print(f"JSON and figures of all three in {out}")
+
+
+@theory_app.command("check")
+def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (JSON).")]) -> None:
+    """Hold each vector of a file to the formula that its id names: pass, FAIL or no such family, and the counts.
+
+    Exit status 0: none failed; 1: some did; 2: the file is not one of vectors.
+    """
+    from experiments.theory.check import check
+
+    raise typer.Exit(1 if check(file, typer.echo) else 0)
+
+
+@theory_app.callback()
+def theory() -> None:
+    """Closed forms of both papers."""
 
 
 def main() -> None:

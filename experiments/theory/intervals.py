@@ -18,8 +18,6 @@ from controller.core import checkpointing, hazard
 from controller.core.checkpointing import BETA, AdaptivityGap, CheckpointJob, Interval
 from experiments.theory.domain import DomainError, not_negative, positive, require
 
-HOURS_OF_TABLE = hazard.HOURS
-
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -93,7 +91,7 @@ def least_total_cost(
         math.cbrt(not_negative("hazard", h) * positive("payload", c))
         for h, c in zip(hazards_per_s, payloads_bytes, strict=True)
     ]
-    return math.sqrt(2.0 / positive("budget", budget_bytes_per_s)) * math.fsum(roots) ** 1.5
+    return math.sqrt(2.0 / positive("budget", budget_bytes_per_s)) * math.pow(math.fsum(roots), 1.5)
 
 
 def adaptivity_gap(
@@ -150,6 +148,13 @@ def constrained_interval(
     return checkpointing.constrained_interval(
         hazard_per_s, payload_bytes, rate_bytes_per_s, loss_budget_s, beta
     )
+
+
+def network_floor_s(payload_bytes: float, rate_bytes_per_s: float, beta: float = BETA) -> float:
+    """C/(beta b): the shortest interval whose writes take at most beta of the slice; infinite without bandwidth."""
+    _job(0.0, payload_bytes, rate_bytes_per_s)
+    require(0.0 < beta <= 1.0, "beta", beta, "must be a share above 0, up to 1")
+    return checkpointing.network_floor_s(payload_bytes, rate_bytes_per_s, beta)
 
 
 def mean_loss_at_reclaim_s(interval_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
