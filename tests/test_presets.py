@@ -87,7 +87,7 @@ def test_rates_can_differ_by_building() -> None:
     ("key", "arguments"),
     [
         ("hosts", {"hosts": 0}),
-        ("hosts", {"hosts": 10_001}),
+        ("hosts", {"hosts": 100_001}),
         ("hosts", {"hosts": 2.5}),
         ("hosts", {"hosts": True}),
         ("buildings", {"hosts": 3, "buildings": 4}),

@@ -31,7 +31,7 @@ from topologies.spec import (
 )
 from topologies.units import GBIT_PER_S
 
-MAX_HOSTS = 10_000
+MAX_HOSTS = 100_000
 MAX_BUILDINGS = 200  # 10.BUILDING.0.0/16, and room for the core's ports
 ROOM = "room"
 
