@@ -25,8 +25,9 @@ import pytest
 
 from testbed.messages import JobSpec
 from tests.cores_storm import calm_and_finish
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import COSTS, SETTINGS, CoresWorld, small_campus
 
+PROMPT = replace(COSTS, switch_s=(0.0, 0.015))  # owners' words are heard in the order of the lines
 FOLDER = Path(__file__).parent / "scenarios"
 
 
@@ -48,7 +49,8 @@ def test_there_are_scenarios() -> None:
 
 def _world(options: dict[str, str]) -> CoresWorld:
     campus = small_campus(int(options.get("hosts", 3)), int(options.get("on_demand", 1)))
-    return CoresWorld(campus, replace(SETTINGS, spare_gpus=int(options.get("spare", 0)), level_start=3.0))
+    settings = replace(SETTINGS, spare_gpus=int(options.get("spare", 0)), level_start=3.0)
+    return CoresWorld(campus, settings, costs=PROMPT)
 
 
 def _options(words: list[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from experiments.run_context import WIRE_PER_PAYLOAD
 from testbed.messages import EgressSample
-from testbed.model.network import FluidNetwork, Flow
+from testbed.model.network import Flow, FluidNetwork
 from topologies.spec import TrafficClass
 
 SAMPLE_S = 0.1  # the live agent's sampling period: the peak is one of these long
@@ -61,7 +61,7 @@ class Egress:
         peak = min(sent, round(counter.peak_bytes_per_s * WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)))
         counter.told_migration, counter.told_research, counter.told_s = migration, research, now_s
         counter.peak_bytes_per_s = 0.0
-        self.changed([flow for flow in self._network.flows_from(host)][:1])
+        self.changed(list(self._network.flows_from(host))[:1])
         if window_s <= SAMPLE_S:
             return [EgressSample(0.0, window_s, sent, other)]
         rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other)

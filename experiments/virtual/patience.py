@@ -1,11 +1,14 @@
 """A coordinator whose ticks that can change nothing are left out.
 
-Live, it wakes every control period (10 s at real scale) to try degraded migrations again, to serve jobs that wait, and to plan
-all checkpoints anew. Over two months that is half a million plans of which nearly all say what the one before said: P1 and P2
-look at hosts, jobs, flows and measurements, which only events change, and at the hazard, which has one value an hour. So after a
-tick that led to nothing the next one is due an hour of the scenario's day later; any event that changes something that a plan
-looks at brings it back to one control period from then. While a notice runs out over a degraded job, or a job waits
-beside an offer, ticks go on as they are.
+Live, it wakes every control period (10 s at real scale) to try degraded migrations again, to serve jobs that wait, to find better
+standbys, and to plan all checkpoints anew. Over two months that is half a million plans of which nearly all say what the
+one before said: they look at hosts, jobs, flows and measurements, which only events change, and at the hazard, which has one
+value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
+
+- after a tick that led to nothing the next one is due an hour of the scenario's day later;
+- one that led to something is followed by another, one control period later, as live;
+- so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
+  degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
 
 The decisions are the parent's, all of them: this class only moves the time of its next tick.
 """
@@ -20,6 +23,8 @@ from controller.core import events as ev
 from controller.core import facts
 from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
+from controller.core.state import OVER
+from experiments.virtual.hazards import RunningHazards
 from testbed import messages as m
 from topologies.spec import Campus
 
@@ -40,28 +45,31 @@ class PatientCoordinator(Coordinator):
 
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
         super().__init__(campus, settings, draw)
+        self.world.hazards = RunningHazards(
+            settings.hazard_window_s, self.world.hazards.prior, settings.day_s, settings.day_start_s
+        )
         self._planned_with: dict[str, int] = {}  # job -> what its checkpoints sent when P1 was last asked
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
         """As the parent's; then the next tick is moved."""
         due_s = self._tick_s
         effects = super().handle(event, now_s)
+        if due_s == inf:
+            return effects
+        ticked = self._tick_s != due_s
+        loud = any(_is_loud(effect) for effect in effects)
         period_s = self.world.settings.control_period_s
-        if self._stirs(event, effects) or self._is_pressing():
-            self._tick_s = self._tick_s if due_s == inf else min(self._tick_s, now_s + period_s)
-        elif self._tick_s != due_s < inf:
+        if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
+            self._tick_s = min(self._tick_s, now_s + period_s)
+        elif ticked:
             self._tick_s = now_s + max(period_s, self.world.settings.day_s / TICKS_A_DAY)
         return effects
 
-    def _stirs(self, event: ev.Event, effects: list[do.Effect]) -> bool:
-        """Whether anything changed that a plan looks at."""
-        match event:
-            case ev.AgentSaid(_, m.TransferEnded(job=name)) if self._sends_otherwise(name):
-                return True
-        return any(_is_loud(effect) for effect in effects)
-
-    def _sends_otherwise(self, name: str) -> bool:
+    def _sends_otherwise(self, event: ev.Event) -> bool:
         """Whether the size of a job's checkpoints, as P1 counts it, has moved."""
+        if not (isinstance(event, ev.AgentSaid) and isinstance(event.message, m.TransferEnded)):
+            return False
+        name = event.message.job
         job = self.world.jobs.get(name)
         if job is None or job.sent_bytes is None:
             return False
@@ -71,13 +79,13 @@ class PatientCoordinator(Coordinator):
         self._planned_with[name] = job.sent_bytes
         return True
 
-    def _is_pressing(self) -> bool:
-        """Whether time alone may help somebody: a degraded job whose notice runs, a job that waits beside an offer."""
-        world = self.world
-        if world.offers and world.queue.waiting():
+    def _somebody_hopes(self) -> bool:
+        """Whether a tick may help somebody: who waits, who is degraded, whose loss budget is not kept."""
+        if self.world.backlog or self.world.queue.waiting():
             return True
-        noticed = (host for host in world.hosts.values() if host.reclaim_at_s is not None)
-        return any(world.jobs[name].degraded for host in noticed for name in host.jobs)
+        return any(
+            job.degraded or job.endangered for job in self.world.jobs.values() if job.phase not in OVER
+        )
 
 
 def _is_loud(effect: do.Effect) -> bool:

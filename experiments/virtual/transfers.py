@@ -1,4 +1,4 @@
-"""Checkpoints on their way: a handshake, a flow in the fluid network at its grant, the receiver's commit, the sender's account."""
+"""Checkpoints on their way: a handshake, a flow at its grant, the receiver's commit, the sender's account."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, WIRE_PER_PAYLOAD, Enforcement
 from testbed.messages import StoredCheckpoint
+from topologies.spec import DirectedLink
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
 LEAST_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
@@ -35,6 +36,11 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
             return min(rate, DROP_BURST_BYTES / WIRE_PER_PAYLOAD / DROP_TIMER_S)
         case Enforcement.NONE:
             return inf
+
+
+def guard_of(host: str) -> DirectedLink:
+    """The host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
+    return DirectedLink(host, "aggregate bucket")
 
 
 class Transfers:
@@ -77,6 +83,8 @@ class Transfers:
     def _flow(self, machine: Machine, transfer: Transfer) -> None:
         stage, order = self._stage, transfer.order
         links = stage.routes.route(machine.name, order.destination.host)
+        if self._enforcement is not Enforcement.NONE:
+            links = (*links, guard_of(machine.name))
         cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self._enforcement)
         self._flowing[transfer.key] = (machine, transfer)
         transfer.flowing_from_s = transfer.regranted_s = stage.now_s

@@ -41,7 +41,7 @@ from experiments.virtual.patience import PatientCoordinator
 from experiments.virtual.pulse import Pulses
 from experiments.virtual.research import Research
 from experiments.virtual.stage import Stage, Streams
-from experiments.virtual.transfers import Transfers
+from experiments.virtual.transfers import Transfers, guard_of
 from experiments.virtual.wire import Wire
 from experiments.virtual.workloads import Workloads
 from testbed import messages as m
@@ -91,7 +91,6 @@ class VirtualWorld:
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
-        self.allowed_to_fail: set[str] = set()
         self.pauses: list[tuple[float, str, float]] = []  # (when, whose agent, for how long)
         self._after_each, self._wake_s = after_each, inf
         self._capacity = dict(campus.capacity_bytes_per_s)
@@ -402,12 +401,20 @@ class VirtualWorld:
 
 
 def _stage(campus: Campus, costs: Costs, faults: Faults, seed: int, enforcement: Enforcement) -> Stage:
-    """Machines, and a network that carries payload."""
+    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross."""
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
+    if enforcement is not Enforcement.NONE:
+        carried |= {guard_of(h.name): _share_bytes_per_s(campus, h.name) for h in campus.hosts}
     network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
     machines = {h.name: Machine(h.name) for h in campus.hosts if h.role is not Role.COORDINATOR}
     wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))
     return Stage(campus, Routes(campus), costs, faults, Streams(seed), heap, wire, machines)
+
+
+def _share_bytes_per_s(campus: Campus, host: str) -> float:
+    """What migrations may take of a host's access link, payload."""
+    rate = campus.access_link(host).rate_bytes_per_s
+    return campus.research_reserve.migration_share_bytes_per_s(rate) * PAYLOAD_SHARE
 
 
 def _asks_for_steps(event: cev.Event) -> bool:
