@@ -80,7 +80,8 @@ def test_a_host_that_is_silent_to_the_moment_is_not_woken_for_twice() -> None:
 # ---------------------------------------------------------------- planned migrations
 
 
-def test_a_move_is_promised_the_rate_of_a_start_half_way(world: CoresWorld) -> None:
+def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> None:
+    world = a_world(policy="constant-rates")
     host = a_running_job(world, job("a", payload_bytes=8_000_000))
     world.reclaim(host, 20.0)
     world.run(4.5)
@@ -91,7 +92,8 @@ def test_a_move_is_promised_the_rate_of_a_start_half_way(world: CoresWorld) -> N
     assert order.final_within_s == pytest.approx(time_s / 2)
 
 
-def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_once(world: CoresWorld) -> None:
+def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_once() -> None:
+    world = a_world(policy="constant-rates")
     host = a_running_job(world, job("a", payload_bytes=30_000_000))
     world.reclaim(host, 7.5)
     world.run(4.5)

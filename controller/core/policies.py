@@ -83,12 +83,14 @@ class Policy:
     about: str
     plan: checkpointing.Planner = checkpointing.plan
     select: placement.Selector = placement.select
-    admit: admission.Admit = admission.edf_skip
-    rates_vary: bool = (
-        False  # whether `admit` answers with a timetable: its promises are pledges, with margins
-    )
+    admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.grants
     learner: Learner = algorithm1
+
+    @property
+    def rates_vary(self) -> bool:
+        """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
+        return self.admit is admission.fluid_edf
 
 
 def _fixed_at_start(
@@ -138,10 +140,9 @@ POLICIES: dict[str, Policy] = {
         "admission in order of minimum rate, not of deadline",
         admit=admission.smallest_demand_first,
     ),
-    "fluid": Policy(
-        "migrations take turns on the links: rates vary, earliest deadline first, as many as can be in time",
-        admit=admission.fluid_edf,
-        rates_vary=True,
+    "constant-rates": Policy(
+        "a migration has one rate from notice to deadline; earliest deadline first, a misfit is skipped",
+        admit=admission.edf_skip,
     ),
     "equal-increment": Policy(
         "the other reading of 'remaining by max-min': the same extra for everybody",

@@ -1,0 +1,179 @@
+"""Migrations that take turns on a link: what sources are told, what is granted when, over real agent cores in memory."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Any
+
+import pytest
+
+from controller.core import facts as f
+from controller.core.grants import LEAST_FALL, pledged
+from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S, Pledge
+from controller.core.state import Flow
+from testbed import messages as m
+from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from topologies import presets
+from topologies.spec import Campus, ResearchReserve
+
+LEAD_S = 2.0 * SETTINGS.snapshot_s + LAG_S
+
+
+def narrow_campus(hosts: int = 8) -> Campus:
+    """Two buildings whose uplinks are as narrow as a host's link: who moves across takes turns."""
+    return presets.three_tier(
+        hosts,
+        2,
+        1,
+        access_bytes_per_s=10e6,
+        uplink_bytes_per_s=10e6,
+        core_bytes_per_s=40e6,
+        mix=(presets.GpuShare(presets.RTX3090, 1, 1),),
+        reserve=ResearchReserve(beta=0.3),
+    )
+
+
+def a_world(campus: Campus, jobs: int, payload_bytes: int, **settings: Any) -> CoresWorld:
+    """Jobs run on some hosts; nobody has been reclaimed yet."""
+    world = CoresWorld(campus, replace(SETTINGS, **{"level_start": 8.0, **settings}))
+    world.start()
+    world.run(0.5)
+    for number in range(jobs):
+        world.submit(m.JobSpec(f"j{number}", 3000, 0.1, payload_bytes))
+    world.run(4.0)
+    return world
+
+
+def only_flow(world: CoresWorld) -> tuple[Flow, Pledge]:
+    [(flow, pledge)] = pledged(world.coordinator.world)
+    return flow, pledge
+
+
+def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
+    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    host = world.jobs["j0"].host or ""
+    world.reclaim(host, 20.0)
+    world.run(4.5)
+    [admitted] = world.of(f.MigrationAdmitted)
+    [order] = world.to(host, m.Migrate)
+    time_s = admitted.notice_s - SETTINGS.restart_s - MARGIN_S - LEAD_S
+    assert order.final_within_s == pytest.approx(time_s / 2)
+    flow, _ = only_flow(world)
+    assert flow.floor_bytes_per_s == 0.0  # its turn has not come; what it sends now is what is left over
+    assert flow.rate_bytes_per_s > 0.0
+    whole = world.coordinator.world.share[world.coordinator.world.routes.route(host, admitted.destination)[0]]
+    assert admitted.floor_bytes_per_s == pytest.approx(whole * (1.0 - LEAST_FALL))
+    world.run(26.0)
+    assert world.of(f.MigrationFinished)[0].in_time
+    assert world.promises() == []
+
+
+def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
+    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    world.reclaim(world.jobs["j0"].host or "", 20.0)
+    world.run(4.5)
+    _, pledge = only_flow(world)
+    core = world.coordinator
+    assert core.world.regrant_at_s == pytest.approx(pledge.final_at_s + pledge.lead_s)
+    assert core.next_deadline_s() <= core.world.regrant_at_s
+
+
+def reclaim_together(world: CoresWorld, notices_s: list[float]) -> list[str]:
+    """Owners of the hosts with jobs give these notices at once."""
+    hosts = [world.jobs[f"j{n}"].host or "" for n in range(len(notices_s))]
+    for host, notice_s in zip(hosts, notices_s, strict=True):
+        world.reclaim(host, notice_s)
+    return hosts
+
+
+def test_a_newcomer_with_less_time_goes_first_and_nobody_is_late() -> None:
+    world = a_world(narrow_campus(), 2, 12_000_000)
+    slow, urgent = world.jobs["j0"].host or "", world.jobs["j1"].host or ""
+    world.reclaim(slow, 9.0)
+    world.run(4.4)
+    world.reclaim(urgent, 4.0)
+    world.run(16.0)
+    assert len(world.of(f.MigrationAdmitted)) == 2
+    finished = world.of(f.MigrationFinished)
+    assert [fact.in_time for fact in finished] == [True, True]
+    assert world.promises() == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_turn(seed: int) -> None:
+    rng = random.Random(seed)
+    world = a_world(narrow_campus(), 4, rng.choice([4_000_000, 12_000_000, 20_000_000]))
+    hosts = [world.jobs[f"j{n}"].host or "" for n in range(4)]
+    for host in hosts:
+        world.at(
+            world.now_s + rng.choice([0.0, 1.5, 3.0]), partial(world.reclaim, host, rng.uniform(3.0, 14.0))
+        )
+    while world.now_s < 24.0:
+        world.run(world.now_s + 0.25)
+        for flow, pledge in pledged(world.coordinator.world):
+            assert pledge.told
+            order = [o for o in world.to(flow.source, m.Migrate) if o.job == flow.job][-1]
+            assert order.final_within_s < inf
+    assert world.of(f.MigrationAdmitted)
+    assert world.promises() == []
+
+
+# ---------------------------------------------------------------- what is counted
+
+
+def a_pledge() -> Pledge:
+    return Pledge(left_bytes=100.0, due_s=50.0, lead_s=1.0, final_at_s=9.0)
+
+
+def test_nothing_counts_before_the_final_snapshot_exists() -> None:
+    pledge = a_pledge()
+    pledge.count(8.0, 50.0)
+    assert pledge.left_bytes == 100.0
+    pledge.begin(10.0)
+    pledge.begin(12.0)  # said twice: the first counts
+    pledge.count(11.0, 50.0)
+    assert pledge.left_bytes == 50.0
+    assert pledge.promised_bytes_per_s == pytest.approx(50.0 / 39.0)
+
+
+def test_a_rise_counts_only_when_it_has_arrived_and_a_fall_at_once() -> None:
+    pledge = a_pledge()
+    pledge.begin(10.0)
+    pledge.regranted(10.0, 0.0, 100.0)
+    pledge.count(10.5, 100.0)
+    assert pledge.left_bytes == pytest.approx(100.0 - 100.0 * (0.5 - LAG_S))
+    pledge.regranted(10.5, 100.0, 10.0)
+    before = pledge.left_bytes
+    pledge.count(11.5, 10.0)
+    assert pledge.left_bytes == pytest.approx(before - 10.0)
+
+
+def test_two_rises_within_a_lag_count_at_the_rate_before_both() -> None:
+    pledge = a_pledge()
+    pledge.begin(10.0)
+    pledge.regranted(10.0, 5.0, 50.0)
+    pledge.count(10.0 + LAG_S / 2, 50.0)
+    pledge.regranted(10.0 + LAG_S / 2, 50.0, 90.0)
+    pledge.count(10.0 + 1.5 * LAG_S, 90.0)
+    assert pledge.left_bytes == pytest.approx(100.0 - 5.0 * 1.5 * LAG_S)
+
+
+def test_a_source_that_was_told_keeps_its_turn_unless_it_can_be_told_again() -> None:
+    pledge = a_pledge()
+    fixed = pledge.request("k", (), inf, 2.0, movable=False)
+    assert (fixed.start_s, fixed.due_s, fixed.payload_bytes) == (10.0, 50.0, 100.0)
+    movable = pledge.request("k", (), inf, 2.0, movable=True)
+    assert (movable.start_s, movable.rather_start_s) == (3.0, 10.0)
+    pledge.begin(20.0)
+    assert pledge.request("k", (), inf, 21.0, movable=True).start_s == 20.0
+
+
+def test_the_payload_is_counted_in_granted_bytes() -> None:
+    world = a_world(small_campus(4, 1), 1, 8_000_000)
+    world.reclaim(world.jobs["j0"].host or "", 20.0)
+    world.run(4.5)
+    _, pledge = only_flow(world)
+    assert pledge.left_bytes == pytest.approx(8_000_000 / GOODPUT)
