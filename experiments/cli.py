@@ -203,6 +203,20 @@ def theory() -> None:
     """Closed forms of both papers."""
 
 
+@measure_app.command("decisions")
+def measure_decisions(
+    out: Out = Path("out/decisions"),
+    quick: Annotated[bool, typer.Option("--quick", help="Without the campus of 50 000 hosts.")] = False,
+) -> None:
+    """How long the coordinator thinks at 54 to 50 000 hosts, next to paper A's figures."""
+    from experiments.measure.decisions import measure_decisions as run
+    from experiments.measure.decisions_report import WHY_PAPER_DIFFERS, decisions_table
+
+    console.print(decisions_table(run(out, quick=quick)))
+    console.print(WHY_PAPER_DIFFERS)
+    console.print(f"{out}/decisions.json, {out}/decisions.png")
+
+
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     from bpf.errors import BpfError
