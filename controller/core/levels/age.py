@@ -6,7 +6,8 @@ older half of the past, judged on the newer one beside the shape in use and the 
 on both. Where no shape holds, this is `Replay`.
 
 The search replays some 300 shapes 10 to 15 times, over half of what has arrived since the last search: a few thousand
-steps for each arrival, less than one window. It goes on in slices (`work`), while the rule in use goes on being used.
+steps for each arrival, less than one window. It goes on in slices (`work`), after those of the fit of r to the shape in
+use, which goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Generator
 from math import inf
 
 from controller.core.levels.history import Arrivals
-from controller.core.levels.replay import WINDOW, Replay, Search, bisect_level
+from controller.core.levels.replay import LEAST_SPOTS, WINDOW, Replay, Search, Sliced, bisect_level
 from controller.core.levels.shapes import CAUTION, PLAIN, Shape, ShapeSearch, saving
 from controller.core.replaying import Rule
 
-FIRST_SEARCH = 60  # arrivals: before, no shape could prove itself
+FIRST_SEARCH = 120  # arrivals: before, no shape could prove itself
 
 
 class Age(Replay):
@@ -41,16 +42,26 @@ class Age(Replay):
         )
         self.shape = PLAIN
         self._search_at = min(FIRST_SEARCH, window)
+        self._searching = Sliced(window)
 
     def rule_at(self, level: float) -> Rule:
         """The shape in use, at another level."""
         return self.shape.rule(level)
 
-    def _fit(self) -> Search:
-        arrivals, shape = self.history.arrivals(), self.shape
-        if self._arrived >= self._search_at:
+    def work(self) -> bool:
+        """A slice of the fit of r if that is due, else of the search for a shape."""
+        if super().work():
+            return True
+        if self._searching.idle and self._arrived >= self._search_at and self.history.spots >= LEAST_SPOTS:
             self._search_at = self._arrived + max(1, min(self._arrived, self.window // 2))
-            shape = yield from self._choose(arrivals)
+            self._searching.begin(self._reshape())
+        return self._searching.slice()
+
+    def _reshape(self) -> Search:
+        arrivals = self.history.arrivals()
+        shape = yield from self._choose(arrivals)
+        if shape == self.shape:
+            return
         level, _ = yield from bisect_level(arrivals, shape.rule, self.balance.aim_s(), self.r_max)
         self._follow(shape, level)
 

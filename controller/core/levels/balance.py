@@ -7,7 +7,8 @@ delta - E/H while the debt is small and stays above 0 when it is large. H is a t
 is a random walk on a leash: its standard deviation is that of H/2 jobs, not of all. With that of a job between .8 and
 2.5 delta (notes), H = 400 keeps the average of 10 000 jobs within .4 % of delta at one sigma, where a fixed rule has
 2.5 %. H stays bounded, so a replay that is wrong for ever is corrected too. It is not shorter still, because the aim
-then follows the noise, and since cost is convex in the delay, an aim that moves costs more than one that stays.
+then follows the noise, and since cost is convex in the delay, an aim that moves costs more than one that stays; and
+never shorter than twice the time between two corrections, or they would overshoot.
 """
 
 from __future__ import annotations
@@ -15,28 +16,30 @@ from __future__ import annotations
 from math import exp, inf
 
 SHORTEST, LONGEST = 50, 400  # jobs over which a debt is paid back: H
+CORRECTIONS = 2  # in that time, at least
 SHARE = 0.04  # H over the jobs so far
-MOST = 3.0  # |E| / (H delta) in the aim: from delta / 20 to 20 delta
+MOST = 1.5  # |E| / (H delta) in the aim: from delta / 4.5 to 4.5 delta
+MEMORY = 10  # a debt of more than so many LONGEST H delta is forgotten
 
 
 class Balance:
-    """Of the delay in seconds. ValueError: a target that is not a finite duration of 0 or more."""
+    """Of the delay in seconds, corrected every `every` jobs. ValueError: a target that is no finite duration."""
 
-    def __init__(self, target_delay_s: float) -> None:
+    def __init__(self, target_delay_s: float, every: int = 1) -> None:
         if not 0.0 <= target_delay_s < inf:
             raise ValueError(f"target delay {target_delay_s} s: a finite duration of 0 or more")
-        self.target_delay_s = target_delay_s
+        self.target_delay_s, self.every = target_delay_s, every
         self.jobs, self.debt_s = 0, 0.0
 
     def left(self, delay_s: float) -> None:
         """One more job, with this delay."""
         self.jobs += 1
-        bound_s = MOST * LONGEST * self.target_delay_s  # more is not remembered: it could not be paid in time
+        bound_s = MEMORY * LONGEST * self.target_delay_s
         self.debt_s = min(bound_s, max(-bound_s, self.debt_s + delay_s - self.target_delay_s))
 
     def aim_s(self) -> float:
         """The mean delay that the coming jobs should have."""
-        horizon = min(LONGEST, max(SHORTEST, SHARE * self.jobs))
+        horizon = max(SHORTEST, CORRECTIONS * self.every, min(LONGEST, SHARE * self.jobs))
         if self.target_delay_s == 0.0:
             return 0.0
         relative = self.debt_s / (horizon * self.target_delay_s)

@@ -9,7 +9,7 @@ over any stretch of jobs, so that p means p with less noise than independent dra
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +29,23 @@ class Arrivals:
     spots_s: NDArray[np.float64]
     offer_ttl_s: float
     compiled: bool
+    draws: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = np.arange(len(self.jobs_s), dtype=np.float64)
+        object.__setattr__(self, "draws", places * GOLDEN % 1.0)
 
     def __len__(self) -> int:
         return len(self.jobs_s) + len(self.spots_s)
 
     def run(self, rule: Rule, record: bool = False) -> Outcome:
         """What the rule would have done; takes O(len) steps."""
-        draws = np.arange(len(self.jobs_s), dtype=np.float64) * GOLDEN % 1.0
         start = State(last_spot_s=self.began_s)
         return replay(
             rule,
             self.jobs_s,
             self.spots_s,
-            draws,
+            self.draws,
             self.offer_ttl_s,
             start,
             record=record,

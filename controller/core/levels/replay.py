@@ -30,6 +30,35 @@ Search = Generator[int, None, None]  # yields the steps that it has just taken
 RuleAt = Callable[[float], Rule]
 
 
+class Sliced:
+    """A search that goes on a slice at a time, each of `budget` steps or a little more."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._search: Search | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way."""
+        return self._search is None
+
+    def begin(self, search: Search) -> None:
+        """This is to be done next."""
+        self._search = search
+
+    def slice(self) -> bool:
+        """One slice; False: there was nothing to do."""
+        if self._search is None:
+            return False
+        spent = 0
+        for steps in self._search:
+            spent += steps
+            if spent + steps > self.budget:
+                return True
+        self._search = None
+        return True
+
+
 def bisect_level(
     arrivals: Arrivals, rule_at: RuleAt, aim_s: float, r_max: float
 ) -> Generator[int, None, tuple[float, Outcome]]:
@@ -74,9 +103,9 @@ class Replay(Fixed):
         if every < 1 or not r0 <= r_max < inf:
             raise ValueError(f"every {every}, r0 {r0}, r_max {r_max}: every >= 1 and r0 <= r_max < infinity")
         self.every, self.r_max, self.window = every, r_max, window
-        self.balance, self.history = Balance(target_delay_s), History(window, offer_ttl_s, compiled)
+        self.balance, self.history = Balance(target_delay_s, every), History(window, offer_ttl_s, compiled)
         self._arrived, self._fitted_at = 0, 0
-        self._search: Search | None = None
+        self._fitting = Sliced(window)
 
     def arrived(self, now_s: float = 0.0) -> None:
         """Recorded."""
@@ -93,17 +122,10 @@ class Replay(Fixed):
 
     def work(self) -> bool:
         """A slice of the fit: replays of no more than one window of events in all, or one replay."""
-        if self._search is None and self._is_due():
-            self._fitted_at, self._search = self._arrived, self._fit()
-        if self._search is None:
-            return False
-        spent = 0
-        for steps in self._search:
-            spent += steps
-            if spent + steps > self.window:
-                return True
-        self._search = None
-        return True
+        if self._fitting.idle and self._is_due():
+            self._fitted_at = self._arrived
+            self._fitting.begin(self._fit())
+        return self._fitting.slice()
 
     def rule_at(self, level: float) -> Rule:
         """The rule that is followed, at another level."""

@@ -36,7 +36,7 @@ STARTS = 2  # shapes of the first round from which the second goes on
 REFINEMENTS = 3  # halvings of the grid's step at the end
 LONGEST_GAP = 0.995  # quantile of the gaps at which the grid ends
 SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not used
-CAUTION = 1.5  # standard errors that a shape must save on jobs it was not fitted to
+CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
 
 
 @dataclass(frozen=True, slots=True)
