@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from controller.core.replaying import SPOT, WAITING
 from experiments.theory.laws import Floats
 
 
@@ -61,3 +63,27 @@ def estimate(k: float, batches: Floats) -> Estimate:
         delay_h=ratio(delay_h, left),
         pi_0=ratio(idle, spots),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fates:
+    """What became of each job (`controller.core.replaying`'s decisions) and how long it waited; NaN while it waits."""
+
+    decisions: NDArray[np.int8]
+    delays_h: Floats
+
+    def means(self, k: float, batches: int) -> tuple[Mean, Mean]:
+        """E[C] and E[T] of the jobs that left, by batches of jobs that came after each other."""
+        left = self.decisions != WAITING
+        costs = np.where(self.decisions == SPOT, 1.0, k)[left]
+        counts = _batched(np.ones(len(costs)), batches)
+        return ratio(_batched(costs, batches), counts), ratio(_batched(self.delays_h[left], batches), counts)
+
+    def differences(self, other: Fates) -> int:
+        """Jobs that fared otherwise: another decision, or a delay that differs by more than rounding."""
+        delays_differ = ~np.isclose(self.delays_h, other.delays_h, rtol=1e-9, atol=1e-6, equal_nan=True)
+        return int(np.count_nonzero((self.decisions != other.decisions) | delays_differ))
+
+
+def _batched(values: Floats, batches: int) -> Floats:
+    return np.array([part.sum() for part in np.array_split(values, batches)])
