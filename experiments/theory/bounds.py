@@ -1,6 +1,7 @@
 """The least cost of any policy, as linear programs; three of them, that know more and more.
 
-- `knapsack` is paper B's (9)-(11) as printed: any distribution with mean lambda delta, whether or not a policy has it.
+- `knapsack` is paper B's (9)-(11) as printed: any distribution with mean lambda delta, whether or not a policy has it, and
+  the same one over time and at spots: no bound at all unless spots are Poisson.
 - `level_only`: Poisson jobs and spots; policies that see the number waiting may refuse jobs and send waiting ones away.
   Its optimum *is* Theorem 4's policy (`markov.optimum`).
 - `level_and_age`: Poisson jobs, any spot law; policies that see the number waiting *and* the time since the last spot. For
@@ -40,7 +41,10 @@ class Bound:
 
 
 def knapsack(mean_job_h: float, mean_spot_h: float, delta_h: float, k: float) -> float:
-    """k - (k - 1) (mu/lambda) min(1, lambda delta, lambda/mu): paper B's (9)-(11), a bound that may be below any policy."""
+    """k - (k - 1) (mu/lambda) min(1, lambda delta, lambda/mu): paper B's (9)-(11).
+
+    For Poisson spots a bound, that no policy need reach; for others not even that.
+    """
     positive("1/mu", mean_spot_h)
     served = min(not_negative("delta", delta_h) / positive("1/lambda", mean_job_h), 1.0)
     return k - (k - 1.0) * min(1.0, served * mean_job_h / mean_spot_h)

@@ -21,7 +21,7 @@ from experiments.theory.stationary import Stationary
 STEPS_A_MEAN = 50
 MOST_STEPS = 40_000
 CONVERGED = 1e-12
-MOST_CYCLES = 10_000
+MOST_CYCLES = 3_000
 
 
 def under_level(jobs: Law, spots: Law, r: float, k: float) -> Stationary:

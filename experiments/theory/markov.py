@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.theory.domain import DomainError, not_negative, positive, require
+from experiments.theory.domain import DomainError, positive, require
 from experiments.theory.laws import Floats
 
 ROUNDING = 1e-12  # relative: within it a delay target counts as met
@@ -69,12 +69,15 @@ def theorem5(mean_job_h: float, mean_spot_h: float, n_max: float, k: float) -> M
 def optimum(mean_job_h: float, mean_spot_h: float, delta_h: float, k: float) -> Optimum:
     """Exact r* and cost* of M/M for any delay target (paper B, Theorem 4, in closed form).
 
-    Infinite r* with cost 1 where even an unlimited queue keeps delta: lambda < mu and delta >= 1/(mu - lambda).
+    Infinite r* where even an unlimited queue keeps delta: lambda < mu and delta >= 1/(mu - lambda) (cost 1), or delta itself
+    is infinite. DomainError: as `under_level`, or a negative delta.
     """
     rho = _load(mean_job_h, mean_spot_h, k)
-    wanted = not_negative("delta", delta_h) / mean_job_h  # lambda delta, the mean number waiting
-    if rho < 1.0 and wanted >= rho / (1.0 - rho) * (1.0 - ROUNDING):
-        return Optimum(math.inf, 1.0)
+    require(delta_h >= 0.0, "delta", delta_h, "must be 0 or more")
+    wanted = delta_h / mean_job_h  # lambda delta, the mean number waiting
+    most = rho / (1.0 - rho) if rho < 1.0 else math.inf
+    if wanted >= most * (1.0 - ROUNDING):
+        return Optimum(math.inf, _cost(k, rho, min(1.0, rho)))
     n, mean, total = 0, 0.0, 1.0  # cap N, B/A and A/rho^N
     while n < MOST_LEVELS:
         share = total / rho

@@ -22,6 +22,7 @@ from experiments.theory.domain import not_negative, positive, require
 from experiments.theory.laws import Floats, Law
 from experiments.theory.quadrature import panels
 
+EVEN_WAITS = 4000
 ROUNDING = 1e-9  # relative: within it delta counts as the end of the domain
 
 
@@ -35,10 +36,12 @@ class WaitLaw:
 
 
 def mean_wait_allowed_h(mean_job_h: float, delta_h: float) -> float:
-    """E[W] = delta/(1 - lambda delta) (paper B, Theorem 3). DomainError: lambda delta >= 1."""
+    """E[W] = delta/(1 - lambda delta) (paper B, Theorem 3); infinite at lambda delta = 1. DomainError: lambda delta > 1."""
     length = not_negative("delta", delta_h) / positive("1/lambda", mean_job_h)
-    require(length < 1.0, "lambda delta", length, "must be less than 1: one slot holds one job at most")
-    return delta_h / (1.0 - length)
+    require(
+        length <= 1.0 + ROUNDING, "lambda delta", length, "must be at most 1: one slot holds one job at most"
+    )
+    return delta_h / (1.0 - length) if length < 1.0 - ROUNDING else math.inf
 
 
 def share_that_waits(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
@@ -88,7 +91,7 @@ def fixed_wait_h(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float
     Infinite at delta = 1/(lambda + mu). DomainError above.
     """
     target = laplace_target(mean_job_h, mean_spot_h, delta_h)
-    return -mean_spot_h * math.log(target) if target > 0.0 else math.inf
+    return abs(mean_spot_h * math.log(target)) if target > 0.0 else math.inf
 
 
 def optimal_wait(mean_job_h: float, spots: Law, delta_h: float) -> WaitLaw:
@@ -98,15 +101,14 @@ def optimal_wait(mean_job_h: float, spots: Law, delta_h: float) -> WaitLaw:
     """
     _in_domain(mean_job_h, spots.mean, delta_h)
     wanted = min(mean_wait_allowed_h(mean_job_h, delta_h), spots.mean)
-    waits = np.concatenate([[0.0], np.unique(panels(spots, 0.0)[0]), list(spots.corners), [math.inf]])
-    waits.sort()
+    waits = _fine_waits(spots)
     spent = np.array([spots.limited_mean(float(w)) for w in waits])
     hull = _upper_hull(spent, np.asarray(spots.cdf(waits)))
     right = min(int(np.searchsorted(spent[hull], wanted)), len(hull) - 1)
     a, b = hull[max(right - 1, 0)], hull[right]
     p = (wanted - spent[a]) / (spent[b] - spent[a]) if spent[b] > spent[a] else 1.0
     reached = (1.0 - p) * float(spots.cdf(waits[a])) + p * float(spots.cdf(waits[b]))
-    return WaitLaw((float(waits[a]), float(waits[b])), (float(1.0 - p), float(p)), reached)
+    return WaitLaw((float(waits[a]), float(waits[b])), (float(1.0 - p), float(p)), float(reached))
 
 
 def _in_domain(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
@@ -116,6 +118,15 @@ def _in_domain(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
     allowed = f"must be at most 1/(lambda + mu) = {mean_job_h * mean_spot_h / (mean_job_h + mean_spot_h):.9g}"
     require(left >= -ROUNDING, "delta", delta_h, f"{allowed}; above it use Theorem 4")
     return left if left > ROUNDING else 0.0
+
+
+def _fine_waits(spots: Law) -> Floats:
+    """Graded towards the law's corners, even in between and in the tail, and infinity."""
+    graded = panels(spots, 0.0)[0]
+    even = np.concatenate(
+        [np.linspace(0.0, end, EVEN_WAITS) for end in (spots.mean, 5.0 * spots.mean, graded[-1])]
+    )
+    return np.unique(np.concatenate([graded, even, [*spots.corners, math.inf]]))
 
 
 def _upper_hull(x: Floats, y: Floats) -> list[int]:

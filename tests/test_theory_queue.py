@@ -1,0 +1,297 @@
+"""Paper B's closed forms against computations that know nothing of them: chains solved as matrices, LPs, a simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import optimize
+
+from experiments.theory import bounds, costs, lattice, markov, single_slot, stationary, waits
+from experiments.theory.domain import DomainError
+from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform
+from experiments.theory.targets import TARGETS, Target
+
+Floats = NDArray[np.float64]
+MEANS = st.floats(0.2, 50.0)
+
+
+def chain(mean_job: float, mean_spot: float, r: float) -> Floats:
+    """Stationary distribution of the birth-death chain, from its generator."""
+    count = math.floor(r) + 2
+    rates = np.zeros((count, count))
+    for n in range(count - 1):
+        rates[n, n + 1] = min(1.0, max(0.0, r - n)) / mean_job
+        rates[n + 1, n] = 1.0 / mean_spot
+    generator = rates - np.diag(rates.sum(axis=1))
+    return np.asarray(np.linalg.lstsq(np.vstack([generator.T, np.ones(count)]), np.eye(count + 1)[-1])[0])
+
+
+def simulate(jobs: Law, spots: Law, r: float, count: int, seed: int) -> tuple[float, float]:
+    """(mean delay, share served on spots) of paper B's queue, event by event."""
+    rng = np.random.default_rng(seed)
+    at = np.cumsum(jobs.sample(rng, count))
+    spot_at = iter(np.cumsum(spots.sample(rng, int(1.2 * at[-1] / spots.mean) + 100)))
+    draws = rng.random(count)
+    waiting: list[float] = []
+    delay, served, spot = 0.0, 0, next(spot_at)
+    for when, draw in zip(at, draws, strict=True):
+        while spot < when:
+            if waiting:
+                delay, served = delay + spot - waiting.pop(0), served + 1
+            spot = next(spot_at)
+        if draw < r - len(waiting):
+            waiting.append(when)
+    return delay / count, served / count
+
+
+# ---------------------------------------------------------------- Poisson jobs and spots
+
+
+@settings(max_examples=80, deadline=None)
+@given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 12.0))
+def test_markov_levels_solve_the_chain(mean_job: float, ratio: float, r: float) -> None:
+    found = markov.under_level(mean_job, mean_job * ratio, r, 10.0)
+    levels = chain(mean_job, mean_job * ratio, r)
+    padded = np.append(found.levels, np.zeros(len(levels) - len(found.levels)))
+    assert padded == pytest.approx(levels, abs=1e-9)
+    assert found.delay_h == pytest.approx(
+        float(levels @ np.arange(len(levels))) * mean_job, rel=1e-7, abs=1e-9
+    )
+    assert found.cost == pytest.approx(10.0 - 9.0 * (1.0 - float(levels[0])) / ratio, abs=1e-7)
+
+
+@settings(max_examples=80, deadline=None)
+@given(mean_job=MEANS, ratio=st.one_of(st.just(1.0), st.floats(0.1, 10.0)), r=st.floats(0.0, 20.0))
+def test_optimum_finds_the_level_whose_delay_is_asked_for(mean_job: float, ratio: float, r: float) -> None:
+    delta = markov.under_level(mean_job, mean_job * ratio, r, 10.0).delay_h
+    if ratio < 1.0 and r > 6.0:  # the delay may be within rounding of its limit
+        return
+    found = markov.optimum(mean_job, mean_job * ratio, delta, 10.0)
+    assert found.r_star == pytest.approx(r, rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(mean_job=MEANS, ratio=st.floats(0.2, 5.0), length=st.floats(0.05, 8.0))
+def test_no_policy_of_the_queue_length_beats_the_optimum(
+    mean_job: float, ratio: float, length: float
+) -> None:
+    ours = markov.optimum(mean_job, mean_job * ratio, length * mean_job, 10.0).cost
+    bound = bounds.level_only(mean_job, mean_job * ratio, length * mean_job, 10.0, most=80)
+    assert ours == pytest.approx(bound.cost, abs=1e-5)
+    assert bounds.knapsack(mean_job, mean_job * ratio, length * mean_job, 10.0) <= ours + 1e-9
+
+
+def test_where_the_delay_does_not_bind_the_queue_is_unlimited() -> None:
+    assert markov.optimum(24.0, 12.0, 24.0, 10.0) == markov.Optimum(math.inf, 1.0)
+    assert markov.optimum(24.0, 12.0, 23.999, 10.0).r_star < math.inf
+    assert markov.optimum(12.0, 24.0, math.inf, 10.0) == markov.Optimum(math.inf, 5.5)
+    assert markov.under_level(12.0, 24.0, math.inf, 10.0).delay_h == math.inf
+
+
+def test_theorem_5_has_its_limits() -> None:
+    assert markov.theorem5(12.0, 12.0, 4, 10.0).empty == pytest.approx(1.0 / 5.0)
+    assert markov.theorem5(12.0, 24.0, 0, 10.0).cost == 10.0
+    assert markov.theorem5(12.0, 24.0, 100_000, 10.0).cost == pytest.approx(5.5)
+    assert markov.theorem5(12.0, 6.0, math.inf, 10.0).delay_h == pytest.approx(12.0)
+    with pytest.raises(DomainError, match="whole number"):
+        markov.theorem5(12.0, 24.0, 1.5, 10.0)
+    with pytest.raises(DomainError, match="1/lambda"):
+        markov.theorem5(0.0, 24.0, 1, 10.0)
+
+
+# ---------------------------------------------------------------- exact stationary numbers
+
+
+@pytest.mark.parametrize("r", [0.0, 0.4, 1.0, 2.7])
+def test_stationary_numbers_of_poisson_spots_are_the_chains(r: float) -> None:
+    ours = stationary.under_level(Exponential(12.0), Exponential(24.0), r)
+    theirs = markov.under_level(12.0, 24.0, r, 10.0)
+    assert ours.delay_h == pytest.approx(theirs.delay_h, abs=1e-10)
+    assert ours.cost == pytest.approx(theirs.cost, abs=1e-10)
+    assert ours.spot_busy == pytest.approx(1.0 - theirs.empty, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    "spots",
+    [BathTub(), Uniform(0.0, 24.0), Gamma(0.25, 48.0), Deterministic(12.0), Uniform(3.0, 5.0)],
+    ids=str,
+)
+@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+def test_one_slot_closed_form_is_the_stationary_chain(spots: Law, p: float) -> None:
+    exact = stationary.under_level(Exponential(12.0), spots, p)
+    assert single_slot.delay_h(12.0, spots, p) == pytest.approx(exact.delay_h, rel=1e-10)
+    assert single_slot.cost(12.0, spots, p, 10.0) == pytest.approx(exact.cost, rel=1e-10)
+    assert single_slot.join_probability(12.0, spots, exact.delay_h) == pytest.approx(p, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spots", "r"),
+    [
+        (Exponential(12.0), BathTub(), 2.5),
+        (Gamma(12.0, 1.0), BathTub(), 1.3),
+        (Gamma(0.5, 20.0), Exponential(9.0), 2.2),
+        (Gamma(2.5, 5.0), Gamma(1.5, 7.0), 1.6),
+    ],
+    ids=str,
+)
+def test_simulation_agrees_with_the_exact_numbers(jobs: Law, spots: Law, r: float) -> None:
+    runs = [simulate(jobs, spots, r, 15_000, seed) for seed in range(12)]
+    exact = stationary.under_level(jobs, spots, r)
+    for column, expected in ((0, exact.delay_h), (1, (10.0 - exact.cost) / 9.0)):
+        seen = np.array([run[column] for run in runs])
+        assert abs(seen.mean() - expected) < 4.5 * seen.std(ddof=1) / math.sqrt(len(seen))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spots"), [(Gamma(12.0, 1.0), BathTub()), (Gamma(2.0, 6.0), Gamma(3.0, 4.0))], ids=str
+)
+def test_lattice_agrees_where_the_clock_is_exact(jobs: Law, spots: Law) -> None:
+    ours, exact = lattice.under_level(jobs, spots, 1.5, 10.0), stationary.under_level(jobs, spots, 1.5)
+    assert ours.delay_h == pytest.approx(exact.delay_h, rel=1e-6)
+    assert ours.cost == pytest.approx(exact.cost, rel=1e-6)
+    assert ours.levels == pytest.approx(exact.levels, rel=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_targets_are_what_the_solver_says(target: Target) -> None:
+    found = stationary.fixpoint(target.jobs, target.spots, target.delta_h, target.k)
+    assert found.r_star == pytest.approx(target.r_star, abs=2e-8)
+    assert found.cost == pytest.approx(target.cost_star, abs=2e-8)
+    if target.age_aware_cost is not None:
+        bound = bounds.level_and_age(target.jobs.mean, target.spots, target.delta_h, target.k)
+        assert bound.cost == pytest.approx(target.age_aware_cost, abs=3e-4)
+        assert bound.delay_h <= target.delta_h * (1.0 + 1e-6)
+
+
+def test_slack_delay_has_an_infinite_level_and_one_out_of_reach_is_refused() -> None:
+    assert stationary.fixpoint(Exponential(24.0), Exponential(6.0), 24.0).r_star == math.inf
+    with pytest.raises(DomainError, match="more than 64 waiting"):
+        stationary.fixpoint(Exponential(12.0), Deterministic(24.0), 2000.0)
+    with pytest.raises(DomainError, match="r = -1"):
+        stationary.under_level(Exponential(12.0), BathTub(), -1.0)
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_age_is_worth_nothing_where_spots_are_poisson() -> None:
+    for delta in (3.0, 12.0):
+        bound = bounds.level_and_age(12.0, Exponential(24.0), delta, 10.0).cost
+        assert bound == pytest.approx(markov.optimum(12.0, 24.0, delta, 10.0).cost, abs=5e-5)
+
+
+def test_age_bound_of_spots_on_time_is_one_slot_opened_late() -> None:
+    """Spots every 12 h: admitting in the last a hours only costs 10 - 9 (1 - e^(-a/12)), a from the delay."""
+    opened = float(optimize.brentq(lambda a: a - 12.0 * -math.expm1(-a / 12.0) - 3.0, 0.1, 12.0))
+    one_slot = 10.0 + 9.0 * math.expm1(-opened / 12.0)
+    bound = bounds.level_and_age(12.0, Deterministic(12.0), 3.0, 10.0, cells=480).cost
+    assert one_slot - 0.003 < bound < one_slot + 1e-3
+
+
+@pytest.mark.parametrize("spots", [BathTub(), Gamma(0.25, 48.0), Uniform(3.0, 21.0)], ids=str)
+@pytest.mark.parametrize("delta", [1.0, 6.0])
+def test_no_level_policy_is_below_the_age_bound(spots: Law, delta: float) -> None:
+    best = stationary.fixpoint(Exponential(12.0), spots, delta).cost
+    bound = bounds.level_and_age(12.0, spots, delta, 10.0).cost
+    assert 1.0 <= bound <= best + 1e-3
+
+
+# ---------------------------------------------------------------- Theorems 1-3, corollaries
+
+
+@pytest.mark.parametrize(
+    "spots", [BathTub(), Uniform(0.0, 24.0), Exponential(12.0), Gamma(0.25, 48.0), Gamma(4.0, 3.0)], ids=str
+)
+@pytest.mark.parametrize("delta", [0.5, 3.0, 5.9])
+def test_optimal_wait_is_the_linear_programs(spots: Law, delta: float) -> None:
+    grid = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 400.0, 3000)]))
+    spent = [spots.limited_mean(float(w)) for w in grid] + [spots.mean]
+    served = [*np.asarray(spots.cdf(grid)).tolist(), 1.0]
+    wanted = waits.mean_wait_allowed_h(12.0, delta)
+    found = optimize.linprog(
+        -np.array(served), A_eq=[np.ones(len(served)), spent], b_eq=[1.0, wanted], method="highs"
+    )
+    ours = waits.optimal_wait(12.0, spots, delta)
+    assert ours.served == pytest.approx(-found.fun, rel=1e-3)
+    assert ours.served >= -found.fun - 1e-6
+    assert sum(ours.probabilities) == pytest.approx(1.0)
+    used = sum(
+        p * spots.limited_mean(w) for w, p in zip(ours.waits_h, ours.probabilities, strict=True) if p > 0.0
+    )
+    assert used == pytest.approx(wanted, rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mean_job=MEANS, mean_spot=MEANS, part=st.floats(0.01, 0.99))
+def test_corollaries_agree_with_each_other(mean_job: float, mean_spot: float, part: float) -> None:
+    delta = part * mean_job * mean_spot / (mean_job + mean_spot)
+    case = mean_job, mean_spot, delta
+    target = waits.laplace_target(*case)
+    assert target == pytest.approx(math.exp(-waits.fixed_wait_h(*case) / mean_spot), rel=1e-9)
+    phi = waits.exponential_wait_rate_per_h(*case)
+    assert target == pytest.approx(phi / (phi + 1.0 / mean_spot), rel=1e-9)
+    assert waits.share_that_waits(*case) == pytest.approx(1.0 - target, rel=1e-9)
+    allowed = waits.mean_wait_allowed_h(mean_job, delta)
+    assert waits.optimal_wait(mean_job, Exponential(mean_spot), delta).served == pytest.approx(
+        allowed / mean_spot, rel=1e-9
+    )
+
+
+def test_end_of_the_low_delay_domain_is_for_ever_and_beyond_it_an_error() -> None:
+    for mean_job, mean_spot in ((12.0, 24.0), (7.0, 13.0), (0.3, 11.0)):
+        end = mean_job * mean_spot / (mean_job + mean_spot)
+        assert waits.fixed_wait_h(mean_job, mean_spot, end) == math.inf
+        assert waits.exponential_wait_rate_per_h(mean_job, mean_spot, end) == 0.0
+        assert waits.share_that_waits(mean_job, mean_spot, end) == pytest.approx(1.0, abs=1e-12)
+        with pytest.raises(DomainError, match="Theorem 4"):
+            waits.laplace_target(mean_job, mean_spot, end * 1.001)
+
+
+def test_corollary_1_is_unique_for_uniform_spots() -> None:
+    spots = Uniform(0.0, 24.0)
+    for w in (0.0, 5.0, 23.0, 24.0):
+        direct = float(spots.cdf(w)) - spots.limited_mean(w) / spots.mean
+        assert waits.loss_of_a_wait_within(w, 24.0) == pytest.approx(direct, abs=1e-12)
+    two = waits.shortest_two_point_wait(12.0, spots, 3.0)
+    assert two.waits_h == (0.0, 24.0) and two.probabilities[1] == pytest.approx(1.0 / 3.0)
+    with pytest.raises(DomainError, match="bounded support"):
+        waits.shortest_two_point_wait(12.0, Exponential(12.0), 3.0)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spots"),
+    [
+        (Exponential(12.0), BathTub()),
+        (Gamma(12.0, 1.0), Exponential(24.0)),
+        (Gamma(12.0, 1.0), BathTub()),
+        (Gamma(2.5, 4.0), Uniform(0.0, 24.0)),
+        (Deterministic(9.0), Gamma(3.0, 4.0)),
+    ],
+    ids=str,
+)
+def test_chance_that_a_job_comes_first_is_what_draws_say(jobs: Law, spots: Law) -> None:
+    rng, count = np.random.default_rng(3), 400_000
+    seen = float((jobs.sample(rng, count) <= spots.sample(rng, count)).mean())
+    assert costs.job_before_spot(jobs, spots) == pytest.approx(seen, abs=4.5 * 0.5 / math.sqrt(count))
+
+
+def test_theorem_2_is_exact_for_poisson_spots_and_any_renewal_jobs() -> None:
+    jobs, spots = Gamma(12.0, 1.0), Exponential(24.0)
+    longest = costs.longest_one_slot_delay_h(jobs, spots)
+    assert longest == pytest.approx(stationary.under_level(jobs, spots, 1.0).delay_h, rel=1e-9)
+    for p in (0.2, 0.7, 1.0):
+        exact = stationary.under_level(jobs, spots, p)
+        assert costs.cost_of_one_slot(10.0, 24.0, exact.delay_h) == pytest.approx(exact.cost, rel=1e-9)
+    assert costs.printed_threshold_h(jobs, spots) < longest  # the printed threshold is another number
+
+
+def test_costs_that_no_system_has_are_refused() -> None:
+    with pytest.raises(DomainError, match="share of the jobs"):
+        costs.cost_per_job(10.0, 24.0, 12.0, 0.1)
+    with pytest.raises(DomainError, match="mu delta"):
+        costs.cost_of_one_slot(10.0, 12.0, 13.0)
+    with pytest.raises(DomainError, match="what p = 1 gives"):
+        single_slot.join_probability(12.0, Deterministic(12.0), 4.5)
