@@ -1,0 +1,89 @@
+"""What paper B's Figs. 2 to 5 say, as statements that can fail.
+
+Delay and cost are judged, r is not: d(r) has kinks, and an r that is a tenth off may cost nothing (or the reverse).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from experiments.claims.claim import Check, Kind, Verdict
+from experiments.claims.learning import AGE, ALGORITHM1, LARGE, REPLAY, SMALL, Case, label
+from experiments.claims.values import Values
+from experiments.claims.verdicts import above, below, decide, near
+from experiments.theory.laws import Exponential
+
+WORSE = 1.01  # what `age` may cost where there is nothing to gain from the age
+
+
+def judge(cases: Sequence[Case], values: Values) -> Verdict:
+    """From the values alone. ValuesError: one is missing."""
+    return decide([check for case in cases for check in _checks(case, values)])
+
+
+def _checks(case: Case, values: Values) -> Iterator[Check]:
+    tolerance = float(values.settings["tolerance"])
+    yield from _converges(case, values, tolerance)
+    yield from _from_both_sides(case, values)
+    yield from _beyond(case, values, tolerance)
+
+
+def _converges(case: Case, values: Values, tolerance: float) -> Iterator[Check]:
+    """To delta and to the cost of theory and paper, from either start."""
+    delta_h, cost = case.exact.delta_h, case.exact.cost_star
+    for start in (SMALL, LARGE):
+        name = label(ALGORITHM1, start)
+        delay, price = (values.find(case.group, name, quantity) for quantity in ("delay", "cost"))
+        yield near(Kind.VALUE, f"{case.group}: {name} keeps {delta_h:g} h", delay, delta_h, tolerance)
+        yield near(Kind.VALUE, f"{case.group}: {name} costs what theory says", price, cost, tolerance)
+        if case.published_cost is not None:
+            text = f"{case.group}: {name} costs what the paper says"
+            yield near(Kind.VALUE, text, price, case.published_cost, tolerance)
+
+
+def _from_both_sides(case: Case, values: Values) -> Iterator[Check]:
+    """A small start begins cheap in delay and dear in cost, a large one the other way round; r comes nearer."""
+    exact, group = case.exact, case.group
+    small, large = label(ALGORITHM1, SMALL), label(ALGORITHM1, LARGE)
+    early = {
+        (name, what): values.find(group, name, f"early {what}")
+        for name in (small, large)
+        for what in ("delay", "cost")
+    }
+    kind = Kind.ORDERING
+    yield below(kind, f"{group}: {small} begins below delta", early[small, "delay"], exact.delta_h)
+    yield above(kind, f"{group}: {small} begins dearer than it ends", early[small, "cost"], exact.cost_star)
+    yield above(kind, f"{group}: {large} begins above delta", early[large, "delay"], exact.delta_h)
+    yield below(kind, f"{group}: {large} begins cheaper than it ends", early[large, "cost"], exact.cost_star)
+    for name, start in ((small, SMALL), (large, LARGE)):
+        away = values.find(group, name, "r away")
+        yield below(kind, f"{group}: {name} brings r nearer to r*", away, abs(start - exact.r_star))
+
+
+def _beyond(case: Case, values: Values, tolerance: float) -> Iterator[Check]:
+    """Our controllers at the same delay: no dearer, cheaper where the age of the gap says something, and sooner there."""
+    exact, group, kind = case.exact, case.group, Kind.BEYOND
+    for system in (REPLAY, AGE):
+        for start in (SMALL, LARGE):
+            name = label(system, start)
+            yield near(
+                kind,
+                f"{group}: {name} keeps {exact.delta_h:g} h",
+                values.find(group, name, "delay"),
+                exact.delta_h,
+                tolerance,
+            )
+            sooner = values.find(group, f"{name} - {label(ALGORITHM1, start)}", "settled")
+            yield below(kind, f"{group}: {name} settles in fewer jobs than Algorithm 1", sooner, 0.0)
+            price = values.find(group, name, "cost")
+            if system == REPLAY:
+                yield near(kind, f"{group}: {name} costs what theory says", price, exact.cost_star, tolerance)
+            elif isinstance(exact.spots, Exponential):
+                yield below(
+                    kind,
+                    f"{group}: {name} loses nothing where the age tells nothing",
+                    price,
+                    WORSE * exact.cost_star,
+                )
+            else:
+                yield below(kind, f"{group}: {name} is cheaper than any r can be", price, exact.cost_star)

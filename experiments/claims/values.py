@@ -1,0 +1,137 @@
+"""What a claim measured: named values beside the published ones, curves for the picture, and how they were had.
+
+Three files in the claim's directory, for people and for programs: `values.csv` (a row a number), `curves.csv` (a row a
+point), `settings.json`. Numbers are written so that reading gives the same bits.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from topologies.errors import TestbedError
+
+
+class ValuesError(TestbedError):
+    """A values file that is not as written here, or a value that is not there: says which and what is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One number. `group` is the panel or table row, `system` who produced it.
+
+    `low`, `high`: 95 % interval over the seeds; `exact`: what theory says; `published`: what the paper prints;
+    `p_value`: of the paired test, where the number is a difference. None: there is none.
+    """
+
+    group: str
+    system: str
+    quantity: str
+    unit: str
+    ours: float
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 1
+    exact: float | None = None
+    published: float | None = None
+    p_value: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a curve: mean over the seeds, 95 % interval of the mean, and between which values 80 % of seeds lie."""
+
+    group: str
+    system: str
+    quantity: str
+    x: float
+    mean: float
+    low: float
+    high: float
+    tenth: float
+    ninetieth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """All of a claim. `settings`: name -> what it was, as text."""
+
+    rows: tuple[Value, ...]
+    curves: tuple[Point, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def find(self, group: str, system: str, quantity: str) -> Value:
+        """The row. ValuesError: there is none."""
+        for row in self.rows:
+            if (row.group, row.system, row.quantity) == (group, system, quantity):
+                return row
+        known = sorted({f"{row.group} / {row.system} / {row.quantity}" for row in self.rows})
+        raise ValuesError(f"no value {group} / {system} / {quantity}; there are: {'; '.join(known)}")
+
+    def groups(self) -> list[str]:
+        """In the order of the rows, each once."""
+        return list(dict.fromkeys(row.group for row in self.rows))
+
+    def curve(self, group: str, system: str, quantity: str) -> list[Point]:
+        """Its points in order of x; empty if there are none."""
+        found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
+        return sorted(found, key=lambda point: point.x)
+
+
+def write(values: Values, directory: Path) -> None:
+    """The three files; the directory is made if need be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_rows(directory / "values.csv", Value, values.rows)
+    _write_rows(directory / "curves.csv", Point, values.curves)
+    (directory / "settings.json").write_text(json.dumps(values.settings, indent=2) + "\n")
+
+
+def read(directory: Path) -> Values:
+    """What `write` left. ValuesError: a file is missing or not as written."""
+    try:
+        settings = json.loads((directory / "settings.json").read_text())
+        rows = _read_rows(directory / "values.csv", Value)
+        return Values(rows, _read_rows(directory / "curves.csv", Point), settings)
+    except OSError as error:
+        raise ValuesError(f"{error.filename}: {error.strerror}; run the claim first") from error
+    except json.JSONDecodeError as error:
+        raise ValuesError(f"{directory / 'settings.json'}: {error}") from error
+
+
+Row = TypeVar("Row", Value, Point)
+
+
+def _write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [column.name for column in fields(kind)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def _read_rows(path: Path, kind: type[Row]) -> tuple[Row, ...]:
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        wanted = [column.name for column in fields(kind)]
+        if reader.fieldnames is None or list(reader.fieldnames) != wanted:
+            raise ValuesError(f"{path}: columns {reader.fieldnames}, must be {wanted}")
+        return tuple(_row(path, reader.line_num, kind, wanted, cells) for cells in reader)
+
+
+def _row(path: Path, line: int, kind: type[Row], wanted: Sequence[str], cells: dict[str, str]) -> Row:
+    try:
+        return kind(**{column.name: _cell(str(column.type), cells[column.name]) for column in fields(kind)})
+    except (TypeError, ValueError) as error:
+        raise ValuesError(f"{path}, line {line}: {error}; columns are {', '.join(wanted)}") from error
+
+
+def _cell(kind: str, text: str) -> Any:
+    if kind == "str":
+        return text
+    if kind == "int":
+        return int(text)
+    return None if text == "" and "None" in kind else float(text)

@@ -1,0 +1,88 @@
+"""The rules: when a check holds, and what verdict its checks make.
+
+A value is near a target if its whole 95 % interval lies within the tolerance (an equivalence test: noise cannot pass it),
+far if the whole interval lies outside, and undecided in between. An ordering holds if the whole interval lies on the
+right side. So a run with too few seeds is undecided, never reproduced by being vague.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from experiments.claims.claim import Check, Kind, Level, Outcome, Verdict
+from experiments.claims.values import Value
+
+
+def near(kind: Kind, text: str, value: Value, target: float, tolerance: float) -> Check:
+    """Whether the value is `target` to a relative `tolerance`. ValueError: no such tolerance."""
+    if not 0.0 < tolerance < 1.0:
+        raise ValueError(f"tolerance {tolerance}: between 0 and 1")
+    low, high = _ends(value)
+    below, above = sorted((target * (1.0 - tolerance), target * (1.0 + tolerance)))
+    inside, outside = below <= low and high <= above, high < below or above < low
+    error = (value.ours - target) / abs(target) if target else math.inf
+    detail = f"{_shown(value)}; wanted {target:.4g} within {tolerance:.0%}, off by {error:+.1%}"
+    return Check(kind, text, _outcome(inside, outside), detail)
+
+
+def below(kind: Kind, text: str, value: Value, bound: float) -> Check:
+    """Whether the value is less than `bound`."""
+    low, high = _ends(value)
+    return Check(
+        kind, text, _outcome(high < bound, low >= bound), f"{_shown(value)}; wanted less than {bound:.4g}"
+    )
+
+
+def above(kind: Kind, text: str, value: Value, bound: float) -> Check:
+    """Whether the value is more than `bound`."""
+    low, high = _ends(value)
+    return Check(
+        kind, text, _outcome(low > bound, high <= bound), f"{_shown(value)}; wanted more than {bound:.4g}"
+    )
+
+
+def decide(checks: Sequence[Check]) -> Verdict:
+    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and there is one. Else not.
+
+    ValueError: nothing to judge by.
+    """
+    values = [check for check in checks if check.kind is Kind.VALUE]
+    orderings = [check for check in checks if check.kind is Kind.ORDERING]
+    if not values and not orderings:
+        raise ValueError("no check of a value or an ordering: give one, or say that it is not comparable")
+    open_orderings, open_values = _not_held(orderings), _not_held(values)
+    if open_orderings or (open_values and not orderings):
+        return Verdict(Level.NOT_REPRODUCED, _because(open_orderings + open_values), tuple(checks))
+    if open_values:
+        return Verdict(Level.ORDERING, _because(open_values), tuple(checks))
+    held = f"{len(values)} values and {len(orderings)} orderings hold"
+    return Verdict(Level.REPRODUCED, held, tuple(checks))
+
+
+def not_comparable(because: str, checks: Sequence[Check] = ()) -> Verdict:
+    """A verdict on what cannot be compared; the checks are shown all the same."""
+    return Verdict(Level.NOT_COMPARABLE, because, tuple(checks))
+
+
+def _not_held(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if check.outcome is not Outcome.HOLDS]
+
+
+def _because(checks: Sequence[Check]) -> str:
+    return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in checks)
+
+
+def _ends(value: Value) -> tuple[float, float]:
+    """The interval, or the number itself where there is none."""
+    low = value.ours if value.low is None else value.low
+    return low, value.ours if value.high is None else value.high
+
+
+def _shown(value: Value) -> str:
+    low, high = _ends(value)
+    return f"{value.ours:.4g} [{low:.4g}, {high:.4g}] {value.unit}".rstrip()
+
+
+def _outcome(holds: bool, fails: bool) -> Outcome:
+    return Outcome.HOLDS if holds else Outcome.FAILS if fails else Outcome.UNDECIDED
