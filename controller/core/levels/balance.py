@@ -9,6 +9,9 @@ is a random walk on a leash: its standard deviation is that of H/2 jobs, not of 
 2.5 %. H stays bounded, so a replay that is wrong for ever is corrected too. It is not shorter still, because the aim
 then follows the noise, and since cost is convex in the delay, an aim that moves costs more than one that stays; and
 never shorter than twice the time between two corrections, or they would overshoot.
+
+A debt is paid at once if need be, savings are spent slowly: where offers come in bursts, long silences are rare, none may
+be in the past yet, and each adds to the delay of all who wait.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from math import exp, inf
 SHORTEST, LONGEST = 50, 400  # jobs over which a debt is paid back: H
 CORRECTIONS = 2  # in that time, at least
 SHARE = 0.04  # H over the jobs so far
-MOST = 1.5  # |E| / (H delta) in the aim: from delta / 4.5 to 4.5 delta
+OWED, OWN = 3.0, 0.7  # most |E| / (H delta) in the aim: from delta / 20 to 2 delta
 MEMORY = 10  # a debt of more than so many LONGEST H delta is forgotten
 
 
@@ -43,4 +46,4 @@ class Balance:
         if self.target_delay_s == 0.0:
             return 0.0
         relative = self.debt_s / (horizon * self.target_delay_s)
-        return self.target_delay_s * exp(-min(MOST, max(-MOST, relative)))
+        return self.target_delay_s * exp(-min(OWED, max(-OWN, relative)))

@@ -1,0 +1,129 @@
+"""Admission controllers side by side: do they keep the target delay, at what cost, from cold starts at both ends?
+
+Every seed draws one history of jobs and spots, which all controllers follow through the live coordinator's own queue
+(`courses.follow`: one slice of work after each job). Even seeds start at r = .05, odd ones at r = 6. Two averages are
+kept of each run: over all jobs from the first on, which contains the learning, and over the last half of the jobs.
+`fixed r*` does not learn: it has the exact r of the case. Its spread is what chance alone does to a run of that length,
+and no controller's cost can be expected closer to cost* than that. Hours throughout.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from controller.core.levels.age import Age
+from controller.core.levels.algorithm1 import Algorithm1
+from controller.core.levels.fixed import Fixed
+from controller.core.levels.replay import Replay
+from controller.core.queue import Controller
+from controller.core.replaying import prepare
+from experiments.claims.controllers_traces import measure_traces
+from experiments.claims.courses import Course, follow
+from experiments.claims.statistics import interval
+from experiments.queueing.history import History
+from experiments.theory.targets import TARGETS, Target
+
+STARTS = (0.05, 6.0)
+STEP_PER_H = 0.01  # alpha of Algorithm 1, where jobs come every 12 h
+TOLERANCE = 0.02  # of delta and of cost*
+LONG = {
+    "fig4": 50_000
+}  # M/M, delta = 3: a delay of 3 h where jobs wait a day or not at all needs 15 500 jobs for 2 %
+FIXED, ALGORITHM1, REPLAY, AGE = "fixed r*", "algorithm1", "replay", "age"
+
+MAKE: dict[str, Callable[[Target, float], Controller]] = {
+    FIXED: lambda case, r0: Fixed(case.r_star),
+    ALGORITHM1: lambda case, r0: Algorithm1(case.delta_h, STEP_PER_H, r0=r0),
+    REPLAY: lambda case, r0: Replay(case.delta_h, r0=r0, compiled=True),
+    AGE: lambda case, r0: Age(case.delta_h, r0=r0, compiled=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Mean delay (h) and cost of one seed, over all jobs and over the last half of them."""
+
+    delay_h: float
+    cost: float
+    last_delay_h: float
+    last_cost: float
+
+
+def one_run(case: Target, controller: str, seed: int, jobs: int) -> Run:
+    """The seed's history, followed by the controller from the seed's start."""
+    course = follow(
+        MAKE[controller](case, STARTS[seed % 2]), History(case.jobs, case.spots, seed).piece(jobs), case.k
+    )
+    return Run(*_means(course, 0), *_means(course, jobs // 2))
+
+
+def measure_controllers(
+    out: Path, *, quick: bool = False, seeds: int | None = None, traces: Path | None = None
+) -> dict[str, Any]:
+    """All cases, and the recorded traces below `traces`; writes controllers.json (after each case) and returns it."""
+    prepare()
+    jobs, count = (2_000, 4) if quick else (10_000, 60)
+    result: dict[str, Any] = {"seeds": seeds or count, "starts": STARTS, "tolerance": TOLERANCE, "cases": {}}
+    for case in TARGETS:
+        length = jobs if quick else LONG.get(case.name, jobs)
+        result["cases"][case.name] = measure_case(case, length, result["seeds"])
+        _write(out, result)
+    if traces is not None:
+        result["traces"] = measure_traces(traces, replicates=4 if quick else 40)
+        _write(out, result)
+    return result
+
+
+def measure_case(case: Target, jobs: int, seeds: int) -> dict[str, Any]:
+    """One case: what each controller did, and how far from what can be reached."""
+    runs = {name: [one_run(case, name, seed, jobs) for seed in range(seeds)] for name in MAKE}
+    return {
+        "jobs": jobs,
+        "delta_h": case.delta_h,
+        "cost_star": case.cost_star,
+        "age_aware_bound": case.age_aware_cost,
+        "controllers": {name: summary(case, of) for name, of in runs.items()},
+    }
+
+
+def summary(case: Target, runs: Sequence[Run]) -> dict[str, Any]:
+    """Of one controller's runs: intervals of the means, and the share of runs within tolerance of delta and cost*."""
+    values = {name: [getattr(run, name) for run in runs] for name in asdict(runs[0])}
+    intervals = {name: asdict(interval(of)) for name, of in values.items()}
+    return {
+        **intervals,
+        "delay_within": _within(values["delay_h"], case.delta_h),
+        "last_delay_within": _within(values["last_delay_h"], case.delta_h),
+        "cost_within": _within(values["cost"], case.cost_star),
+        "last_cost_within": _within(values["last_cost"], case.cost_star),
+        "saving": _saving(case, intervals["cost"]["mean"]),
+        "last_saving": _saving(case, intervals["last_cost"]["mean"]),
+    }
+
+
+def _means(course: Course, first: int) -> Iterator[float]:
+    """Mean delay and cost of the jobs from this one on; those that still wait at the end are left out."""
+    yield float(np.nanmean(course.delays_h[first:]))
+    yield float(np.nanmean(course.costs[first:]))
+
+
+def _within(values: Sequence[float], exact: float) -> float:
+    return float(np.mean([abs(value / exact - 1.0) <= TOLERANCE for value in values]))
+
+
+def _saving(case: Target, cost: float) -> float | None:
+    """Share of what the best age-aware policy saves over the best r; None where ages help by less than 1 %."""
+    bound = case.age_aware_cost
+    if bound is None or case.cost_star - bound < 0.01 * case.cost_star:
+        return None
+    return (case.cost_star - cost) / (case.cost_star - bound)
+
+
+def _write(out: Path, result: Mapping[str, Any]) -> None:
+    (out / "controllers.json").write_text(json.dumps(result, indent=1))
