@@ -82,6 +82,30 @@ def run(
 
 
 @app.command()
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
+    system: Annotated[
+        str | None, typer.Option(help="A row of controller/core/policies.py instead of the scenario's.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
+    ] = False,
+    out: Out = Path("out/simulate"),
+) -> None:
+    """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
+    """
+    from experiments.virtual.command import simulate_file as play
+
+    raise typer.Exit(
+        play(console, out, scenario, system=system, seed=seed, trace_file=trace, until_over=until_over)
+    )
+
+
+@app.command()
 def up(
     campus: Annotated[
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
