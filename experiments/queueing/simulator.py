@@ -12,7 +12,9 @@ from experiments.queueing.history import History
 from experiments.queueing.model import Model
 from experiments.theory.laws import Floats
 
-BATCHES: Final = 50
+BATCHES: Final = (
+    100  # so many that their spread is known to 7 %; a batch is far longer than the queue's memory
+)
 WARM_UP: Final = 2_000  # jobs: from the empty queue at a renewal to where nothing remembers it
 
 

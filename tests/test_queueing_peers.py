@@ -1,0 +1,82 @@
+"""SimPy's and Ciw's models of the queue decide as the kernel does, job by job; the benchmark says what it should."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.core.replaying import Rule, replay
+from experiments.queueing import benchmark
+from experiments.queueing.benchmark import Sizes, measure_queue
+from experiments.queueing.cases import AGE_RULE, SPOTS
+from experiments.queueing.estimate import Fates
+from experiments.queueing.history import History, Piece
+from experiments.queueing.model import Model
+from experiments.queueing.tables import queue_table, verdicts
+from experiments.theory.laws import Exponential, Gamma
+
+POISSON, BATH_TUB = Exponential(12.0), SPOTS["bath-tub"]
+AT_ONCE = {
+    "M/M": Model(POISSON, POISSON, Rule(1.25)),
+    "bath-tub": Model(Gamma(12.0, 1.0), BATH_TUB, Rule(2.4661)),
+    "bursts": Model(POISSON, SPOTS["gamma-quarter"], Rule(3.5)),
+    "ages": Model(POISSON, BATH_TUB, AGE_RULE),
+    "ages and waits": Model(POISSON, BATH_TUB, Rule(3.0, 5.0, 10.0, 8.0, 9.0)),
+    "longest wait": Model(POISSON, POISSON, Rule(2.4, longest_wait_s=9.0)),
+}
+STANDING = {
+    "offers that lapse": Model(POISSON, POISSON, Rule(1.4), offer_ttl_h=6.0),
+    "offers and ages": Model(POISSON, BATH_TUB, Rule(2.0, 3.0, 9.0, 5.0), offer_ttl_h=2.0),
+}
+
+
+def kernel(model: Model, history: Piece) -> Fates:
+    outcome = replay(model.rule, *history, model.offer_ttl_h, record=True)
+    assert outcome.decisions is not None
+    assert outcome.delays_s is not None
+    return Fates(outcome.decisions, outcome.delays_s)
+
+
+def differences(simulate: Callable[[Model, Piece], Fates], model: Model, jobs: int = 4_000) -> int:
+    history = History(model.jobs, model.spots, 5).whole(jobs)
+    return simulate(model, history).differences(kernel(model, history))
+
+
+@pytest.mark.parametrize("name", [*AT_ONCE, *STANDING])
+def test_simpy_decides_the_same_job_by_job(name: str) -> None:
+    simpy_peer = pytest.importorskip("experiments.queueing.simpy_peer", reason="simpy is not installed")
+    assert differences(simpy_peer.simulate, (AT_ONCE | STANDING)[name]) == 0
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_ciw_decides_the_same_job_by_job(name: str) -> None:
+    ciw_peer = pytest.importorskip("experiments.queueing.ciw_peer", reason="ciw is not installed")
+    assert differences(ciw_peer.simulate, AT_ONCE[name], 2_000) == 0
+
+
+def test_ciw_refuses_offers_that_stand() -> None:
+    ciw_peer = pytest.importorskip("experiments.queueing.ciw_peer", reason="ciw is not installed")
+    with pytest.raises(ValueError, match=r"offer_ttl_h 6\.0: only 0"):
+        differences(ciw_peer.simulate, STANDING["offers that lapse"], 10)
+
+
+def test_a_job_that_fares_otherwise_is_counted() -> None:
+    model = AT_ONCE["M/M"]
+    assert differences(lambda _, history: kernel(Model(POISSON, POISSON, Rule(1.24)), history), model) > 0
+
+
+def test_the_benchmark_has_a_row_for_every_simulator_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "QUICK", Sizes(2_000, 2_000, 500, 500, 2_000))
+    monkeypatch.setattr(benchmark, "ROUNDS", 1)
+    result = measure_queue(tmp_path, quick=True)
+    assert json.loads((tmp_path / "queue.json").read_text())["met"].keys() == {"speed", "agreement"}
+    assert (tmp_path / "queue.png").stat().st_size > 10_000
+    for rows in result["speed"].values():
+        assert rows.keys() >= {benchmark.OURS, benchmark.KERNEL, benchmark.PLAIN}
+        assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())
+        assert all(row.get("differing_jobs", 0) == 0 for row in rows.values())
+    assert queue_table(result).row_count == sum(len(rows) for rows in result["speed"].values())
+    assert sum("goal" in line for line in verdicts(result)) == 2
