@@ -241,6 +241,22 @@ def measure_decisions(
     console.print(f"{out}/decisions.json, {out}/decisions.png")
 
 
+@measure_app.command("queue")
+def measure_queue(
+    out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False
+) -> None:
+    """Paper B's queue simulated: jobs a second beside SimPy and Ciw, and the distance of every case from theory."""
+    from experiments.queueing.benchmark import measure_queue as run
+    from experiments.queueing.tables import queue_table, verdicts
+
+    result = run(out, quick=quick)
+    console.print(queue_table(result))
+    for line in verdicts(result):
+        console.print(line, markup=False)
+    console.print(f"{out}/queue.json, {out}/queue.png")
+    raise typer.Exit(0 if all(result["met"].values()) else 1)
+
+
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     from bpf.errors import BpfError
