@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from controller.core import checkpointing, hazard, placement
 from experiments.theory.domain import not_negative, require, share
 
+HOURS = 24
+
 
 def migration_s(payload_bytes: float, bottleneck_bytes_per_s: float, restart_s: float) -> float:
     """T_mig = C/bw + T_r (eq. 10); infinite without bandwidth. DomainError: a negative argument."""
@@ -42,7 +44,7 @@ def score_s(
 
 
 def _table(hourly_per_s: Sequence[float], start_s: float, duration_s: float) -> None:
-    require(len(hourly_per_s) == hazard.HOURS, "hourly table", len(hourly_per_s), "must have 24 rates")
+    require(len(hourly_per_s) == HOURS, "hourly table", len(hourly_per_s), "must have 24 rates")
     for rate in hourly_per_s:
         not_negative("hourly rate", rate)
     require(math.isfinite(start_s), "start", start_s, "must be a finite time of day")
