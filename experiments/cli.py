@@ -257,6 +257,16 @@ def measure_queue(
     raise typer.Exit(0 if all(result["met"].values()) else 1)
 
 
+@measure_app.command("admission")
+def measure_admission(out: Out = Path("out/admission")) -> None:
+    """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""
+    from experiments.measure.admission import admission_table
+    from experiments.measure.admission import measure_admission as run
+
+    console.print(admission_table(run(out)))
+    console.print(f"{out}/admission.json, {out}/admission.png")
+
+
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     from bpf.errors import BpfError
