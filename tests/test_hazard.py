@@ -143,12 +143,12 @@ def test_the_profile_finds_the_hour_of_owners_and_shrinks_hours_that_were_rarely
 
 
 def test_the_time_of_day_at_the_start_shifts_the_profile() -> None:
-    log = HazardWindow(100 * DAY_S)
+    log = HazardWindow(100 * DAY_S, day_start_s=9 * HOUR_S)
     for day in range(50):
         log.lend("a", day * DAY_S)
         log.emergency("a", day * DAY_S + 0.5 * HOUR_S)
         log.lend("a", day * DAY_S + 0.6 * HOUR_S)
-    profile = log.profile(50 * DAY_S, day_start_s=9 * HOUR_S)
+    profile = log.profile(50 * DAY_S)
     assert profile.index(max(profile)) == 9
 
 

@@ -55,7 +55,7 @@ class Coordinator:
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
             queue,
-            HazardWindow(settings.hazard_window_s, prior),
+            HazardWindow(settings.hazard_window_s, prior, settings.day_s, settings.day_start_s),
             LinkBandwidth(campus.capacity_bytes_per_s, campus.research_reserve, feeds={}),
             {host.name: HostState(host) for host in campus.hosts if host.role is not Role.COORDINATOR},
             draw,

@@ -27,14 +27,16 @@ have a shorter day, so its length is an argument.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 from scipy.special import gammaincinv
 
-HOURS = 24
+from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
+from controller.core.network import Floats
+
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
 BORROWED_EVENTS = 3.0  # shape of the prior; CV .62 of hazard (paper A, F4) is a gamma of shape 1/.62^2 = 2.6
@@ -107,82 +109,48 @@ def table_at(level_per_s: float, profile: Sequence[float]) -> tuple[float, ...]:
     return tuple(level_per_s * factor for factor in profile)
 
 
-@dataclass(slots=True)
-class _Record:
-    """One host: the times it was lent and its emergencies, oldest first."""
-
-    spells: deque[tuple[float, float]] = field(default_factory=deque)
-    emergencies: deque[float] = field(default_factory=deque)
-    lent_since_s: float | None = None
-
-    def close(self, now_s: float) -> None:
-        if self.lent_since_s is not None:
-            self.spells.append((self.lent_since_s, now_s))
-            self.lent_since_s = None
-
-    def forget(self, before_s: float) -> None:
-        while self.spells and self.spells[0][1] <= before_s:
-            self.spells.popleft()
-        while self.emergencies and self.emergencies[0] < before_s:
-            self.emergencies.popleft()
-
-    def lent(self, from_s: float, now_s: float) -> Iterator[tuple[float, float]]:
-        """(start, duration) of each time lent, as far as it is after `from_s`; the present one ends now."""
-        for start_s, end_s in self.spells:
-            begin_s = max(start_s, from_s)
-            yield begin_s, end_s - begin_s
-        if self.lent_since_s is not None:
-            begin_s = max(self.lent_since_s, from_s)
-            yield begin_s, now_s - begin_s
-
-
 class HazardWindow:
-    """The log of the last `window_s` seconds, and estimates from it.
+    """The log of the last `window_s` seconds, and estimates from it; no question costs more for a longer record.
 
     `prior` is added to what the campus has seen, for ever: `Experience(1, 86400)` believes in one emergency a
     day as firmly as one emergency deserves. Without it, an estimate before any exposure has an infinite upper
-    bound, which P1 refuses. Times must not go backwards.
+    bound, which P1 refuses. A day has `day_s` seconds, and `day_start_s` is the time of day at time 0. Times must
+    not go backwards.
     """
 
-    def __init__(self, window_s: float, prior: Experience | None = None) -> None:
+    def __init__(
+        self,
+        window_s: float,
+        prior: Experience | None = None,
+        day_s: float = DAY_S,
+        day_start_s: float = 0.0,
+    ) -> None:
         if not window_s > 0.0:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
-        self._records: dict[str, _Record] = {}
-        self._campus: tuple[float, Experience] | None = None  # (when, what), until something happens
+        self._seen = LentTime(window_s, day_s, day_start_s)
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
-        record = self._records.setdefault(host, _Record())
-        if record.lent_since_s is None:
-            record.lent_since_s = now_s
-        self._campus = None
+        self._seen.happened(host, now_s, LEND)
 
     def withdraw(self, host: str, now_s: float) -> None:
         """The host is lent no more, without an emergency (announced, switched off, lost)."""
-        self._records.setdefault(host, _Record()).close(now_s)
-        self._campus = None
+        self._seen.happened(host, now_s, WITHDRAW)
 
     def emergency(self, host: str, now_s: float) -> None:
         """The owner took the host back without notice: one event, and the end of the time lent."""
-        record = self._records.setdefault(host, _Record())
-        record.emergencies.append(now_s)
-        record.close(now_s)
-        self._campus = None
+        self._seen.happened(host, now_s, EMERGENCY)
 
     def experience(self, host: str, now_s: float) -> Experience:
         """What was seen on one host in the window that ends now."""
-        record = self._records.get(host)
-        return self._seen(record, now_s) if record else Experience()
+        return Experience(*self._seen.of_host(host, now_s))
 
     def campus(self, now_s: float) -> Experience:
         """What was seen on all hosts in the window, and the prior."""
-        if self._campus is None or self._campus[0] != now_s:
-            seen = [self._seen(record, now_s) for record in self._records.values()] + [self.prior]
-            total = Experience(math.fsum(e.events for e in seen), math.fsum(e.exposure_s for e in seen))
-            self._campus = (now_s, total)
-        return self._campus[1]
+        events, exposure_s = self._seen.of_all(now_s)
+        return Experience(events + self.prior.events, exposure_s + self.prior.exposure_s)
 
     def estimate(self, now_s: float, level: float = LEVEL, host: str | None = None) -> Hazard:
         """Hazard of a host, with what it borrows from the others; of the average host where none is named."""
@@ -191,27 +159,23 @@ class HazardWindow:
             return bounds(campus, level)
         return bounds(self.experience(host, now_s).pooled(campus), level)
 
-    def profile(self, now_s: float, day_s: float = DAY_S, day_start_s: float = 0.0) -> tuple[float, ...]:
-        """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen.
+    def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
+        """`estimate(...).upper` of many hosts at once."""
+        campus = self.campus(now_s)
+        own_events, own_exposure_s = self._seen.of_hosts(hosts, now_s)
+        part = min(1.0, BORROWED_EVENTS / campus.events) if campus.events > 0.0 else 1.0
+        events = own_events + part * (campus.events - own_events)
+        exposure_s = own_exposure_s + part * np.maximum(0.0, campus.exposure_s - own_exposure_s)
+        few, which = np.unique(events, return_inverse=True)
+        quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])
+        with np.errstate(divide="ignore"):
+            return np.where(exposure_s > 0.0, quantiles[which] / exposure_s, np.inf)
 
-        `day_start_s` is the time of day at time 0.
-        """
-        events, exposure_s = [0.0] * HOURS, [0.0] * HOURS
-        from_s = now_s - self.window_s
-        for record in self._records.values():
-            record.forget(from_s)
-            for at_s in record.emergencies:
-                events[int((at_s + day_start_s) % day_s / day_s * HOURS) % HOURS] += 1.0
-            for start_s, lent_s in record.lent(from_s, now_s):
-                for hour, held_s in _time_in_hours(start_s + day_start_s, lent_s, day_s):
-                    exposure_s[hour] += held_s
-        return _relative([Experience(n, t) for n, t in zip(events, exposure_s, strict=True)])
-
-    def _seen(self, record: _Record, now_s: float) -> Experience:
-        from_s = now_s - self.window_s
-        record.forget(from_s)
-        lent_s = math.fsum(duration_s for _, duration_s in record.lent(from_s, now_s))
-        return Experience(float(len(record.emergencies)), lent_s)
+    def profile(self, now_s: float) -> tuple[float, ...]:
+        """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
+        events, exposure_s = self._seen.of_hours(now_s)
+        hours = zip(events.tolist(), exposure_s.tolist(), strict=True)
+        return _relative([Experience(n, t) for n, t in hours])
 
 
 def _relative(hours: Sequence[Experience]) -> tuple[float, ...]:

@@ -119,7 +119,7 @@ class World:
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """The campus's hazard by hour, relative to its mean."""
-        return self.hazards.profile(now_s, self.settings.day_s, self.settings.day_start_s)
+        return self.hazards.profile(now_s)
 
     def hazard_table(self, host: str, now_s: float, profile: tuple[float, ...]) -> Table:
         """Upper bound of the host's hazard for each hour of the day."""

@@ -6,7 +6,7 @@ one before said: they look at hosts, jobs, flows and measurements, which only ev
 value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
 
 - after a tick that led to nothing the next one is due an hour of the scenario's day later;
-- one that led to something is followed by another, one control period later, as live;
+- one that led to something is followed by the next, as live;
 - so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
   degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
 
@@ -16,7 +16,7 @@ The decisions are the parent's, all of them: this class only moves the time of i
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import floor, inf
 
 from controller.core import effects as do
 from controller.core import events as ev
@@ -24,11 +24,11 @@ from controller.core import facts
 from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
 from controller.core.state import OVER
-from experiments.virtual.hazards import RunningHazards
 from testbed import messages as m
 from topologies.spec import Campus
 
 TICKS_A_DAY = 24  # the hourly hazard table
+ROUNDING = 1e-6  # of a period: a tick that happens now is not the next one
 LEAST_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
 
 QUIET = (
@@ -45,9 +45,7 @@ class PatientCoordinator(Coordinator):
 
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
         super().__init__(campus, settings, draw)
-        self.world.hazards = RunningHazards(
-            settings.hazard_window_s, self.world.hazards.prior, settings.day_s, settings.day_start_s
-        )
+        self._first_tick_s = inf
         self._planned_with: dict[str, int] = {}  # job -> what its checkpoints sent when P1 was last asked
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
@@ -55,15 +53,22 @@ class PatientCoordinator(Coordinator):
         due_s = self._tick_s
         effects = super().handle(event, now_s)
         if due_s == inf:
+            self._first_tick_s = self._tick_s
             return effects
         ticked = self._tick_s != due_s
         loud = any(_is_loud(effect) for effect in effects)
-        period_s = self.world.settings.control_period_s
         if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
-            self._tick_s = min(self._tick_s, now_s + period_s)
+            self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
-            self._tick_s = now_s + max(period_s, self.world.settings.day_s / TICKS_A_DAY)
+            self._tick_s = self._live_tick_s(now_s + self.world.settings.day_s / TICKS_A_DAY)
         return effects
+
+    def _live_tick_s(self, after_s: float) -> float:
+        """The first tick after a moment that a live coordinator would have."""
+        period_s = self.world.settings.control_period_s
+        return self._first_tick_s + period_s * max(
+            0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1
+        )
 
     def _sends_otherwise(self, event: ev.Event) -> bool:
         """Whether the size of a job's checkpoints, as P1 counts it, has moved."""

@@ -1,0 +1,140 @@
+"""How long hosts were lent, and how often taken back, in a window that slides: for all hosts at once, at any moment.
+
+What was seen in the window that ends now is what was seen until now, less what was seen until the window began. Both are
+running sums of the same log of events, read by two *edges*: the head, which takes an event when it happens, and the tail,
+which takes it when the window has left it behind. A sum has a closed form between events: if a host has been lent
+since s, its lent time until t is (what it was before) - s + t; so an edge adds -s when a host is lent and +t when it no
+longer is, and a question costs one multiplication, however long the record. The same holds for each hour of the day,
+with the clock t replaced by the time that each hour has had until t.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from controller.core.network import Floats
+
+HOURS = 24
+LEND, WITHDRAW, EMERGENCY = range(3)
+
+
+class LentTime:
+    """Lent time (s) and emergencies in the last `window_s` seconds, by host and by hour of the day. Times do not go
+    backwards. An hour is a 24th of `day_s`; `day_start_s` is the time of day at time 0."""
+
+    def __init__(self, window_s: float, day_s: float, day_start_s: float) -> None:
+        self._window_s = window_s
+        self._day = (day_s, day_start_s)
+        self._log: deque[tuple[float, int, int]] = deque()  # (when, host, what) that the tail has not taken
+        self.number: dict[str, int] = {}  # hosts, in order of appearance
+        self._head, self._tail = _Edge(self._day), _Edge(self._day)
+
+    def happened(self, host: str, now_s: float, what: int) -> None:
+        """LEND, WITHDRAW or EMERGENCY, at `now_s`. Lending what is lent, or taking what is not, changes nothing."""
+        number = self.number.setdefault(host, len(self.number))
+        self._log.append((now_s, number, what))
+        self._head.take(now_s, number, what)
+
+    def of_host(self, host: str, now_s: float) -> tuple[float, float]:
+        """(emergencies, lent seconds) of one host; nothing of one that was never heard of."""
+        number = self.number.get(host)
+        if number is None:
+            return 0.0, 0.0
+        from_s = self._slide(now_s)
+        (n, lent_s), (n_before, before_s) = (
+            self._head.of_host(number, now_s),
+            self._tail.of_host(number, from_s),
+        )
+        return n - n_before, max(0.0, lent_s - before_s)
+
+    def of_hosts(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats]:
+        """`of_host` in columns."""
+        from_s = self._slide(now_s)
+        size = len(self.number)
+        (n, lent_s), (n_before, before_s) = self._head.columns(size, now_s), self._tail.columns(size, from_s)
+        known = np.fromiter((self.number.get(host, size) for host in hosts), np.intp, len(hosts))
+        return (n - n_before)[known], np.maximum(0.0, lent_s - before_s)[known]
+
+    def of_all(self, now_s: float) -> tuple[float, float]:
+        """All hosts together."""
+        from_s = self._slide(now_s)
+        lent_s = self._head.lent_s(now_s) - self._tail.lent_s(from_s)
+        return self._head.events - self._tail.events, max(0.0, lent_s)
+
+    def of_hours(self, now_s: float) -> tuple[Floats, Floats]:
+        """All hosts together, by hour of the day."""
+        from_s = self._slide(now_s)
+        lent_s = self._head.hours_lent_s(now_s) - self._tail.hours_lent_s(from_s)
+        return self._head.hour_events - self._tail.hour_events, np.maximum(0.0, lent_s)
+
+    def _slide(self, now_s: float) -> float:
+        """Let the tail take what the window has left behind; when the window begins."""
+        from_s = now_s - self._window_s
+        while self._log and self._log[0][0] < from_s:
+            self._tail.take(*self._log.popleft())
+        return from_s
+
+
+class _Edge:
+    """Everything until a moment."""
+
+    def __init__(self, day: tuple[float, float]) -> None:
+        self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
+        self._before: list[float] = []  # of each host: its lent time, less the clock of when it was lent
+        self._lent: list[float] = []  # of each host: 1 while it is lent
+        self._taken: list[float] = []  # of each host: emergencies
+        self._all_before_s, self._all_lent, self.events = 0.0, 0, 0.0
+        self._hours_before_s, self.hour_events = np.zeros(HOURS), np.zeros(HOURS)
+        self._columns: tuple[Floats, Floats, Floats] | None = None  # until something happens
+
+    def take(self, at_s: float, host: int, what: int) -> None:
+        """An event."""
+        self._know(host)
+        self._columns = None
+        if what == EMERGENCY:
+            self._taken[host] += 1.0
+            self.events += 1.0
+            self.hour_events[int((at_s + self._start_s) % self._day_s / self._day_s * HOURS) % HOURS] += 1.0
+        lent = what == LEND
+        if lent != bool(self._lent[host]):
+            sign = -1.0 if lent else 1.0
+            self._lent[host] = float(lent)
+            self._before[host] += sign * at_s
+            self._all_before_s += sign * at_s
+            self._all_lent += 1 if lent else -1
+            self._hours_before_s += sign * self._clock(at_s)
+
+    def of_host(self, host: int, at_s: float) -> tuple[float, float]:
+        self._know(host)
+        return self._taken[host], self._before[host] + self._lent[host] * at_s
+
+    def columns(self, size: int, at_s: float) -> tuple[Floats, Floats]:
+        """(emergencies, lent time) of hosts 0 to size - 1, and zeros at the end for a host unheard of."""
+        self._know(size)  # one too many: whoever was never heard of
+        if self._columns is None:
+            self._columns = (np.array(self._taken), np.array(self._before), np.array(self._lent))
+        taken, before, lent = self._columns
+        return taken, before + lent * at_s
+
+    def lent_s(self, at_s: float) -> float:
+        return self._all_before_s + self._all_lent * at_s
+
+    def hours_lent_s(self, at_s: float) -> Floats:
+        return self._hours_before_s + self._all_lent * self._clock(at_s)
+
+    def _clock(self, at_s: float) -> Floats:
+        """How much time each hour of the day has had until then, from the midnight before time 0."""
+        days, rest_s = divmod(at_s + self._start_s, self._day_s)
+        starts = np.arange(HOURS) * self._hour_s
+        clock: Floats = days * self._hour_s + np.clip(rest_s - starts, 0.0, self._hour_s)
+        return clock
+
+    def _know(self, host: int) -> None:
+        more = host + 1 - len(self._before)
+        if more > 0:
+            self._columns = None
+            for column in (self._before, self._lent, self._taken):
+                column.extend([0.0] * more)
