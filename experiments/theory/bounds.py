@@ -94,7 +94,7 @@ def level_and_age(
 class _Program:
     """Unknowns, cell by cell: z just after the cell's beginning, then what moves up from each level within the cell.
 
-    `served`: P(a spot finds somebody); `time`: share of time at each level; `start`: equations of z; `limits` <= 0.
+    `served`: P(a spot finds somebody); `time`: share of time at each level; `equations` = `right`; `limits` <= 0.
     """
 
     served: Floats
