@@ -95,6 +95,7 @@ def _choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, f
     easy = timetable([wish.comfortable for wish in wishes], now_s, share)
     if not easy.late:
         return Choice(easy, {})
+    wishes = _promises_first(wishes, now_s, share)
     promises = [wish for wish in wishes if wish.promised]
     room = _Room(now_s, share, timetable([wish.parcel for wish in promises], now_s, share).late)
     sore = {link for wish in promises if wish.key in room.late for link in wish.parcel.links}
@@ -105,6 +106,19 @@ def _choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, f
     names = {wish.key for wish in kept}
     crowded = {w.key: room.crowded(w, kept) for w in wishes if w.key not in names}
     return Choice(_comfort(sorted(kept, key=_due), room), crowded)
+
+
+def _promises_first(
+    wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, float]
+) -> Sequence[Wish]:
+    """Promises that are late if all start at once, but not as planned, stay as planned: no rule is monotone in starts."""
+    promises = [wish for wish in wishes if wish.promised]
+    if not timetable([wish.parcel for wish in promises], now_s, share).late:
+        return wishes
+    planned = timetable([wish.comfortable for wish in promises], now_s, share)
+    if planned.late:
+        return wishes
+    return [replace(wish, parcel=wish.comfortable) if wish.promised else wish for wish in wishes]
 
 
 def _due(wish: Wish) -> tuple[float, str]:
@@ -141,7 +155,10 @@ def _victim(kept: Sequence[Wish], room: _Room) -> Wish | None:
 
 
 def _comfort(kept: Sequence[Wish], room: _Room) -> Timetable:
-    """Start late whoever can be started late: earliest due time first."""
+    """Start late whoever can be started late: all, or earliest due time first."""
+    everybody = room.plan([wish.comfortable for wish in kept])
+    if everybody.late <= room.late:
+        return everybody
     starts = [wish.parcel for wish in kept]
     best = room.plan(starts)
     for index, wish in enumerate(kept):
