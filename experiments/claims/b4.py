@@ -8,10 +8,11 @@ from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 
 CASES = (Case("Poisson jobs and spots", "fig4", published_cost=8.875),)
+TITLE = "Poisson spots, delay target 3 h: one slot is optimal, and it is learned"
 CLAIM = Claim(
     name="B4",
     paper="Paper B, Fig. 4",
-    title="Poisson spots, delay target 3 h: one slot is optimal, and it is learned",
+    title=TITLE,
     text=(
         "With jobs every 12 h and spots every 24 h, both Poisson, and a tight target of 3 h, the curves of cost converge to "
         "k - (k - 1) mu delta = 8.875 when those of delay converge to 3 h, from a low and from a high start."
@@ -21,6 +22,6 @@ CLAIM = Claim(
         "show it. Real spots are not memoryless; Figs. 2 and 3 say what changes then."
     ),
     run=partial(run, CASES),
-    draw=partial(draw, CASES),
+    draw=partial(draw, TITLE, CASES),
     check=partial(judge, CASES),
 )

@@ -10,7 +10,7 @@ hours, and an average over all jobs remembers them for hundreds of thousands. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,19 +54,21 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A controller to be started anywhere; `is_costly`: seconds a run, so a quick sweep takes it less often."""
+    """A controller to be started anywhere; `is_slow`: it needs long runs before its second half is worth judging."""
 
     make: Callable[[Target, float], Controller]
     starts: tuple[float, ...] = (SMALL, LARGE)
-    is_costly: bool = False
+    is_slow: bool = False
 
 
 SYSTEMS: dict[str, System] = {
     FIXED: System(lambda target, _: fixed.Fixed(target.r_star), (SMALL,)),
-    ALGORITHM1: System(lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0)),
+    ALGORITHM1: System(
+        lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0), is_slow=True
+    ),
     PRINTED: System(lambda target, r0: printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)),
-    REPLAY: System(lambda target, r0: replay.Replay(target.delta_h, r0=r0, compiled=True), is_costly=True),
-    AGE: System(lambda target, r0: age.Age(target.delta_h, r0=r0, compiled=True), is_costly=True),
+    REPLAY: System(lambda target, r0: replay.Replay(target.delta_h, r0=r0, compiled=True)),
+    AGE: System(lambda target, r0: age.Age(target.delta_h, r0=r0, compiled=True)),
 }
 DECIDING_CODE = (
     *(queue, replaying, fixed, algorithm1, balance, history, replay, shapes, age),
@@ -76,15 +78,21 @@ DECIDING_CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a sweep."""
+    """Of a sweep: jobs a run and seeds, of Algorithm 1 (which is slow to settle, and quick to run) and of the others."""
 
+    slow_jobs: int
+    slow_seeds: int
     jobs: int
     seeds: int
-    costly_seeds: int
     tolerance: float
 
+    def of(self, system: str) -> tuple[int, int]:
+        """(jobs a run, seeds) of a system."""
+        is_slow = SYSTEMS[system].is_slow
+        return (self.slow_jobs, self.slow_seeds) if is_slow else (self.jobs, self.seeds)
 
-QUICK, FULL = Size(6_000, 8, 3, 0.06), Size(20_000, 60, 60, 0.02)
+
+QUICK, FULL = Size(16_000, 6, 4_000, 3, 0.05), Size(20_000, 60, 10_000, 60, 0.02)
 
 
 def size_of(config: Config) -> Size:
@@ -92,7 +100,7 @@ def size_of(config: Config) -> Size:
     size = QUICK if config.quick else FULL
     if config.seeds is None:
         return size
-    return Size(size.jobs, config.seeds, config.seeds, size.tolerance)
+    return replace(size, slow_seeds=config.seeds, seeds=config.seeds)
 
 
 def run(cases: Sequence[Case], config: Config) -> Values:
@@ -106,7 +114,7 @@ def run(cases: Sequence[Case], config: Config) -> Values:
         mine = {name: _of(case, name, size, results) for name in labels()}
         rows += (row for name, runs in mine.items() for row in _numbers(case, name, runs))
         rows += _comparisons(case, mine)
-        curves += (point for name, runs in mine.items() for point in _curves(case, name, runs, size.jobs))
+        curves += (point for name, runs in mine.items() for point in _curves(case, name, runs, size))
     return Values(tuple(rows), tuple(curves), _settings(size))
 
 
@@ -125,8 +133,11 @@ def grid(jobs: int) -> Floats:
     return np.unique(np.geomspace(10, jobs, POINTS).astype(int)).astype(np.float64)
 
 
-def one_run(target: Target, system: str, start: float, seed: int, jobs: int) -> Result:
-    """One course, and what is kept of it: numbers of the second half, and the curves."""
+def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:
+    """One course, and what is kept of it: numbers of the second half, and the curves.
+
+    `horizon`: what "never settled" counts as, so that a short run is not praised for being short.
+    """
     history_of_seed = drawn.History(target.jobs, target.spots, seed).piece(jobs)
     course = follow(SYSTEMS[system].make(target, start), history_of_seed, target.k)
     delays_h, costs = _running(course.delays_h), _running(course.costs)
@@ -140,7 +151,7 @@ def one_run(target: Target, system: str, start: float, seed: int, jobs: int) -> 
         "early cost": float(costs[EARLY_JOBS - 1]),
         "running delay": float(delays_h[-1]),
         "running cost": float(costs[-1]),
-        "settled": _settled(delays_h, target.delta_h),
+        "settled": _settled(delays_h, target.delta_h, horizon),
         "delays": [round(float(value), 6) for value in delays_h[places]],
         "costs": [round(float(value), 6) for value in costs[places]],
         "rs": [round(float(value), 6) for value in course.levels[places]],
@@ -154,28 +165,32 @@ def _running(samples: Floats) -> Floats:
     return averages
 
 
-def _settled(running_h: Floats, delta_h: float) -> float:
-    """Jobs after which the running average stays near delta; all, if it never does."""
+def _settled(running_h: Floats, delta_h: float, horizon: int) -> float:
+    """Jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
     away = np.flatnonzero(np.abs(running_h - delta_h) > SETTLED * delta_h)
-    return float(away[-1] + 1) if len(away) else 0.0
+    if not len(away):
+        return 0.0
+    return float(horizon if away[-1] == len(running_h) - 1 else away[-1] + 1)
 
 
 def _tasks(case: Case, size: Size) -> Iterator[Task]:
     for system, start in labels().values():
-        for seed in range(size.costly_seeds if SYSTEMS[system].is_costly else size.seeds):
-            arguments: tuple[Any, ...] = (case.exact, system, start, seed, size.jobs)
-            yield Task(_key(case, system, start, seed, size.jobs), one_run, arguments)
+        jobs, seeds = size.of(system)
+        for seed in range(seeds):
+            arguments: tuple[Any, ...] = (case.exact, system, start, seed, jobs, size.slow_jobs)
+            yield Task(_key(case, system, start, seed, size), one_run, arguments)
 
 
-def _key(case: Case, system: str, start: float, seed: int, jobs: int) -> str:
-    return f"{case.target}, {system} from {start:g}, seed {seed}, {jobs} jobs"
+def _key(case: Case, system: str, start: float, seed: int, size: Size) -> str:
+    jobs, _ = size.of(system)
+    return f"{case.target}, {system} from {start:g}, seed {seed}, {jobs} of {size.slow_jobs} jobs"
 
 
 def _of(case: Case, name: str, size: Size, results: dict[str, Result]) -> list[Result]:
     """The runs of one label, in the order of the seeds."""
     system, start = labels()[name]
-    seeds = size.costly_seeds if SYSTEMS[system].is_costly else size.seeds
-    return [results[_key(case, system, start, seed, size.jobs)] for seed in range(seeds)]
+    _, seeds = size.of(system)
+    return [results[_key(case, system, start, seed, size)] for seed in range(seeds)]
 
 
 def _numbers(case: Case, name: str, runs: Sequence[Result]) -> Iterator[Value]:
@@ -202,11 +217,8 @@ def _comparisons(case: Case, mine: dict[str, list[Result]]) -> Iterator[Value]:
     pairs = [(large, small, "cost", "")]
     for system in (REPLAY, AGE):
         for start in SYSTEMS[system].starts:
-            other = label(ALGORITHM1, start)
-            pairs += [
-                (label(system, start), other, "cost", ""),
-                (label(system, start), other, "settled", "jobs"),
-            ]
+            name = label(system, start)
+            pairs += [(name, FIXED, "cost", ""), (name, label(ALGORITHM1, start), "settled", "jobs")]
     for first, second, quantity, unit in pairs:
         count = min(len(mine[first]), len(mine[second]))
         samples = ([run[quantity] for run in mine[name][:count]] for name in (first, second))
@@ -252,11 +264,12 @@ MEANING = {
     "early cost": f"mean over the first {EARLY_JOBS} jobs",
     "running delay": "mean over all jobs of the run",
     "running cost": "mean over all jobs of the run",
-    "settled": f"jobs after which the running delay stays within {SETTLED:.0%} of delta; the whole run if it does not",
+    "settled": f"jobs after which the running delay stays within {SETTLED:.0%} of delta; the longest run if it does not",
 }
 
 
-def _curves(case: Case, name: str, runs: Sequence[Result], jobs: int) -> Iterator[Point]:
+def _curves(case: Case, name: str, runs: Sequence[Result], size: Size) -> Iterator[Point]:
+    jobs, _ = size.of(labels()[name][0])
     for quantity, column in (("delay", "delays"), ("cost", "costs"), ("r", "rs")):
         samples = np.array([run[column] for run in runs])
         spread = np.quantile(samples, (0.1, 0.9), axis=0)
@@ -265,14 +278,11 @@ def _curves(case: Case, name: str, runs: Sequence[Result], jobs: int) -> Iterato
 
 
 def _settings(size: Size) -> dict[str, str]:
-    seeds = (
-        f"{size.seeds}"
-        if size.seeds == size.costly_seeds
-        else f"{size.seeds}; {size.costly_seeds} of replay and age"
-    )
+    same = (size.jobs, size.seeds) == (size.slow_jobs, size.slow_seeds)
+    slow = "" if same else f" (Algorithm 1: {size.slow_seeds} of {size.slow_jobs})"
     return {
-        "jobs a run": f"{size.jobs}",
-        "seeds": seeds,
+        "runs": f"{size.seeds} seeds of {size.jobs} jobs{slow}",
+        "jobs": f"{size.slow_jobs}",
         "r_init": f"{SMALL:g} and {LARGE:g}",
         "step alpha": f"{STEP_PER_H:g} per h, after every {algorithm1.WINDOW} jobs, r_max {algorithm1.R_MAX:g}",
         "k": f"{targets.K:g}",

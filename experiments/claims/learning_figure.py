@@ -28,7 +28,7 @@ BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
 INK: Final = "#222222"
 
 
-def draw(cases: Sequence[Case], values: Values, path: Path) -> None:
+def draw(title: str, cases: Sequence[Case], values: Values, path: Path) -> None:
     """A column a case, cost above delay; one case alone lies on its side."""
     import matplotlib
 
@@ -47,9 +47,10 @@ def draw(cases: Sequence[Case], values: Values, path: Path) -> None:
     figure.legend(
         handles=_keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9.5, handlelength=3.2
     )
-    figure.suptitle(_about(values), fontsize=9.5, color="#555555", x=0.012, ha="left")
+    figure.suptitle(title, fontsize=14, fontweight="bold", x=0.012, ha="left", color=INK)
+    figure.text(0.012, 0.0, _about(values), fontsize=9, color="#555555", ha="left", va="top")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140)
+    figure.savefig(path, dpi=140, bbox_inches="tight", pad_inches=0.12)
     plt.close(figure)
 
 
@@ -115,19 +116,27 @@ def _target(axes: Any, level: float, words: str, *, above: bool) -> None:
         fontsize=9,
         color=INK,
         zorder=10,
+        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
         **place,
     )
 
 
 def _dress(axes: Any, case: Case, values: Values, unit: str, title: str) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(10, float(values.settings["jobs a run"]))
+    _jobs_axis(axes, values)
     axes.set_xlabel("jobs so far (log)")
     axes.set_ylabel(unit)
     axes.set_title(f"{title} · {case.group}", fontsize=11.5, loc="left", fontweight="bold", color=INK)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def _jobs_axis(axes: Any, values: Values) -> None:
+    most = float(values.settings["jobs"])
+    axes.set_xscale("log")
+    axes.set_xlim(10, most)
+    ticks = [tick for tick in (10, 100, 1_000, 10_000, 100_000) if tick <= most]
+    axes.set_xticks(ticks, [f"{tick:,}".replace(",", " ") for tick in ticks])
 
 
 def _off_the_chart(axes: Any, case: Case, values: Values, top_h: float) -> None:
@@ -161,9 +170,11 @@ def _inset(axes: Any, case: Case, values: Values) -> None:
             thin = 0.7 if system == PRINTED else 1.2
             inset.plot(xs, means, color=COLOURS[system], linestyle=DASHES[start], linewidth=thin)
     inset.axhline(case.exact.r_star, color=INK, linewidth=0.8, linestyle=(0, (1, 1.5)))
-    inset.set_xscale("log")
-    inset.set_xlim(10, float(values.settings["jobs a run"]))
-    inset.set_ylim(0.0, 8.3)
+    _jobs_axis(inset, values)
+    inset.set_yscale("log")
+    inset.set_ylim(0.03, 11.0)
+    inset.set_yticks([0.05, 0.3, 1, 3, 8], ["0.05", "0.3", "1", "3", "8"])
+    inset.minorticks_off()
     inset.tick_params(labelsize=7.5)
     inset.set_title(f"r: theory {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3)
     inset.grid(axis="y", color="#eeeeee", linewidth=0.6)
@@ -196,7 +207,4 @@ def _keys() -> list[Any]:
 
 def _about(values: Values) -> str:
     settings = values.settings
-    return (
-        f"Mean over {settings['seeds']} seeds of {settings['jobs a run']} jobs; all systems see the same arrivals. "
-        "Jobs sent to on-demand wait 0 h."
-    )
+    return f"Means over seeds, all systems on the same arrivals: {settings['runs']}. Jobs sent to on-demand wait 0 h."

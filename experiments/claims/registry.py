@@ -21,7 +21,7 @@ def chosen(names: Sequence[str]) -> list[Claim]:
     by_lower = {name.lower(): name for name in CLAIMS}
     unknown = [name for name in names if name.lower() not in {*by_lower, "all"}]
     if unknown:
-        raise SpecError(f"no claim {', '.join(unknown)}: {', '.join(CLAIMS)} or all")
+        raise SpecError("claim", ", ".join(unknown), f"must be all, or of {', '.join(CLAIMS)}")
     wanted = {by_lower[name.lower()] for name in names if name.lower() != "all"}
     every = not names or any(name.lower() == "all" for name in names)
     return [claim for name, claim in CLAIMS.items() if every or name in wanted]

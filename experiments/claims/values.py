@@ -70,8 +70,7 @@ class Values:
         for row in self.rows:
             if (row.group, row.system, row.quantity) == (group, system, quantity):
                 return row
-        known = sorted({f"{row.group} / {row.system} / {row.quantity}" for row in self.rows})
-        raise ValuesError(f"no value {group} / {system} / {quantity}; there are: {'; '.join(known)}")
+        raise ValuesError(f"no value {group} / {system} / {quantity}; {self._nearest(group, system)}")
 
     def groups(self) -> list[str]:
         """In the order of the rows, each once."""
@@ -81,6 +80,16 @@ class Values:
         """Its points in order of x; empty if there are none."""
         found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
         return sorted(found, key=lambda point: point.x)
+
+    def _nearest(self, group: str, system: str) -> str:
+        """What there is instead."""
+        of_group = [row for row in self.rows if row.group == group]
+        of_system = [row.quantity for row in of_group if row.system == system]
+        if of_system:
+            return f"of {group} / {system} there are {', '.join(of_system)}"
+        if of_group:
+            return f"of {group} there are {', '.join(dict.fromkeys(row.system for row in of_group))}"
+        return f"there are {', '.join(self.groups()) or 'none at all'}"
 
 
 def write(values: Values, directory: Path) -> None:

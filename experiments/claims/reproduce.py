@@ -1,0 +1,89 @@
+"""One claim after the other: run, write the values, draw, judge, and the page of all that have been run so far."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from experiments.claims.claim import Claim, Config, Kind, Level, Outcome, Verdict
+from experiments.claims.index import write_index
+from experiments.claims.records import PICTURE, Record, write_record
+from experiments.claims.registry import chosen
+from experiments.claims.values import read, write
+
+COLOURS = {
+    Level.REPRODUCED: "green",
+    Level.ORDERING: "yellow",
+    Level.NOT_COMPARABLE: "cyan",
+    Level.NOT_REPRODUCED: "red",
+}
+
+
+def reproduce(console: Console, out: Path, names: Sequence[str], *, quick: bool, seeds: int | None) -> int:
+    """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
+
+    A full run uses every core and goes on where it was stopped. SpecError: no such claim.
+    """
+    claims = chosen(names)
+    verdicts = []
+    for claim in claims:
+        workers = 1 if quick else os.cpu_count() or 1
+        config = Config(out / claim.name, quick=quick, seeds=seeds, workers=workers)
+        verdicts.append(_one(console, claim, config))
+        _say(console, claim, verdicts[-1], config.directory)
+        page = write_index(out)
+    console.print(_table(claims, verdicts))
+    console.print(f"{page}: all claims run so far")
+    return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
+
+
+def _one(console: Console, claim: Claim, config: Config) -> Verdict:
+    began_s = time.monotonic()
+    with _bar(console) as bar:
+        task = bar.add_task(claim.name, total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        write(claim.run(replace(config, progress=progress)), config.directory)
+    values = read(config.directory)  # picture and verdict are of what is written, not of what was in memory
+    claim.draw(values, config.directory / PICTURE)
+    verdict = claim.check(values)
+    spent_s = time.monotonic() - began_s
+    write_record(Record.of(claim, verdict, is_quick=config.quick, spent_s=spent_s), config.directory)
+    return verdict
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+
+def _say(console: Console, claim: Claim, verdict: Verdict, directory: Path) -> None:
+    colour = COLOURS[verdict.level]
+    console.print(f"[bold]{claim.name}[/bold] {claim.title}: [{colour}]{verdict.level}[/{colour}]")
+    for check in verdict.checks:
+        if check.outcome is not Outcome.HOLDS:
+            console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
+    console.print(f"   {directory}: values.csv, curves.csv, {PICTURE}", markup=False)
+
+
+def _table(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> Table:
+    table = Table("claim", "what", "verdict", *(f"{kind}" for kind in Kind), title="held / judged")
+    for claim, verdict in zip(claims, verdicts, strict=True):
+        colour = COLOURS[verdict.level]
+        held = (_held(verdict, kind) for kind in Kind)
+        table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
+    return table
+
+
+def _held(verdict: Verdict, kind: Kind) -> str:
+    outcomes = [check.outcome for check in verdict.checks if check.kind is kind]
+    return f"{outcomes.count(Outcome.HOLDS)} / {len(outcomes)}"
