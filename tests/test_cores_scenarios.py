@@ -3,7 +3,7 @@
 A line is `TIME VERB ARGUMENTS`; `#` begins a remark. Hosts: a name, or `@job` (where the job is), `>job` (where it moves to),
 `^job` (its standby) at that moment. Verbs:
 
-    campus hosts=3 on_demand=1 spare=0     (no time; first line)
+    campus hosts=3 on_demand=1 spare=0     (no time; first line) leave=SECONDS: the age of the gap at which jobs leave
     start | start HOST                     agents start
     submit JOB steps=100 payload=2000000 budget=900 draw=0.0
     reclaim HOST [NOTICE_S]                the owner; without notice at once
@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.core.levels.fixed import Fixed
 from testbed.messages import JobSpec
 from tests.cores_storm import calm_and_finish
 from tests.cores_world import COSTS, SETTINGS, CoresWorld, small_campus
@@ -50,7 +51,10 @@ def test_there_are_scenarios() -> None:
 def _world(options: dict[str, str]) -> CoresWorld:
     campus = small_campus(int(options.get("hosts", 3)), int(options.get("on_demand", 1)))
     settings = replace(SETTINGS, spare_gpus=int(options.get("spare", 0)), level_start=3.0)
-    return CoresWorld(campus, settings, costs=PROMPT)
+    world = CoresWorld(campus, settings, costs=PROMPT)
+    if "leave" in options:
+        world.coordinator.world.queue.controller = Fixed(3.0, leave_at_age_s=float(options["leave"]))
+    return world
 
 
 def _options(words: list[str]) -> dict[str, str]:

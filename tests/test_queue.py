@@ -17,6 +17,7 @@ from controller.core.queue import (
     Offer,
     OnDemand,
     Queued,
+    Reneged,
     SpotJob,
     SpotQueue,
     Standing,
@@ -88,6 +89,89 @@ def test_a_patient_campus_serves_an_arriving_job_at_once_whatever_r_says() -> No
     assert queue.offer(2, 1.0) == Standing(2, math.inf)
     assert queue.submit(job("a"), 5.0, 0.9) == Dispatch("a", 1, 0.0, True)
     assert queue.statistics.mean_cost(K) == 1.0
+
+
+def test_who_waits_when_the_gap_reaches_the_age_leaves_with_its_delay() -> None:
+    queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0), 0.0)
+    queue.offer(1, 10.0)
+    queue.submit(job("a"), 11.0, 0.0)
+    queue.submit(job("b"), 12.0, 0.0)
+    assert queue.next_deadline_s() == 15.0
+    assert queue.renege(14.9) == []
+    assert queue.renege(15.0) == [Reneged("a", 4.0), Reneged("b", 3.0)]
+    assert (queue.waiting(), queue.next_deadline_s()) == ([], math.inf)
+    assert (queue.statistics.on_demand, queue.statistics.mean_delay_s) == (2, 3.5)
+
+
+def test_who_joins_at_an_older_gap_waits_for_the_next_offer() -> None:
+    queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0), 0.0)
+    queue.offer(1, 10.0)
+    queue.submit(job("late"), 15.0, 0.0)
+    assert queue.next_deadline_s() == math.inf
+    assert queue.renege(99.0) == []
+    queue.submit(job("later"), 99.0, 0.0)
+    assert queue.offer(2, 100.0) == Dispatch("late", 2, 85.0, True)
+    assert queue.renege(105.0) == [Reneged("later", 6.0)]  # the new gap has grown old too
+
+
+def test_an_offer_that_nobody_takes_begins_a_gap_too() -> None:
+    queue = SpotQueue(Fixed(8.0, admit_until_age_s=5.0), 0.0)
+    queue.offer(1, 10.0)
+    assert queue.submit(job("a"), 14.9, 0.0) == Queued(0)
+    assert queue.submit(job("b"), 15.0, 0.0) == OnDemand(1)
+    queue.offer(2, 16.0)
+    queue.offer(3, 17.0)
+    assert queue.submit(job("c"), 21.9, 0.0) == Queued(0)
+
+
+def test_between_two_ages_nobody_joins() -> None:
+    queue = SpotQueue(Fixed(8.0, admit_until_age_s=2.0, admit_from_age_s=7.0), 0.0)
+    queue.offer(1, 0.0)
+    answers = [queue.submit(job(f"{at_s}"), at_s, 0.0) for at_s in (1.9, 2.0, 6.9, 7.0)]
+    assert [type(answer) for answer in answers] == [Queued, OnDemand, OnDemand, Queued]
+
+
+def test_before_the_first_offer_the_gap_counts_from_the_first_job_that_had_to_wait() -> None:
+    queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0), 0.0)
+    queue.submit(job("a"), 1e6, 0.0)
+    assert queue.next_deadline_s() == 1e6 + 5.0
+
+
+def test_an_interrupted_job_never_leaves() -> None:
+    queue = SpotQueue(Fixed(8.0, leave_at_age_s=5.0, longest_wait_s=3.0), 0.0)
+    queue.offer(1, 0.0)
+    queue.requeue_at_head(job("x"), 1.0)
+    assert queue.next_deadline_s() == math.inf
+    assert queue.renege(1e9) == []
+
+
+def test_the_longest_wait_ends_each_wait_at_its_own_time() -> None:
+    queue = SpotQueue(Fixed(8.0, longest_wait_s=3.0), 0.0)
+    queue.submit(job("a"), 0.0, 0.0)
+    queue.submit(job("b"), 2.0, 0.0)
+    assert queue.renege(3.0) == [Reneged("a", 3.0)]
+    assert queue.next_deadline_s() == 5.0
+
+
+def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
+    told: list[tuple[str, float]] = []
+
+    class Listener(Fixed):
+        def arrived(self, now_s: float = 0.0) -> None:
+            told.append(("arrived", now_s))
+
+        def spot(self, now_s: float = 0.0) -> None:
+            told.append(("spot", now_s))
+
+        def left(self, delay_s: float) -> None:
+            told.append(("left", delay_s))
+
+    queue = SpotQueue(Listener(1.0, longest_wait_s=9.0), 0.0)
+    queue.offer(1, 1.0)
+    queue.submit(job("a"), 2.0, 0.0)
+    queue.submit(job("b"), 3.0, 0.0)
+    queue.renege(11.0)
+    assert told == [("spot", 1.0), ("arrived", 2.0), ("left", 0.0), ("arrived", 3.0), ("left", 9.0)]
 
 
 def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:

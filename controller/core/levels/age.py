@@ -1,23 +1,22 @@
 """Level and ages by replay: who may join also depends on how long ago the last offer was.
 
 The ages (`shapes`) and r are fitted to the recorded arrivals; r after every `every` arrivals, as in `replay`, with the
-measured delay in the books; the ages when the past has doubled, later after every half window. A shape is sought on the
-older half of the past, judged on the newer one beside the shape in use and the plain rule, and if it holds, refined
-on both. Where no shape holds, this is `Replay`.
+measured delay in the books; the ages when the past has doubled, later after every half window. A shape is sought on
+each half of the past and tried on the other. If that saves jobs for sure, the better of the two is refined on all of the
+past; if not, the shape in use stays as long as it proves itself on the newer half; and else this is `Replay`.
 
-The search replays some 300 shapes 10 to 15 times, over half of what has arrived since the last search: a few thousand
-steps for each arrival, less than one window. It goes on in slices (`work`), after those of the fit of r to the shape in
-use, which goes on meanwhile.
+A search replays some 300 shapes about 5 times each, over half of the past, and there are two after as many arrivals as
+the past has: some thousand steps for each arrival, less than one window. They go on in slices (`work`), after those of
+the fit of r to the shape in use, which goes on meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from math import inf
 
 from controller.core.levels.history import Arrivals
 from controller.core.levels.replay import LEAST_SPOTS, WINDOW, Replay, Search, Sliced, bisect_level
-from controller.core.levels.shapes import CAUTION, PLAIN, Shape, ShapeSearch, saving
+from controller.core.levels.shapes import PLAIN, Shape, ShapeSearch, proves, saving
 from controller.core.replaying import Rule
 
 FIRST_SEARCH = 120  # arrivals: before, no shape could prove itself
@@ -71,19 +70,24 @@ class Age(Replay):
         self.leave_at_age_s = shape.leave_s
 
     def _choose(self, arrivals: Arrivals) -> Generator[int, None, Shape]:
-        """The shape in use, a new one, or none: which saves most on the newer half, and surely."""
+        """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
         older, newer = arrivals.halves()
-        target_s = self.balance.target_delay_s
-        search = ShapeSearch(older, target_s, self.r_max)
-        yield from search.run()
-        chosen, most = PLAIN, 0.0
-        for shape in {self.shape: None, search.best: None}:
-            if shape != PLAIN:
-                saved, error = yield from saving(newer, shape, target_s, self.r_max)
-                if saved > max(most, CAUTION * error):
-                    chosen, most = shape, saved
-        if chosen == PLAIN:
-            return PLAIN
-        polish = ShapeSearch(arrivals, target_s, self.r_max)
-        yield from polish.refine(chosen)
-        return polish.best if polish.prices[polish.best] < inf else chosen
+        found = yield from self._seek(older, newer)
+        if self.shape != PLAIN and proves([(yield from self._trial(newer, self.shape))]):
+            found.append(self.shape)
+        polish = ShapeSearch(arrivals, self.balance.target_delay_s, self.r_max)
+        yield from polish.refine(*found)
+        return polish.best
+
+    def _seek(self, older: Arrivals, newer: Arrivals) -> Generator[int, None, list[Shape]]:
+        """The shapes that each half suggests, if they prove themselves on the other."""
+        found, trials = [], []
+        for sought_on, tried_on in ((older, newer), (newer, older)):
+            search = ShapeSearch(sought_on, self.balance.target_delay_s, self.r_max)
+            yield from search.run()
+            found.append(search.best)
+            trials.append((yield from self._trial(tried_on, search.best)))
+        return found if proves(trials) else []
+
+    def _trial(self, past: Arrivals, shape: Shape) -> Generator[int, None, tuple[float, float]]:
+        return saving(past, shape, self.balance.target_delay_s, self.r_max)

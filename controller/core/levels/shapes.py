@@ -4,21 +4,23 @@ Where offers are not Poisson, the age of the gap (the time since the last offer)
 bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age
 below a1 or from a2 on, and whoever waits at age a3 leaves. Three ages and the level r are enough to come within 1 or 2 %
 of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
-share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter.
+share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter. That r is not
+needed for it: share and delay follow one smooth curve as r grows, from (1, 0) at r = 0, so two points of it near the aim
+are enough.
 
 The price is a step function of the ages, with noise, so derivatives are of no use. Tried are first the families that
 theory suggests (only early: hazard falls with age; only late: it rises; both: bath-tub), on a grid of ages that is half
 quantiles of the gaps and half evenly spaced; then, from the best two, one age at a time over the whole grid until
 nothing is better; then smaller steps around the best.
 
-A past of some hundred jobs always has a shape that would have fitted it better by chance. So it is sought on the older
-half of the past and judged on the newer (`saving`): it must save more jobs than `CAUTION` standard errors of the paired
-difference, or the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
+A past of some hundred jobs always has a shape that would have fitted it better by chance. So it is sought on one half
+of the past and tried on the other (`saving`): there it must save more jobs than `CAUTION` standard errors of the paired
+difference (`proves`), or the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf, sqrt
@@ -35,6 +37,8 @@ COARSE = 3  # of the grid, for pairs of ages
 STARTS = 2  # shapes of the first round from which the second goes on
 REFINEMENTS = 3  # halvings of the grid's step at the end
 LONGEST_GAP = 0.995  # quantile of the gaps at which the grid ends
+TRIALS = 8  # levels at most between 0 and r_max
+NEAR = 0.03  # relative distance of a delay from the aim from which on the line is good enough
 SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not used
 CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
 
@@ -79,9 +83,11 @@ class ShapeSearch:
             yield from self._descend(start)
         yield from self.refine(self.best)
 
-    def refine(self, shape: Shape) -> Steps:
-        """Smaller and smaller steps around a shape, one age at a time."""
-        yield from self._price([shape])
+    def refine(self, *shapes: Shape) -> Steps:
+        """Smaller and smaller steps around the best of these, one age at a time."""
+        yield from self._price(shapes)
+        if not shapes:
+            return
         ages_s = [0.0, *self.grid_s]
         step_s = max((b - a for a, b in pairwise(ages_s)), default=0.0) / 2.0
         for _ in range(REFINEMENTS):
@@ -101,9 +107,37 @@ class ShapeSearch:
     def _price(self, shapes: Iterable[Shape]) -> Steps:
         for shape in shapes:
             if shape not in self.prices:
-                _, outcome = yield from bisect_level(self.arrivals, shape.rule, self.aim_s, self.r_max)
-                short = outcome.mean_delay_s < SHORT * self.aim_s
-                self.prices[shape] = inf if short else outcome.on_demand / max(1, outcome.left)
+                self.prices[shape] = yield from price(self.arrivals, shape, self.aim_s, self.r_max)
+
+
+def price(arrivals: Arrivals, shape: Shape, aim_s: float, r_max: float) -> Generator[int, None, float]:
+    """The share of jobs sent to on-demand at the level whose mean delay is the aim; infinity: no level reaches it.
+
+    By false position with the Illinois modification (an end that stays twice counts half), then by the line between the
+    two points that enclose the aim.
+    """
+    below, above = (0.0, 0.0, 1.0), _point(arrivals, shape, r_max)  # (level, mean delay, share)
+    yield len(arrivals)
+    if above[1] <= SHORT * aim_s:
+        return inf
+    weight_below = weight_above = 1.0
+    for _ in range(TRIALS):
+        if above[1] <= aim_s or min(above[1] - aim_s, aim_s - below[1]) <= NEAR * aim_s:
+            break
+        short, over = weight_below * (aim_s - below[1]), weight_above * (above[1] - aim_s)
+        found = _point(arrivals, shape, (below[0] * over + above[0] * short) / (over + short))
+        yield len(arrivals)
+        if found[1] < aim_s:
+            below, weight_below, weight_above = found, 1.0, weight_above / 2.0
+        else:
+            above, weight_above, weight_below = found, 1.0, weight_below / 2.0
+    part = (aim_s - below[1]) / (above[1] - below[1]) if above[1] > below[1] else 1.0
+    return below[2] + min(1.0, part) * (above[2] - below[2])
+
+
+def _point(arrivals: Arrivals, shape: Shape, level: float) -> tuple[float, float, float]:
+    outcome = arrivals.run(shape.rule(level))
+    return level, outcome.mean_delay_s, outcome.on_demand / max(1, outcome.left)
 
 
 def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
@@ -152,16 +186,21 @@ def saving(
 ) -> Generator[int, None, tuple[float, float]]:
     """(share of jobs that the shape keeps from on-demand where the plain rule does not, its standard error).
 
-    Both at the aim's mean delay, on the same arrivals. (-infinity, 0): the shape cannot keep the aim.
+    Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.
     """
+    if shape == PLAIN or not len(arrivals.jobs_s):
+        return 0.0, 0.0
     sent = []
     for candidate in (PLAIN, shape):
-        level, outcome = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
-        if outcome.mean_delay_s < SHORT * aim_s:
-            return -inf, 0.0
+        level, _ = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
         decisions = arrivals.run(candidate.rule(level), record=True).decisions
         yield len(arrivals)
         assert decisions is not None  # they were asked for
         sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))
     kept = sent[0] - sent[1]
     return float(kept.mean()), sqrt(float((kept**2).mean()) / len(kept))
+
+
+def proves(trials: Sequence[tuple[float, float]]) -> bool:
+    """Whether independent trials (`saving`), taken together, save more than chance does."""
+    return sum(saved for saved, _ in trials) > CAUTION * sqrt(sum(error**2 for _, error in trials))

@@ -1,0 +1,185 @@
+"""Admission by the age of the gap: shapes, the search for one, its trial on newer jobs, and the controller."""
+
+from collections.abc import Generator
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.core.levels.age import FIRST_SEARCH, Age
+from controller.core.levels.history import Arrivals
+from controller.core.levels.replay import Replay, bisect_level
+from controller.core.levels.shapes import (
+    PLAIN,
+    Shape,
+    ShapeSearch,
+    ages_grid,
+    families,
+    lines,
+    neighbours,
+    price,
+    proves,
+    saving,
+)
+from controller.core.queue import Controller
+from experiments.claims.courses import follow
+from experiments.queueing.history import History as Drawn
+from experiments.theory.laws import Exponential, Gamma, Law
+from experiments.theory.targets import BATH_TUB, BY_NAME, Target
+
+
+def a_past(spots: Law, jobs: int, seed: int = 1) -> Arrivals:
+    piece = Drawn(Exponential(12.0), spots, seed).piece(jobs)
+    return Arrivals(0.0, piece.job_times_h, piece.spot_times_h, 0.0, compiled=True)
+
+
+def searched(past: Arrivals, aim_s: float = 3.0) -> ShapeSearch:
+    search = ShapeSearch(past, aim_s, 8.0)
+    for _ in search.run():
+        pass
+    return search
+
+
+def trial(past: Arrivals, shape: Shape) -> tuple[float, float]:
+    answer: tuple[float, float] = last(saving(past, shape, 3.0, 8.0))
+    return answer
+
+
+def last(steps: Generator[int, None, Any]) -> Any:
+    """What a search returns in the end."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as found:
+        return found.value
+
+
+def test_the_grid_of_ages_rises_from_above_zero_to_nearly_the_longest_gap() -> None:
+    grid_s = ages_grid(a_past(BATH_TUB, 2000).gaps_s())
+    assert grid_s == sorted(set(grid_s))
+    assert grid_s[0] > 0.0
+    assert 20.0 < grid_s[-1] < 24.0
+    assert ages_grid(np.array([])) == []
+
+
+def test_no_shape_stops_joining_after_it_begins_again() -> None:
+    grid_s = [1.0, 2.0, 5.0, 11.0]
+    tried = [*families(grid_s), *neighbours(Shape(1.0, 2.0, 1.0), 1.5)]
+    tried += [shape for line in lines(Shape(2.0, 5.0, 2.0), [0.0, *grid_s, inf]) for shape in line]
+    assert all(0.0 <= shape.until_s <= shape.from_s and shape.leave_s >= 0.0 for shape in tried)
+
+
+def test_on_bath_tub_spots_the_search_finds_both_walls() -> None:
+    best = searched(a_past(BATH_TUB, 4000)).best
+    assert 1.0 < best.until_s < 5.0  # the first wall has a mean of 1 h
+    assert 8.0 < best.from_s < 16.0  # the second one stands at 24 h
+    assert best.leave_s < best.from_s
+
+
+def test_spots_that_come_in_bursts_are_waited_for_early_only() -> None:
+    best = searched(a_past(Gamma(0.25, 48.0), 4000)).best
+    assert 4.0 < best.leave_s < 60.0
+    assert best.until_s < 60.0
+
+
+def test_regular_spots_are_waited_for_late_only() -> None:
+    best = searched(a_past(Gamma(4.0, 3.0), 4000)).best
+    assert best.until_s < 1.0
+    assert 1.0 < best.from_s < 12.0
+
+
+def test_a_search_ends_and_its_work_is_bounded() -> None:
+    past = a_past(BATH_TUB, 500)
+    search = ShapeSearch(past, 3.0, 8.0)
+    steps = list(search.run())
+    assert set(steps) == {len(past)}
+    assert len(steps) <= 9 * len(search.prices) < 9 * 700
+
+
+def test_offers_that_always_come_at_the_same_moment_leave_nothing_to_search() -> None:
+    past = Arrivals(0.0, np.arange(1.0, 9.0), np.zeros(3), 0.0, compiled=False)
+    assert searched(past).best == PLAIN
+
+
+def test_where_the_plain_rule_is_quick_enough_at_any_level_nothing_is_searched() -> None:
+    search = searched(a_past(Exponential(0.5), 500))
+    assert list(search.prices) == [PLAIN]
+    assert search.best == PLAIN
+
+
+def test_a_good_shape_proves_itself_on_newer_jobs() -> None:
+    saved, error = trial(a_past(BATH_TUB, 2000, seed=8), Shape(2.5, 11.63, 2.5))
+    assert saved > 5.0 * error > 0.0
+    assert saved == pytest.approx((7.7863 - 6.488) / 9.0, abs=0.03)  # notes: the two costs, k = 10
+
+
+def test_a_senseless_shape_does_not() -> None:
+    saved, error = trial(a_past(Exponential(12.0), 2000, seed=8), Shape(2.5, 11.63, 2.5))
+    assert saved < 2.0 * error
+
+
+def test_the_plain_rule_saves_nothing_over_itself() -> None:
+    assert trial(a_past(BATH_TUB, 500), PLAIN) == (0.0, 0.0)
+
+
+def test_a_shape_that_cannot_reach_the_aim_has_no_price() -> None:
+    steps = price(a_past(BATH_TUB, 500), Shape(0.0, inf, 0.0), 3.0, 8.0)
+    next(steps)
+    with pytest.raises(StopIteration) as found:
+        next(steps)
+    assert found.value.value == inf
+
+
+def test_a_price_is_the_share_sent_to_on_demand_at_the_aim() -> None:
+    past, shape = a_past(BATH_TUB, 3000), Shape(2.5, 11.63, 2.5)
+    exact = last(bisect_level(past, shape.rule, 3.0, 8.0))[1]
+    assert last(price(past, shape, 3.0, 8.0)) == pytest.approx(exact.on_demand / exact.left, abs=0.003)
+
+
+def test_trials_count_together() -> None:
+    assert not proves([(0.05, 0.04)])
+    assert proves([(0.05, 0.03), (0.06, 0.03)])
+    assert not proves([(0.0, 0.0)])
+    assert not proves([(-0.1, 0.0), (0.05, 0.0)])
+
+
+def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:
+    learner = Age(3.0)
+    learner._follow(Shape(2.0, 9.0, 3.0), 1.5)
+    assert [learner.admit_probability(0, age_s) for age_s in (1.9, 2.0, 8.9, 9.0)] == [1.0, 0.0, 0.0, 1.0]
+    assert [learner.admit_probability(n, 0.0) for n in (0, 1, 2)] == [1.0, 0.5, 0.0]
+    assert learner.leave_at_age_s == 3.0
+
+
+def test_before_the_first_search_it_is_replay() -> None:
+    past = a_past(BATH_TUB, FIRST_SEARCH - 1)
+    learners: tuple[Replay, Age] = (Replay(3.0), Age(3.0))
+    for learner in learners:
+        for now_s in sorted([*past.jobs_s, *past.spots_s]):
+            (learner.spot if now_s in past.spots_s else learner.arrived)(float(now_s))
+            learner.work()
+    assert learners[0].level == learners[1].level
+    assert learners[1].shape == PLAIN
+
+
+def course(controller: Controller, case: Target, jobs: int, seed: int) -> tuple[float, float]:
+    """(mean delay of all jobs, mean cost of the last half), hours."""
+    followed = follow(controller, Drawn(case.jobs, case.spots, seed).piece(jobs), case.k)
+    return float(np.nanmean(followed.delays_h)), float(np.nanmean(followed.costs[jobs // 2 :]))
+
+
+@pytest.mark.parametrize("r0", [0.05, 6.0])
+@pytest.mark.parametrize("name", ["fig2-poisson", "uniform", "gamma-4", "gamma-quarter"])
+def test_at_least_half_of_what_age_can_save_is_saved_and_the_delay_kept(name: str, r0: float) -> None:
+    case = BY_NAME[name]
+    assert case.age_aware_cost is not None
+    delay_h, cost = course(Age(case.delta_h, r0=r0, compiled=True), case, 4000, seed=4)
+    assert delay_h == pytest.approx(case.delta_h, rel=0.03)
+    assert cost < (case.cost_star + case.age_aware_cost) / 2.0
+
+
+def test_on_poisson_spots_it_costs_no_more_than_replay() -> None:
+    case = BY_NAME["fig5"]
+    costs = [course(make(case.delta_h, compiled=True), case, 3000, seed=6)[1] for make in (Age, Replay)]
+    assert costs[0] <= 1.01 * costs[1]

@@ -1,0 +1,217 @@
+"""The controllers that learn from the recorded past: its record, the books of the delay, and r by replay."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from controller.core.levels.balance import Balance
+from controller.core.levels.history import Arrivals, History
+from controller.core.levels.replay import LEAST_JOBS, Replay, Sliced, bisect_level
+from controller.core.queue import Controller
+from controller.core.replaying import Rule
+from experiments.claims.courses import follow
+from experiments.queueing.history import History as Drawn
+from experiments.theory.targets import BY_NAME, Target
+
+
+def a_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
+    rng = np.random.default_rng(seed)
+    jobs_s, spots_s = np.cumsum(rng.exponential(12.0, jobs)), np.cumsum(rng.exponential(spots, jobs))
+    return Arrivals(0.0, jobs_s, spots_s[spots_s < jobs_s[-1]], 0.0, compiled=False)
+
+
+def run_all(search: object) -> list[int]:
+    return list(search)  # type: ignore[call-overload, no-any-return]
+
+
+# ---------------------------------------------------------------- history
+
+
+def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
+    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    for now_s in range(20):
+        history.spot(now_s + 0.5)
+        history.job(now_s + 0.75)
+    past = history.arrivals()
+    assert past.jobs_s.tolist() == [15.75, 16.75, 17.75, 18.75, 19.75]
+    assert past.began_s == 15.5
+    assert past.spots_s.tolist() == [16.5, 17.5, 18.5, 19.5]
+
+
+def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known() -> None:
+    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    for at_s in (1.0, 2.0, 6.0):
+        history.job(at_s)
+    history.spot(4.0)
+    assert history.arrivals().jobs_s.tolist() == [6.0]
+
+
+def test_a_past_without_an_offer_is_an_error() -> None:
+    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    history.job(1.0)
+    with pytest.raises(ValueError, match="no offer"):
+        history.arrivals()
+
+
+def test_the_two_halves_share_no_job_and_no_offer() -> None:
+    past = a_past(400)
+    older, newer = past.halves()
+    assert older.jobs_s.tolist() == past.jobs_s[:200].tolist()
+    assert set(newer.jobs_s) <= set(past.jobs_s[200:])
+    assert len(newer.jobs_s) > 180
+    assert newer.began_s > older.jobs_s[-1]
+    assert not set(older.spots_s) & set(newer.spots_s)
+
+
+def test_halves_of_a_past_with_hardly_any_offer_can_be_replayed() -> None:
+    past = Arrivals(0.0, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5]), 0.0, compiled=False)
+    for half in past.halves():
+        assert half.run(Rule(1.0)).spot == 0
+
+
+def test_draws_are_spread_evenly() -> None:
+    ordered = np.sort(a_past(1000).draws)
+    assert max(b - a for a, b in pairwise(ordered)) < 3.0 / 1000
+
+
+# ---------------------------------------------------------------- balance
+
+
+def test_the_aim_is_the_target_less_the_debt_over_the_horizon() -> None:
+    books = Balance(10.0)
+    for _ in range(20):
+        books.left(10.5)
+    assert books.debt_s == pytest.approx(10.0)
+    assert books.aim_s() == pytest.approx(10.0 * np.exp(-10.0 / (50 * 10.0)))
+
+
+def test_a_debt_lowers_the_aim_and_savings_raise_it_within_bounds() -> None:
+    owing, saving = Balance(10.0), Balance(10.0)
+    for _ in range(1000):
+        owing.left(1e6)
+        saving.left(0.0)
+    assert 0.0 < owing.aim_s() < 1.0
+    assert 10.0 < saving.aim_s() < 21.0
+
+
+def test_the_horizon_is_never_shorter_than_two_corrections() -> None:
+    often, seldom = Balance(10.0, every=1), Balance(10.0, every=500)
+    for books in (often, seldom):
+        books.left(110.0)
+    assert 10.0 - seldom.aim_s() < 0.1 * (10.0 - often.aim_s())
+
+
+@pytest.mark.parametrize("target_s", [-1.0, float("inf"), float("nan")])
+def test_a_target_that_is_no_duration_is_refused(target_s: float) -> None:
+    with pytest.raises(ValueError, match="target delay"):
+        Balance(target_s)
+
+
+# ---------------------------------------------------------------- replay
+
+
+def test_bisection_finds_the_level_whose_delay_on_the_past_is_the_aim() -> None:
+    past = a_past(3000)
+    search = bisect_level(past, Rule, 8.0, 8.0)
+    try:
+        while True:
+            assert next(search) == len(past)
+    except StopIteration as found:
+        level, outcome = found.value
+    assert outcome.mean_delay_s == pytest.approx(8.0, rel=0.01)
+    assert past.run(Rule(level)).mean_delay_s == outcome.mean_delay_s
+
+
+def test_an_aim_that_no_level_reaches_is_answered_by_the_highest() -> None:
+    search = bisect_level(a_past(200, spots=0.5), Rule, 1e6, 8.0)
+    assert next(search)
+    with pytest.raises(StopIteration) as found:
+        next(search)
+    assert found.value.value[0] == 8.0
+
+
+def test_a_slice_is_one_window_of_steps_at_most() -> None:
+    sliced = Sliced(budget=100)
+    sliced.begin(iter([40] * 5))  # type: ignore[arg-type]
+    assert [sliced.slice() for _ in range(4)] == [True, True, True, False]
+    sliced.begin(iter([1000] * 2))  # type: ignore[arg-type]
+    assert [sliced.slice() for _ in range(4)] == [True, True, True, False]
+
+
+def test_nothing_moves_in_a_decision_only_between_them() -> None:
+    learner = Replay(3.0, every=5, r0=6.0)
+    for number in range(40):
+        learner.spot(24.0 * number)
+        learner.arrived(24.0 * number + 5.0)
+        learner.left(19.0)
+    assert learner.level == 6.0
+    while learner.work():
+        pass
+    assert learner.level < 1.0
+    assert not learner.work()
+
+
+def test_too_little_of_a_past_leaves_the_start_alone() -> None:
+    learner = Replay(3.0, r0=2.0)
+    for number in range(LEAST_JOBS - 1):
+        learner.spot(float(number))
+        learner.arrived(number + 0.5)
+    assert not learner.work()
+    assert learner.level == 2.0
+
+
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"r0": 9.0}, {"r_max": float("inf")}, {"window": 0}])
+def test_parameters_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"every|r0|window"):
+        Replay(3.0, **wrong)  # type: ignore[arg-type]
+
+
+def course(controller: Controller, case: Target, jobs: int, seed: int) -> tuple[float, float]:
+    """(mean delay, mean cost) of all jobs, hours."""
+    followed = follow(controller, Drawn(case.jobs, case.spots, seed).piece(jobs), case.k)
+    return float(np.nanmean(followed.delays_h)), float(np.nanmean(followed.costs))
+
+
+@pytest.mark.parametrize("r0", [0.05, 6.0])
+@pytest.mark.parametrize("name", ["fig2-poisson", "fig5"])
+def test_replay_keeps_delay_and_cost_from_either_start(name: str, r0: float) -> None:
+    case = BY_NAME[name]
+    delay_h, cost = course(Replay(case.delta_h, r0=r0, compiled=True), case, 5000, seed=3)
+    assert delay_h == pytest.approx(case.delta_h, rel=0.03)
+    assert cost == pytest.approx(case.cost_star, rel=0.03)
+
+
+def test_a_replay_that_is_wrong_for_ever_is_corrected_by_the_measured_delay() -> None:
+    """Every second offer is of no use to anybody, and the past does not say so."""
+
+    class Blind(Replay):
+        def run_offers(self, now_s: float) -> None:
+            super().spot(now_s)
+            super().spot(now_s + 1e-3)
+
+        def spot(self, now_s: float = 0.0) -> None:
+            self.run_offers(now_s)
+
+    case = BY_NAME["fig5"]
+    delay_h, _ = course(Blind(case.delta_h, compiled=True), case, 6000, seed=5)
+    assert delay_h == pytest.approx(case.delta_h, rel=0.05)
+
+
+def test_the_level_follows_when_offers_become_rare() -> None:
+    """M/M, one job each 12 s, target 6 s: r* = 1.667 with an offer each 6 s, .5 with one each 24 s (Theorem 4)."""
+    rng = np.random.default_rng(2)
+    learner, levels, now_s = Replay(6.0, window=1000, compiled=True), [], 0.0
+    for spot_rate_per_s in (1 / 6, 1 / 24):
+        for _ in range(4000):
+            rate_per_s = 1 / 12 + spot_rate_per_s
+            now_s += rng.exponential(1 / rate_per_s)
+            if rng.random() < spot_rate_per_s / rate_per_s:
+                learner.spot(now_s)
+            else:
+                learner.arrived(now_s)
+                learner.left(6.0)
+            while learner.work():
+                pass
+        levels.append(learner.level)
+    assert levels == [pytest.approx(1.667, rel=0.2), pytest.approx(0.5, rel=0.2)]
