@@ -260,6 +260,27 @@ def measure_decisions(
     console.print(f"{out}/decisions.json, {out}/decisions.png")
 
 
+@measure_app.command("controllers")
+def measure_controllers(
+    out: Out = Path("out/controllers"),
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, few seeds.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Of each case; 60, or 4 with --quick.")] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
+    ] = None,
+) -> None:
+    """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
+    from experiments.claims.controllers import measure_controllers as run
+    from experiments.claims.controllers_report import cases_table, traces_table
+
+    result = run(out, quick=quick, seeds=seeds, traces=traces)
+    console.print(cases_table(result))
+    if traces is not None:
+        console.print(traces_table(result))
+    console.print(f"{out}/controllers.json, {out}/controllers.png")
+
+
 @measure_app.command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False

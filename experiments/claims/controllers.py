@@ -23,6 +23,7 @@ from controller.core.levels.fixed import Fixed
 from controller.core.levels.replay import Replay
 from controller.core.queue import Controller
 from controller.core.replaying import prepare
+from experiments.claims.controllers_report import draw
 from experiments.claims.controllers_traces import measure_traces
 from experiments.claims.courses import Course, follow
 from experiments.claims.statistics import interval
@@ -77,6 +78,7 @@ def measure_controllers(
     if traces is not None:
         result["traces"] = measure_traces(traces, replicates=4 if quick else 40)
         _write(out, result)
+    draw(result, out / "controllers.png")
     return result
 
 
