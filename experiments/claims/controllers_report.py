@@ -10,7 +10,7 @@ from rich.table import Table
 
 COLOURS = {"fixed": "#9a9a9a", "algorithm1": "#c0703a", "replay": "#2f6f9f", "age": "#3f8f4f"}
 SPREAD = 0.18  # between the points of one case
-MOST = 1.5  # delay over delta at which the axis ends
+MOST, LARGEST = 1.5, 1.5  # delay over delta, cost over the best, at which the axes end
 
 
 def cases_table(result: Mapping[str, Any]) -> Table:
@@ -40,7 +40,7 @@ def traces_table(result: Mapping[str, Any]) -> Table:
         title="Recorded offers, resampled in blocks; `fixed` knows the best r of each replicate in hindsight",
     )
     for name, record in result["traces"].items():
-        label = f"{Path(name).parent.name}/{Path(name).stem}"
+        label = _short(name)
         if "left_out" in record:
             table.add_row(label, "", "left out", record["left_out"])
         for share, controllers in record.get("deltas", {}).items():
@@ -49,6 +49,12 @@ def traces_table(result: Mapping[str, Any]) -> Table:
                 label = share = ""
         table.add_section()
     return table
+
+
+def _short(record: str) -> str:
+    """Day and place of a record's file: the rest of its path is the same for all, or long."""
+    path = Path(record)
+    return f"{path.parent.name} {path.stem}".strip()
 
 
 def _cells(case: Mapping[str, Any], of: Mapping[str, Any], part: str) -> Iterator[str]:
@@ -86,14 +92,14 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     panels[0].set(
         xlabel="delay / delta", xlim=(0.5, MOST), yticks=range(len(rows)), yticklabels=[r[0] for r in rows]
     )
-    panels[1].set(xlabel="cost / cost of the best r (bar: bound of all policies that know the gap's age)")
-    panels[0].invert_yaxis()
+    panels[1].set(xlabel="cost / cost of the best r;  bar: bound over all policies", xlim=(0.7, LARGEST))
+    panels[0].set_ylim(len(rows) - 0.4, -0.6)
     for panel in panels:
         panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(
-        "Admission controllers, all jobs from a cold start on (95 % intervals; records: 90 % of replicates)"
+        "All jobs from a cold start on (95 % intervals; records: 90 % of replicates)", fontsize=11
     )
     figure.savefig(path, dpi=130)
     plt.close(figure)
@@ -117,7 +123,7 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, dict[s
                 key: (_scaled(of["delay_over_delta"], 1.0), _shifted(of["cost_against_fixed"]))
                 for key, of in of_all.items()
             }
-            yield f"{Path(name).stem}, {share}", None, controllers
+            yield f"{_short(name)}, {share}", None, controllers
 
 
 def _scaled(spread: Mapping[str, float], by: float) -> Spread:
