@@ -57,7 +57,7 @@ def _overview(records: Iterable[Record]) -> str:
         + "</tr>"
         for record in records
     )
-    return f'<section class="card"><div class="scroll"><table>{head}</tr>{rows}</table></div></section>'
+    return f'<section class="card"><div class="scroll"><table class="overview">{head}</tr>{rows}</table></div></section>'
 
 
 def _held(record: Record, kind: Kind) -> str:

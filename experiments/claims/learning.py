@@ -9,32 +9,36 @@ hours, and an average over all jobs remembers them for hundreds of thousands. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from controller.core import queue, replaying
-from controller.core.levels import age, algorithm1, balance, fixed, history, replay, shapes
-from controller.core.queue import Controller
-from experiments.claims import courses, printed
+from controller.core.levels import algorithm1
 from experiments.claims.claim import Config
-from experiments.claims.courses import follow
+from experiments.claims.learning_runs import (
+    AGE,
+    ALGORITHM1,
+    EARLY_JOBS,
+    FIXED,
+    LARGE,
+    REPLAY,
+    SETTLED,
+    SMALL,
+    STEP_PER_H,
+    SYSTEMS,
+    deciding_code,
+    grid,
+    label,
+    labels,
+    one_run,
+)
 from experiments.claims.statistics import Interval, interval, intervals, paired
 from experiments.claims.sweep import Result, Task, sweep
 from experiments.claims.values import Point, Value, Values
-from experiments.queueing import history as drawn
-from experiments.theory import laws, targets
-from experiments.theory.laws import Floats
+from experiments.theory import targets
 from experiments.theory.targets import BY_NAME, Target
-
-SMALL, LARGE = 0.05, 6.0  # r_init; the paper says "small" and "large"
-STEP_PER_H = 0.01  # alpha: the larger of those that settle in all cases (with W = 100 and r_max = 8)
-EARLY_JOBS = 300  # by which the two starts are still to be told apart
-SETTLED = 0.05  # of delta, for "jobs until settled"
-POINTS = 70  # of a curve
-FIXED, ALGORITHM1, PRINTED, REPLAY, AGE = "fixed r*", "Algorithm 1", "as printed", "replay", "age"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +54,6 @@ class Case:
     def exact(self) -> Target:
         """Laws, delta, r*, cost*."""
         return BY_NAME[self.target]
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """A controller to be started anywhere; `is_slow`: it needs long runs before its second half is worth judging."""
-
-    make: Callable[[Target, float], Controller]
-    starts: tuple[float, ...] = (SMALL, LARGE)
-    is_slow: bool = False
-
-
-SYSTEMS: dict[str, System] = {
-    FIXED: System(lambda target, _: fixed.Fixed(target.r_star), (SMALL,)),
-    ALGORITHM1: System(
-        lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0), is_slow=True
-    ),
-    PRINTED: System(lambda target, r0: printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)),
-    REPLAY: System(lambda target, r0: replay.Replay(target.delta_h, r0=r0, compiled=True)),
-    AGE: System(lambda target, r0: age.Age(target.delta_h, r0=r0, compiled=True)),
-}
-DECIDING_CODE = (
-    *(queue, replaying, fixed, algorithm1, balance, history, replay, shapes, age),
-    *(printed, courses, drawn, laws, targets),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +87,7 @@ def run(cases: Sequence[Case], config: Config) -> Values:
     """All systems, starts and seeds of the cases."""
     size = size_of(config)
     tasks = [task for case in cases for task in _tasks(case, size)]
-    results = sweep(tasks, config, DECIDING_CODE)
+    results = sweep(tasks, config, deciding_code())
     rows: list[Value] = []
     curves: list[Point] = []
     for case in cases:
@@ -116,61 +96,6 @@ def run(cases: Sequence[Case], config: Config) -> Values:
         rows += _comparisons(case, mine)
         curves += (point for name, runs in mine.items() for point in _curves(case, name, runs, size))
     return Values(tuple(rows), tuple(curves), _settings(size))
-
-
-def label(system: str, start: float) -> str:
-    """Its name in values and figures."""
-    return system if len(SYSTEMS[system].starts) == 1 else f"{system} from {start:g}"
-
-
-def labels() -> dict[str, tuple[str, float]]:
-    """Label -> (system, start), of all that are run."""
-    return {label(name, start): (name, start) for name, system in SYSTEMS.items() for start in system.starts}
-
-
-def grid(jobs: int) -> Floats:
-    """The numbers of jobs at which curves have a point."""
-    return np.unique(np.geomspace(10, jobs, POINTS).astype(int)).astype(np.float64)
-
-
-def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:
-    """One course, and what is kept of it: numbers of the second half, and the curves.
-
-    `horizon`: what "never settled" counts as, so that a short run is not praised for being short.
-    """
-    history_of_seed = drawn.History(target.jobs, target.spots, seed).piece(jobs)
-    course = follow(SYSTEMS[system].make(target, start), history_of_seed, target.k)
-    delays_h, costs = _running(course.delays_h), _running(course.costs)
-    half, places = jobs // 2, grid(jobs).astype(int) - 1
-    return {
-        "delay": float(np.nanmean(course.delays_h[half:])),
-        "cost": float(np.nanmean(course.costs[half:])),
-        "r": float(course.levels[half:].mean()),
-        "r away": float(np.abs(course.levels[half:] - target.r_star).mean()),
-        "early delay": float(delays_h[EARLY_JOBS - 1]),
-        "early cost": float(costs[EARLY_JOBS - 1]),
-        "running delay": float(delays_h[-1]),
-        "running cost": float(costs[-1]),
-        "settled": _settled(delays_h, target.delta_h, horizon),
-        "delays": [round(float(value), 6) for value in delays_h[places]],
-        "costs": [round(float(value), 6) for value in costs[places]],
-        "rs": [round(float(value), 6) for value in course.levels[places]],
-    }
-
-
-def _running(samples: Floats) -> Floats:
-    """Averages of the first 1, 2, ... jobs, those left out that wait at the end of the run."""
-    counted = np.maximum(1, np.cumsum(~np.isnan(samples)))
-    averages: Floats = np.nancumsum(samples) / counted
-    return averages
-
-
-def _settled(running_h: Floats, delta_h: float, horizon: int) -> float:
-    """Jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
-    away = np.flatnonzero(np.abs(running_h - delta_h) > SETTLED * delta_h)
-    if not len(away):
-        return 0.0
-    return float(horizon if away[-1] == len(running_h) - 1 else away[-1] + 1)
 
 
 def _tasks(case: Case, size: Size) -> Iterator[Task]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.claims.claim import Check, Kind, Verdict
-from experiments.claims.learning import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, Case, label
+from experiments.claims.learning import Case
+from experiments.claims.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, label
 from experiments.claims.values import Values
 from experiments.claims.verdicts import above, below, decide, near
 from experiments.theory.laws import Exponential

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.claims.learning import AGE, ALGORITHM1, FIXED, LARGE, PRINTED, REPLAY, SMALL, Case, labels
+from experiments.claims.learning import Case
+from experiments.claims.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, PRINTED, REPLAY, SMALL, labels
 from experiments.claims.values import Point, Values
 
 COLOURS: Final = {
     FIXED: "#8a8a8a",
     PRINTED: "#b9a7c9",
     ALGORITHM1: "#d1622b",
-    REPLAY: "#2b6cb0",
     AGE: "#2f855a",
+    REPLAY: "#2b6cb0",
 }
 WORDS: Final = {
     FIXED: "r* known and fixed",
@@ -24,6 +25,13 @@ WORDS: Final = {
     AGE: "age (ours)",
 }
 DASHES: Final[dict[float, Any]] = {SMALL: (0, (4, 1.6)), LARGE: "-"}
+WIDTHS: Final = {
+    FIXED: 1.1,
+    PRINTED: 1.0,
+    ALGORITHM1: 1.8,
+    REPLAY: 1.2,
+    AGE: 2.4,
+}  # replay is seen on top of age
 BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
 INK: Final = "#222222"
 
@@ -45,12 +53,19 @@ def draw(title: str, cases: Sequence[Case], values: Values, path: Path) -> None:
         _cost_panel(cost_axes, case, values)
         _delay_panel(delay_axes, case, values)
     figure.legend(
-        handles=_keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9.5, handlelength=3.2
+        handles=_keys(),
+        title=_about(values),
+        title_fontsize=9.5,
+        alignment="left",
+        loc="outside lower left",
+        ncols=4,
+        frameon=False,
+        fontsize=9.5,
+        handlelength=3.2,
     )
     figure.suptitle(title, fontsize=14, fontweight="bold", x=0.012, ha="left", color=INK)
-    figure.text(0.012, 0.0, _about(values), fontsize=9, color="#555555", ha="left", va="top")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140, bbox_inches="tight", pad_inches=0.12)
+    figure.savefig(path, dpi=140)
     plt.close(figure)
 
 
@@ -58,40 +73,42 @@ def _cost_panel(axes: Any, case: Case, values: Values) -> None:
     exact = case.exact
     _lines(axes, case, values, "cost")
     axes.set_ylim(0.9, 10.2)
-    _target(axes, exact.cost_star, f"theory: cost* = {exact.cost_star:.3f}", above=True)
+    _target(axes, exact.cost_star, f"theory\n{exact.cost_star:.3f}", "bottom")
     if exact.age_aware_cost is not None and exact.cost_star - exact.age_aware_cost > 0.01:
-        _target(axes, exact.age_aware_cost, f"bound with the age: {exact.age_aware_cost:.3f}", above=False)
+        _target(axes, exact.age_aware_cost, f"bound with\nthe age\n{exact.age_aware_cost:.3f}", "top")
     _dress(axes, case, values, "cost a job (a spot costs 1, on-demand 10)", "Running average of cost")
 
 
 def _delay_panel(axes: Any, case: Case, values: Values) -> None:
+    """Log in the delay, with room for the inset above all curves."""
     delta_h = case.exact.delta_h
-    top_h = 4.0 * delta_h if delta_h < 10.0 else 2.5 * delta_h
     _lines(axes, case, values, "delay")
-    axes.set_ylim(0.0, top_h)
-    _target(axes, delta_h, f"target: {delta_h:g} h", above=False)
-    _dress(axes, case, values, "delay of all jobs, h", "Running average of delay")
-    _off_the_chart(axes, case, values, top_h)
+    axes.set_yscale("log")
+    axes.set_ylim(0.3, 4_000.0)
+    ticks = (0.3, 1, 3, 10, 30, 100)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([], minor=True)
+    _target(axes, delta_h, f"target\n{delta_h:g} h", "center")
+    _dress(axes, case, values, "delay of all jobs, h (log)", "Running average of delay")
     _inset(axes, case, values)
 
 
-def _lines(axes: Any, case: Case, values: Values, quantity: str, width: float = 1.7) -> None:
+def _lines(axes: Any, case: Case, values: Values, quantity: str) -> None:
     for name, (system, start) in labels().items():
         points = values.curve(case.group, name, quantity)
         if not points:
             continue
         style = ":" if system == FIXED else DASHES[start]
-        thin = 0.6 if system in (FIXED, PRINTED) else 1.0
         xs = [point.x for point in points]
         order = 2 + list(COLOURS).index(system)
-        if system in BAND and start == LARGE:
+        if system in BAND:
             _bands(axes, points, COLOURS[system])
         axes.plot(
             xs,
             [point.mean for point in points],
             color=COLOURS[system],
             linestyle=style,
-            linewidth=width * thin,
+            linewidth=WIDTHS[system],
             zorder=order,
         )
 
@@ -105,20 +122,11 @@ def _bands(axes: Any, points: Sequence[Point], colour: str) -> None:
     axes.fill_between(xs, *sure, color=colour, alpha=0.22, linewidth=0, zorder=1)
 
 
-def _target(axes: Any, level: float, words: str, *, above: bool) -> None:
+def _target(axes: Any, level: float, words: str, va: str) -> None:
+    """A dotted line, named beyond the right end of the panel."""
     axes.axhline(level, color=INK, linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=9)
-    place = {"xytext": (4, 3 if above else -3), "va": "bottom" if above else "top"}
-    axes.annotate(
-        words,
-        (0.0, level),
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
-        fontsize=9,
-        color=INK,
-        zorder=10,
-        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0},
-        **place,
-    )
+    place = {"xytext": (5, 0), "textcoords": "offset points", "va": va, "annotation_clip": False}
+    axes.annotate(words, (1.0, level), xycoords=axes.get_yaxis_transform(), fontsize=9, color=INK, **place)
 
 
 def _dress(axes: Any, case: Case, values: Values, unit: str, title: str) -> None:
@@ -139,30 +147,8 @@ def _jobs_axis(axes: Any, values: Values) -> None:
     axes.set_xticks(ticks, [f"{tick:,}".replace(",", " ") for tick in ticks])
 
 
-def _off_the_chart(axes: Any, case: Case, values: Values, top_h: float) -> None:
-    """Where what is printed ends, if that is above the panel."""
-    ends = [
-        points[-1].mean
-        for name, (system, _) in labels().items()
-        if system == PRINTED and (points := values.curve(case.group, name, "delay"))
-    ]
-    if ends and max(ends) > top_h:
-        words = f"as printed: {min(ends):.0f} to {max(ends):.0f} h, off the chart"
-        axes.annotate(
-            words,
-            (0.985, 0.015),
-            xycoords="axes fraction",
-            ha="right",
-            va="bottom",
-            fontsize=8.5,
-            color="#7d6894",
-        )
-
-
 def _inset(axes: Any, case: Case, values: Values) -> None:
-    inset = axes.inset_axes((0.56, 0.52, 0.42, 0.44))
-    inset.set_zorder(20)
-    inset.patch.set_alpha(0.96)
+    inset = axes.inset_axes((0.5, 0.68, 0.49, 0.25))
     for name, (system, start) in labels().items():
         points = values.curve(case.group, name, "r")
         if points and system in (ALGORITHM1, REPLAY, PRINTED):
@@ -173,10 +159,12 @@ def _inset(axes: Any, case: Case, values: Values) -> None:
     _jobs_axis(inset, values)
     inset.set_yscale("log")
     inset.set_ylim(0.03, 11.0)
-    inset.set_yticks([0.05, 0.3, 1, 3, 8], ["0.05", "0.3", "1", "3", "8"])
+    inset.set_yticks([0.05, 0.3, 1, 6], ["0.05", "0.3", "1", "6"])
     inset.minorticks_off()
     inset.tick_params(labelsize=7.5)
-    inset.set_title(f"r: theory {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3)
+    inset.set_title(
+        f"r after so many jobs (log); theory: {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3
+    )
     inset.grid(axis="y", color="#eeeeee", linewidth=0.6)
 
 
