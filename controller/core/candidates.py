@@ -79,7 +79,7 @@ def candidates(
     needs_gpu: bool = True,
 ) -> list[Candidate]:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
-    names = world.hosts if among is None else among
+    names = world.hosts if among is None else sorted(among)  # sums, and so ties, are of one order
     hosts = [h for h in (world.hosts[name] for name in names) if h.is_volunteer and h.usable]
     able = [h for h in hosts if not needs_gpu or h.free_gpus > 0]
     means = _means(world, able, free, wanted)
