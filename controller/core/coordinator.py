@@ -20,7 +20,7 @@ from controller.core.dispatch import choose_offer, expire_offers, send_off_waiti
 from controller.core.grants import settle
 from controller.core.hazard import Experience, HazardWindow
 from controller.core.migration import retry_degraded
-from controller.core.policies import Policy, policy
+from controller.core.policies import LEARNERS, Policy, policy
 from controller.core.protection import improve_standby, protect
 from controller.core.queue import Controller, Fixed, Offer, SpotJob, SpotQueue
 from controller.core.reports import job_ended, job_started, snapshot_taken
@@ -195,7 +195,7 @@ def _learner(campus: Campus, settings: Settings, row: Policy) -> Controller:
     """Paper B's r, as the policy learns it; without on-demand hosts there is nowhere to send a job, so all wait."""
     if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
         return Fixed(UNLIMITED)
-    return row.learner(
+    return LEARNERS.get(settings.learner, row.learner)(
         settings.target_delay_s,
         settings.level_step_per_s,
         settings.level_window,

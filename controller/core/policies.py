@@ -106,6 +106,13 @@ def _fixed_at_start(
     return queue.Fixed(r0)
 
 
+LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whatever its policy
+    "fixed": _fixed_at_start,
+    "algorithm1": algorithm1,
+    "replay": replay,
+    "age": age,
+}
+
 POLICIES: dict[str, Policy] = {
     "reclaimnet": Policy("both papers, with the corrections that each file's first paragraph lists"),
     "reclaimnet-as-printed": Policy(

@@ -18,6 +18,7 @@ class Settings:
     level_window: int = 100  # W of Algorithm 1; arrivals between two fits of the controllers that replay
     level_start: float = 1.0  # r_0
     level_max: float = 8.0  # r_max
+    learner: str = ""  # of policies.LEARNERS; empty: the policy's
     compiled_replay: bool = False  # by numba: worth its start only where thousands of jobs come
     offer_ttl_s: float = inf
     spare_gpus: int = (

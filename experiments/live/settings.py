@@ -17,6 +17,7 @@ def settings_of(played: Scenario) -> Settings:
     return Settings(
         on_demand_cost=queue.on_demand_cost,
         target_delay_s=queue.target_delay_s,
+        learner="" if queue.learner == "policy" else queue.learner,
         level_step_per_s=queue.level_step_per_s,
         level_window=queue.level_window,
         level_start=queue.level_start,

@@ -15,16 +15,18 @@ from topologies.dimension import Dimension
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one of the policy's row
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned by the corrected Algorithm 1."""
+    """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned."""
 
     on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)  # k; a spot slot costs 1
     target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)  # delta, over all jobs
+    learner: str = choice(LEARNERS, "policy")  # who learns r
     level_step_per_s: float = quantity(D.PER_TIME, 0.01 / 3600.0)  # alpha: paper B's is per hour of delay
-    level_window: int = whole(1, 1_000_000, 100)  # W arrivals between two steps of r
+    level_window: int = whole(1, 1_000_000, 100)  # W arrivals between two corrections of r
     level_start: float = quantity(D.NUMBER, 1.0)  # r_0
     level_max: float = quantity(D.NUMBER, 8.0)  # r_max
     offer_ttl_s: float = quantity(
