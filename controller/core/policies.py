@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from controller.core import admission, checkpointing, placement, queue
+from controller.core import admission, checkpointing, joint_planning, placement, queue
 from controller.core.levels.age import Age
 from controller.core.levels.replay import Replay
 from testbed.errors import SpecError
@@ -81,7 +81,7 @@ class Policy:
     """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B."""
 
     about: str
-    plan: checkpointing.Planner = checkpointing.plan
+    plan: checkpointing.Planner = joint_planning.plan_exact
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.grants
@@ -122,6 +122,10 @@ POLICIES: dict[str, Policy] = {
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
         admit=admission.edf_stop,
+    ),
+    "cube-roots": Policy(
+        "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
+        plan=checkpointing.plan,
     ),
     "static-interval": Policy(
         "paper A's B3 in P1 only: one checkpoint period for everybody, for ever, and equal shares",

@@ -1,0 +1,147 @@
+"""P1, exactly: rates and intervals of all jobs at once, at the least expected loss over the network.
+
+Where paper A allocates by cube roots and then clips intervals (Theorem 1, Lemma 2, eq. 9), this minimises what all jobs
+together lose, lambda (D/2 + C/b) + C/(b D) each, over all b and D at once: loss budgets bound the rates from below
+(`loss_budgets` says which, when not all can be kept), write caps from above, every link has its budget, and the time
+that a write takes to protect is part of the cost (`checkpoint_cost`, `exact_allocation`). On one link without loss
+budgets and with writes that are short against the time between reclaims it is Theorem 1.
+
+`plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `checkpointing.Planner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.checkpoint_cost import Array, Costs
+from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
+from controller.core.exact_allocation import Allocation, Indices, Problem, allocate
+from controller.core.loss_budgets import kept
+from topologies.spec import DirectedLink
+
+NO_LINK = -1
+NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
+
+
+@dataclass(frozen=True, slots=True)
+class JobColumns:
+    """`CheckpointJob`s as arrays of one length n. `routes` is (n, longest route): indices of links, padded with their
+    number; `rank` orders equals (by name, say)."""
+
+    payload_bytes: Array
+    hazard_per_s: Array
+    write_cap_bytes_per_s: Array
+    loss_budget_s: Array
+    routes: Indices
+    rank: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class PlanColumns:
+    """The answer, a row a job: bytes/s, seconds (infinite: never), the link that holds the rate down (NO_LINK: the job's
+    own cap, or it needs none), whether its loss budget can be kept; and the allocation's certificate."""
+
+    rates_bytes_per_s: Array
+    intervals_s: Array
+    bottlenecks: Indices
+    budget_kept: NDArray[np.bool_]
+    allocation: Allocation
+
+
+def plan_columns(jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA) -> PlanColumns:
+    """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget."""
+    needed = _needed(jobs, beta)
+    possible = needed <= jobs.write_cap_bytes_per_s
+    lower = np.where(possible & np.isfinite(needed), needed, 0.0)
+    keeps = kept(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
+    lower = np.where(keeps, lower, 0.0)
+    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, np.where(keeps, jobs.loss_budget_s, np.inf), beta)
+    allocation = allocate(
+        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s)
+    )
+    rates = allocation.rates_bytes_per_s
+    return PlanColumns(
+        rates,
+        _intervals(jobs, rates, beta),
+        _bottlenecks(jobs, costs, allocation, capacity_bytes_per_s),
+        rates >= needed * (1.0 - 1e-9),
+        allocation,
+    )
+
+
+def plan_exact(
+    jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
+) -> dict[str, CheckpointPlan]:
+    """`checkpointing.plan` at the least joint cost. ValueError: a link without a capacity, a key twice."""
+    ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
+    links = list(dict.fromkeys(link for job in ordered for link in job.links))
+    budgets = _budgets(links, capacity)
+    if len({job.key for job in ordered}) != len(ordered):
+        raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
+    planned = plan_columns(_columns(ordered, links), budgets, beta)
+    rates, held = planned.rates_bytes_per_s.tolist(), planned.bottlenecks.tolist()
+    plans = {
+        job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
+        for job, rate, link in zip(ordered, rates, held, strict=True)
+    }
+    return {job.key: plans[job.key] for job in jobs}
+
+
+def _plan(job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float) -> CheckpointPlan:
+    interval = constrained_interval(job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta)
+    return CheckpointPlan(rate, interval, held_by)
+
+
+def _budgets(links: Sequence[DirectedLink], capacity: Mapping[DirectedLink, float]) -> Array:
+    budgets = np.array([capacity.get(link, np.nan) for link in links], dtype=np.float64)
+    for link, budget in zip(links, budgets.tolist(), strict=True):
+        if not 0.0 <= budget < np.inf:
+            raise ValueError(f"link {link}: capacity {capacity.get(link)}: a finite rate of 0 or more")
+    return budgets
+
+
+def _columns(jobs: Sequence[CheckpointJob], links: Sequence[DirectedLink]) -> JobColumns:
+    number = {link: place for place, link in enumerate(links)}
+    routes = np.full((len(jobs), max((len(job.links) for job in jobs), default=0)), len(links), dtype=np.intp)
+    for row, job in enumerate(jobs):
+        routes[row, : len(job.links)] = [number[link] for link in job.links]
+    numbers = np.array(
+        [(j.payload_bytes, j.hazard_per_s, j.write_cap_bytes_per_s, j.loss_budget_s) for j in jobs],
+        dtype=np.float64,
+    ).reshape(len(jobs), 4)
+    payload, hazard, cap, budget = numbers.T.copy()
+    return JobColumns(payload, hazard, cap, budget, routes, np.arange(len(jobs)))
+
+
+def _needed(jobs: JobColumns, beta: float) -> Array:
+    """C/(2 beta L_max): the slice that each loss budget needs; 0 without one, infinite for one of 0."""
+    with np.errstate(divide="ignore"):
+        return jobs.payload_bytes / (2.0 * beta * jobs.loss_budget_s)
+
+
+def _intervals(jobs: JobColumns, rates: Array, beta: float) -> Array:
+    """Eq. (9): Young's interval under the cap of the loss budget, above the floor of the network."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        write_s = jobs.payload_bytes / rates
+        young_s = np.where(jobs.hazard_per_s > 0.0, np.sqrt(2.0 * write_s / jobs.hazard_per_s), np.inf)
+    return np.maximum(np.minimum(young_s, 2.0 * jobs.loss_budget_s), write_s / beta)
+
+
+def _bottlenecks(jobs: JobColumns, costs: Costs, allocation: Allocation, capacity: Array) -> Indices:
+    """The narrowest link of the route where the job has all of it; else the dearest."""
+    rates = allocation.rates_bytes_per_s
+    if not jobs.routes.size:
+        return np.full(len(rates), NO_LINK, dtype=np.intp)
+    prices = np.append(allocation.multipliers, -1.0)[jobs.routes]
+    rooms = np.append(capacity, np.inf)[jobs.routes]
+    alone = rates >= rooms.min(axis=1) * (1.0 - NEARLY)
+    place = np.where(alone, rooms.argmin(axis=1), prices.argmax(axis=1))
+    link = np.take_along_axis(jobs.routes, place[:, None], axis=1)[:, 0]
+    wants_more = (rates < jobs.write_cap_bytes_per_s * (1.0 - NEARLY)) & (
+        costs.hazard_per_s + costs.slope_per_s > 0.0
+    )
+    return np.where(wants_more & (link < len(capacity)), link, NO_LINK)
