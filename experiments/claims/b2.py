@@ -22,8 +22,8 @@ CLAIM = Claim(
         "k - (k - 1) mu delta, about 7.75, and those of delay to 3 h."
     ),
     does_not_prove=(
-        "That this is the least cost. Who sees not only how many wait but also how long ago the last spot came keeps 3 h for less "
-        "(the controller age; the bound over all such policies is 6.43). And 7.75 is not exact: the formula behind it needs "
+        "That this is the least cost. Who sees not only how many wait but also how long ago the last spot came keeps 3 h for "
+        "less (the controller age; the bound over all such policies is 6.43). And 7.75 is not exact: the formula behind it needs "
         "Poisson spots, theory says 7.786 and 7.770 here. The algorithm drawn is the corrected one; as printed it does not "
         "converge. Spot gaps are drawn from a fitted law, independent of each other."
     ),

@@ -91,7 +91,7 @@ def one_run(target: Target, system: str, start: float, seed: int, jobs: int, hor
         "early cost": float(costs[EARLY_JOBS - 1]),
         "running delay": float(delays_h[-1]),
         "running cost": float(costs[-1]),
-        "settled": _settled(delays_h, target.delta_h, horizon),
+        "settled": settled(delays_h, target.delta_h, horizon),
         "delays": [round(float(value), 6) for value in delays_h[places]],
         "costs": [round(float(value), 6) for value in costs[places]],
         "rs": [round(float(value), 6) for value in course.levels[places]],
@@ -105,7 +105,7 @@ def _running(samples: Floats) -> Floats:
     return averages
 
 
-def _settled(running_h: Floats, delta_h: float, horizon: int) -> float:
+def settled(running_h: Floats, delta_h: float, horizon: int) -> float:
     """Jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
     away = np.flatnonzero(np.abs(running_h - delta_h) > SETTLED * delta_h)
     if not len(away):

@@ -3,7 +3,8 @@
 The loop condition |d - delta| < epsilon is read the other way round (as printed, it would never begin where it is needed), so
 it stops at the first window whose delay is near enough. Line 7 is taken literally: eta <- eta (d - delta). eta then is a
 product of all errors so far, so its sign is not that of the error and it soon dwarfs r: r is thrown between 0 and r_max.
-Once r_max is reached with a negative eta, errors stay positive, eta stays negative, and r stays there for ever.
+Once r_max is reached with a negative eta, errors stay positive, eta stays negative, and r stays there for ever; unless
+a window happens to be near enough before, and stops it at whatever r it has.
 """
 
 from __future__ import annotations

@@ -1,0 +1,257 @@
+"""Paper B's Figs. 2 to 5: what a run keeps, and a judge that wrong values do not get past."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from controller.core.levels.algorithm1 import R_MAX
+from controller.core.levels.fixed import Fixed
+from controller.core.replaying import LEFT, SPOT, WAITING, Rule, replay
+from experiments.claims import b2, b3, b4, b5, learning, learning_runs
+from experiments.claims.claim import Claim, Config, Kind, Level
+from experiments.claims.courses import follow
+from experiments.claims.index import write_index
+from experiments.claims.learning import Case, Size
+from experiments.claims.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, label, labels
+from experiments.claims.printed import PrintedAlgorithm1
+from experiments.claims.records import Record, write_record
+from experiments.claims.registry import CLAIMS, chosen
+from experiments.claims.values import Value, Values, ValuesError, read, write
+from experiments.cli import app
+from experiments.queueing.history import History, Piece
+from experiments.theory.stationary import under_level
+from experiments.theory.targets import BY_NAME
+from topologies.errors import SpecError
+
+SETTINGS = {"tolerance": "0.02", "jobs": "1000", "runs": "2 seeds"}
+
+
+def perfect(case: Case) -> Iterator[Value]:
+    """Values of a world where everything is as theory says."""
+    exact = case.exact
+    for name, (system, start) in labels().items():
+        low = start == SMALL
+        numbers = {
+            "delay": exact.delta_h,
+            "cost": exact.cost_star,
+            "r away": 0.01,
+            "early delay": 0.2 * exact.delta_h if low else 3.0 * exact.delta_h,
+            "early cost": 9.5 if low else 1.2,
+        }
+        for quantity, ours in numbers.items():
+            yield Value(case.group, name, quantity, "", ours, 0.999 * ours, 1.001 * ours, 60)
+        if system in (REPLAY, AGE):
+            settled = f"{name} - {label(ALGORITHM1, start)}"
+            yield Value(case.group, settled, "settled", "jobs", -900.0, -1000.0, -800.0, 60)
+            yield Value(case.group, f"{name} - {FIXED}", "cost", "", -0.01, -0.02, -0.001, 60)
+
+
+def of(cases: tuple[Case, ...]) -> Values:
+    return Values(tuple(row for case in cases for row in perfect(case)), (), SETTINGS)
+
+
+def changed(values: Values, system: str, quantity: str, ours: float) -> Values:
+    """One number of every panel put elsewhere, and sure of it."""
+    rows = (
+        replace(row, ours=ours, low=ours, high=ours)
+        if (row.system, row.quantity) == (system, quantity)
+        else row
+        for row in values.rows
+    )
+    return replace(values, rows=tuple(rows))
+
+
+BOTH = [(b2.CLAIM, b2.CASES), (b3.CLAIM, b3.CASES), (b4.CLAIM, b4.CASES), (b5.CLAIM, b5.CASES)]
+
+
+@pytest.mark.parametrize(("claim", "cases"), BOTH)
+def test_a_perfect_world_reproduces_every_figure(claim: Claim, cases: tuple[Case, ...]) -> None:
+    verdict = claim.check(of(cases))
+    assert verdict.level is Level.REPRODUCED, verdict.because
+
+
+@pytest.mark.parametrize(("claim", "cases"), BOTH)
+@pytest.mark.parametrize("start", [SMALL, LARGE])
+@pytest.mark.parametrize(
+    ("quantity", "off", "level"),
+    [
+        ("delay", 1.03, Level.ORDERING),
+        ("delay", 0.97, Level.ORDERING),
+        ("cost", 1.03, Level.ORDERING),
+        ("cost", 0.97, Level.ORDERING),
+        ("early delay", 1.0, Level.NOT_REPRODUCED),
+        ("early cost", 1.0, Level.NOT_REPRODUCED),
+        ("r away", 1000.0, Level.NOT_REPRODUCED),
+    ],
+)
+def test_one_wrong_number_of_algorithm_1_is_seen(
+    claim: Claim, cases: tuple[Case, ...], start: float, quantity: str, off: float, level: Level
+) -> None:
+    exact = cases[0].exact
+    wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(
+        quantity, exact.cost_star
+    )
+    verdict = claim.check(
+        changed(of(cases[:1]) if len(cases) == 1 else of(cases), label(ALGORITHM1, start), quantity, wrong)
+    )
+    assert verdict.level is level
+    assert label(ALGORITHM1, start) in verdict.because
+
+
+def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
+    values = of(b4.CASES)
+    vague = tuple(
+        replace(row, low=0.9 * row.ours, high=1.1 * row.ours) if row.quantity == "delay" else row
+        for row in values.rows
+    )
+    verdict = b4.CLAIM.check(replace(values, rows=vague))
+    assert verdict.level is Level.ORDERING
+    assert "undecided" in verdict.because
+
+
+def test_our_own_controllers_failing_is_shown_and_moves_no_verdict() -> None:
+    for system, quantity, ours in (
+        (label(AGE, SMALL), "delay", 3.5),
+        (f"{label(AGE, LARGE)} - {FIXED}", "cost", 0.1),
+        (f"{label(REPLAY, SMALL)} - {label(ALGORITHM1, SMALL)}", "settled", 5.0),
+    ):
+        verdict = b2.CLAIM.check(changed(of(b2.CASES), system, quantity, ours))
+        assert verdict.level is Level.REPRODUCED
+        assert {check.kind for check in verdict.checks if check.outcome != "holds"} == {Kind.BEYOND}
+
+
+def test_a_missing_value_is_an_error_and_no_verdict() -> None:
+    values = of(b4.CASES)
+    with pytest.raises(ValuesError, match="no value"):
+        b4.CLAIM.check(replace(values, rows=values.rows[1:-1]))
+
+
+@pytest.mark.parametrize("case", [*b2.CASES, *b3.CASES, *b4.CASES, *b5.CASES], ids=lambda case: case.target)
+def test_targets_of_the_figures_are_what_theory_says(case: Case) -> None:
+    exact = case.exact
+    found = under_level(exact.jobs, exact.spots, exact.r_star, exact.k)
+    assert found.delay_h == pytest.approx(exact.delta_h, rel=1e-6)
+    assert found.cost == pytest.approx(exact.cost_star, rel=1e-6)
+    if case.published_cost is not None:
+        assert case.published_cost == pytest.approx(exact.cost_star, rel=0.01)
+
+
+def test_a_course_through_the_live_queue_is_what_replaying_says_job_by_job() -> None:
+    target = BY_NAME["fig2-poisson"]
+    drawn = History(target.jobs, target.spots, 5).piece(3000)
+    first_h = float(drawn.job_times_h[0])  # the live queue counts the gap from its first event
+    history = Piece(
+        drawn.job_times_h[1:] - first_h,
+        drawn.spot_times_h[drawn.spot_times_h > first_h] - first_h,
+        drawn.draws[1:],
+    )
+    history = Piece(
+        np.append(0.0, history.job_times_h), history.spot_times_h, np.append(0.999999, history.draws)
+    )
+    ages = {"admit_until_age_s": 2.5, "admit_from_age_s": 11.6, "leave_at_age_s": 2.5}
+    course = follow(Fixed(1.6, **ages), history, 10.0)
+    outcome = replay(Rule(1.6, **ages), *history, record=True)
+    assert outcome.decisions is not None
+    assert outcome.delays_s is not None
+    assert (outcome.decisions == LEFT).sum() > 100  # or nothing was tried
+    left = outcome.decisions != WAITING
+    assert course.costs[left].tolist() == np.where(outcome.decisions == SPOT, 1.0, 10.0)[left].tolist()
+    assert course.delays_h[left] == pytest.approx(outcome.delays_s[left], abs=1e-9)
+    assert np.isnan(course.costs[~left]).all()
+
+
+@pytest.mark.parametrize("start", [SMALL, LARGE])
+def test_algorithm_1_as_printed_misses_the_target_and_the_corrected_one_meets_it(start: float) -> None:
+    target = BY_NAME["fig4"]
+    as_printed = learning_runs.one_run(target, learning_runs.PRINTED, start, 3, 4000, 4000)
+    corrected = learning_runs.one_run(target, ALGORITHM1, start, 3, 12_000, 12_000)
+    assert abs(as_printed["delay"] / target.delta_h - 1.0) > 0.4
+    assert corrected["delay"] == pytest.approx(target.delta_h, rel=0.1)
+    assert corrected["cost"] == pytest.approx(target.cost_star, rel=0.03)
+
+
+@pytest.mark.parametrize("start", [SMALL, LARGE])
+def test_the_printed_step_drives_r_to_r_max_if_no_window_stops_it(start: float) -> None:
+    target = BY_NAME["fig4"]
+    controller = PrintedAlgorithm1(target.delta_h, 0.01, r0=start, tolerance=0.0)
+    course = follow(controller, History(target.jobs, target.spots, 3).piece(3000), target.k)
+    assert (course.levels[1500:] == R_MAX).all()
+
+
+def test_the_printed_algorithm_stops_where_the_delay_is_right() -> None:
+    controller = PrintedAlgorithm1(3.0, 0.01, window=2, r0=1.0)
+    for delay_h in (3.0, 3.01, 50.0, 50.0):
+        controller.left(delay_h)
+        controller.arrived()
+    assert controller.has_stopped
+    assert controller.level == 1.0
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    target = BY_NAME["fig2-gamma"]
+    assert learning_runs.one_run(target, AGE, LARGE, 1, 600, 600) == learning_runs.one_run(
+        target, AGE, LARGE, 1, 600, 600
+    )
+
+
+def test_settled_is_the_job_from_which_the_average_stays_near() -> None:
+    settled = learning_runs.settled
+    running_h = np.array([9.0, 3.0, 9.0, 3.0, 3.1, 3.0])
+    assert settled(running_h, 3.0, 100) == 3.0
+    assert settled(np.full(6, 3.0), 3.0, 100) == 0.0
+    assert settled(running_h[:3], 3.0, 100) == 100.0  # never: a short run is not praised for being short
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "QUICK", Size(600, 3, 400, 2, 0.05))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
+    directory = tmp_path / "B4"
+    values = b4.CLAIM.run(Config(directory, quick=True))
+    write(values, directory)
+    assert read(directory) == values
+    b4.CLAIM.draw(values, directory / "figure.png")
+    assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
+    verdict = b4.CLAIM.check(values)
+    write_record(Record.of(b4.CLAIM, verdict, is_quick=True, spent_s=1.0), directory)
+    page = write_index(tmp_path).read_text()
+    assert b4.CLAIM.title in page
+    assert "What it does not prove" in page
+    assert str(verdict.level) in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.usefixtures("tiny")
+def test_running_averages_at_the_end_are_the_averages_of_the_run(tmp_path: Path) -> None:
+    values = b4.CLAIM.run(Config(tmp_path, quick=True))
+    for name in labels():
+        for quantity in ("delay", "cost"):
+            last = values.curve("Poisson jobs and spots", name, quantity)[-1]
+            row = values.find("Poisson jobs and spots", name, f"running {quantity}")
+            assert last.mean == pytest.approx(row.ours, abs=1e-5)
+            assert last.low <= last.mean <= last.high
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command_judges_and_leaves_files(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["reproduce", "b4", "--quick", "--out", str(tmp_path)])
+    left = {path.name for path in (tmp_path / "B4").iterdir()}
+    assert left >= {"values.csv", "curves.csv", "settings.json", "figure.png", "claim.json", "runs.jsonl"}
+    assert (tmp_path / "index.html").exists()
+    assert "B4" in done.output
+    assert done.exit_code in (0, 1)  # so few jobs may well not reproduce anything
+
+
+def test_claims_are_chosen_by_name_in_any_case_and_all_is_all() -> None:
+    assert [claim.name for claim in chosen(["b5", "B2", "b5"])] == ["B2", "B5"]
+    assert [claim.name for claim in chosen(["all"])] == list(CLAIMS) == [claim.name for claim in chosen([])]
+    assert all(claim.name == name for name, claim in CLAIMS.items())
+    with pytest.raises(SpecError, match="B2, B3, B4, B5"):
+        chosen(["B6"])

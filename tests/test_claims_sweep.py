@@ -1,0 +1,83 @@
+"""Sweeps: every task once, results kept at once, resumed, and never taken from other code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from experiments.claims import values
+from experiments.claims.claim import Config
+from experiments.claims.sweep import Result, Task, sweep
+
+HERE = (sys.modules[__name__],)
+
+
+def square(number: int, log: Path) -> Result:
+    """Writes that it ran."""
+    with log.open("a") as file:
+        file.write(f"{number} ")
+    return {"square": number**2, "process": os.getpid()}
+
+
+def tasks(numbers: Sequence[int], log: Path) -> list[Task]:
+    return [Task(f"square of {number}", square, (number, log)) for number in numbers]
+
+
+def ran(log: Path) -> list[int]:
+    return sorted(int(word) for word in log.read_text().split()) if log.exists() else []
+
+
+def test_results_are_of_their_tasks(tmp_path: Path) -> None:
+    found = sweep(tasks([2, 3], tmp_path / "log"), Config(tmp_path), HERE)
+    assert {key: result["square"] for key, result in found.items()} == {"square of 2": 4, "square of 3": 9}
+
+
+def test_a_sweep_goes_on_where_it_stopped_even_within_a_line(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "runs.jsonl"
+    sweep(tasks([1, 2, 3], log), Config(tmp_path), HERE)
+    path.write_text(path.read_text()[:-10])  # killed while it wrote the third
+    found = sweep(tasks([1, 2, 3, 4], log), Config(tmp_path), HERE)
+    assert ran(log) == [1, 2, 3, 3, 4]
+    assert sorted(result["square"] for result in found.values()) == [1, 4, 9, 16]
+    sweep(tasks([1, 2, 3, 4], log), Config(tmp_path), HERE)
+    assert ran(log) == [1, 2, 3, 3, 4]
+
+
+def test_results_of_other_code_are_not_used(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    sweep(tasks([1], log), Config(tmp_path), HERE)
+    sweep(tasks([1], log), Config(tmp_path), (values,))
+    assert ran(log) == [1, 1]
+
+
+def test_only_results_that_were_asked_for_are_returned(tmp_path: Path) -> None:
+    sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path), HERE)
+    assert list(sweep(tasks([2], tmp_path / "log"), Config(tmp_path), HERE)) == ["square of 2"]
+
+
+def test_two_tasks_of_one_key_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one key"):
+        sweep(tasks([2, 2], tmp_path / "log"), Config(tmp_path), HERE)
+
+
+def test_progress_is_told_from_what_was_kept_to_the_end(tmp_path: Path) -> None:
+    sweep(tasks([1], tmp_path / "log"), Config(tmp_path), HERE)
+    told: list[tuple[int, int]] = []
+    config = Config(tmp_path, progress=lambda done, total: told.append((done, total)))
+    sweep(tasks([1, 2, 3], tmp_path / "log"), config, HERE)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_full_sweep_uses_other_processes_and_a_quick_one_does_not(tmp_path: Path) -> None:
+    full = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "full", workers=2), HERE)
+    quick = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "quick", quick=True, workers=2), HERE)
+    assert os.getpid() not in {result["process"] for result in full.values()}
+    assert {result["process"] for result in quick.values()} == {os.getpid()}
+
+
+@pytest.mark.parametrize(("seeds", "workers"), [(1, 1), (0, 1), (None, 0)])
+def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, seeds: int | None, workers: int) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        Config(tmp_path, seeds=seeds, workers=workers)
