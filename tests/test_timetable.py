@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from controller.core.admission import Infeasible, minimum_rate
-from controller.core.timetable import Parcel, Span, Timetable, timetable
+from controller.core.timetable import Parcel, Span, Timetable, overrun, timetable
 from topologies.spec import DirectedLink
 
 Share = dict[DirectedLink, float]
@@ -218,6 +218,23 @@ def test_rates_and_changes_can_be_asked_for() -> None:
     assert [table.next_change_s(at_s) for at_s in (0.0, 1.0, 2.0, 6.0)] == [1.0, 2.0, 4.0, math.inf]
     assert (table.begins_s("k"), table.ends_s("k")) == (1.0, 6.0)
     assert (table.begins_s("other"), table.ends_s("other")) == (math.inf, -math.inf)
+
+
+@settings(max_examples=150, deadline=None)
+@given(networks())
+def test_what_overruns_a_link_has_no_timetable(case: tuple[list[Parcel], Share]) -> None:
+    parcels, share = case
+    if overrun(parcels, 0.0, share):
+        assert timetable(parcels, 0.0, share).late
+
+
+def test_an_overrun_is_seen_at_the_due_time_where_it_happens() -> None:
+    parcels = [Parcel("a", 40.0, 0.0, 5.0, (LINK,)), Parcel("b", 20.0, 2.0, 5.5, (LINK,))]
+    assert overrun(parcels, 0.0, {LINK: 10.0})
+    assert overrun(parcels[1:], 4.0, {LINK: 10.0})  # it is later than its start
+    assert not overrun(parcels, 0.0, {LINK: 11.0})
+    with pytest.raises(ValueError, match="no migration share"):
+        overrun(parcels, 0.0, {})
 
 
 # ---------------------------------------------------------------- staggering, which is left out

@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller.core.timetable import Parcel, Timetable, timetable
+from controller.core.timetable import Parcel, Timetable, one_turn_each, overrun, timetable
 from topologies.spec import DirectedLink
 
 
@@ -184,7 +184,13 @@ class _Room:
 
     def has(self, wishes: Sequence[Wish]) -> bool:
         """Whether all can be delivered in time that can be at all."""
-        return self.plan([wish.parcel for wish in wishes]).late <= self.late
+        parcels = [wish.parcel for wish in wishes]
+        if not self.late:
+            if overrun(parcels, self.now_s, self.share):
+                return False
+            if one_turn_each(parcels, self.now_s):
+                return True
+        return self.plan(parcels).late <= self.late
 
     def occupied_s(self, wish: Wish, links: set[DirectedLink]) -> float:
         """For how long its payload fills those of its links, at their full rates."""

@@ -30,6 +30,9 @@ from topologies.spec import DirectedLink
 
 SLIPPED = 0.05  # of a payload: who is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
+SUMMED = (
+    1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,35 @@ def timetable(parcels: Sequence[Parcel], now_s: float, share: Mapping[DirectedLi
     best = _simulate(waybills, now_s, share, strict=False)
     assert best is not None
     return best
+
+
+def overrun(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> bool:
+    """Whether on some link what is due by some moment is more than the link can carry until then: nothing can help.
+
+    A test in one pass, of first moments it sees only the earliest. ValueError: a link without a share.
+    """
+    sent: dict[DirectedLink, tuple[float, float]] = {}  # link -> (earliest start, bytes due so far)
+    ordered = sorted(parcels, key=lambda p: p.due_s)
+    for parcel in sorted(ordered, key=lambda p: p.start_s, reverse=True):
+        sent.update(dict.fromkeys(parcel.links, (max(now_s, parcel.start_s), 0.0)))
+    for parcel in ordered:
+        for link in parcel.links:
+            if link not in share:
+                raise ValueError(f"link {link}: no migration share is known")
+            start_s, before = sent[link]
+            sent[link] = start_s, before + parcel.payload_bytes
+            if sent[link][1] > share[link] * max(0.0, parcel.due_s - start_s) * (1.0 + SUMMED):
+                return True
+    return False
+
+
+def one_turn_each(parcels: Sequence[Parcel], now_s: float) -> bool:
+    """Whether they differ in nothing but bytes and due times, and nothing but links limits them.
+
+    Then EDF is exact, and they can be delivered unless they `overrun` a link (Jackson's rule).
+    """
+    ways = {(parcel.links, max(now_s, parcel.start_s), parcel.cap_bytes_per_s) for parcel in parcels}
+    return not ways or (len(ways) == 1 and next(iter(ways))[2] == math.inf)
 
 
 # ---------------------------------------------------------------- one parcel under way

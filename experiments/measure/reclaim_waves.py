@@ -78,37 +78,43 @@ def most_deliverable(requests: Sequence[MigrationRequest], share: Share, now_s: 
     """The largest number of them that some schedule delivers in time. RuntimeError if HiGHS does not finish."""
     moments = {now_s, *(max(now_s, r.start_s) for r in requests), *(r.due_s for r in requests)}
     spans = list(pairwise(sorted(at_s for at_s in moments if at_s >= now_s)))
-    flows = [
-        (k, i) for k, r in enumerate(requests) for i, span in enumerate(spans) if _within(r, span, now_s)
-    ]
-    chosen = len(
-        flows
-    )  # columns: bytes of each (flow, span), then whether each flow is chosen; in units of the largest
+    flows = [(k, i) for k, r in enumerate(requests) for i, s in enumerate(spans) if _within(r, s, now_s)]
+    # columns: bytes of each (flow, span), then whether each flow is chosen; bytes in units of the largest payload
     unit = max((r.payload_bytes for r in requests), default=1.0)
-    links = sorted({link for r in requests for link in r.links}, key=str)
-    rows = lil_matrix((len(requests) + len(links) * len(spans), chosen + len(requests)))
-    limits = np.zeros(rows.shape[0])
-    for k, request in enumerate(requests):
-        rows[k, chosen + k] = request.payload_bytes / unit
-    for column, (k, i) in enumerate(flows):
-        rows[k, column] = -1.0
-        for link in requests[k].links:
-            rows[len(requests) + links.index(link) * len(spans) + i, column] = 1.0
-    for place, link in enumerate(links):
-        for i, (a_s, b_s) in enumerate(spans):
-            limits[len(requests) + place * len(spans) + i] = share[link] * (b_s - a_s) / unit
-    caps = [requests[k].cap_bytes_per_s * (spans[i][1] - spans[i][0]) / unit for k, i in flows]
-    kind = np.repeat([0, 1], [chosen, len(requests)])
-    upper = np.concatenate([np.array(caps), np.ones(len(requests))])
+    lengths_s = [until_s - from_s for from_s, until_s in spans]
+    caps = [requests[k].cap_bytes_per_s * lengths_s[i] / unit for k, i in flows]
+    kind = np.repeat([0, 1], [len(flows), len(requests)])
     solved = milp(
         -kind,
-        constraints=LinearConstraint(rows.tocsr(), -np.inf, limits),
-        bounds=Bounds(0.0, upper),
+        constraints=_limits(requests, share, flows, lengths_s, unit),
+        bounds=Bounds(0.0, np.concatenate([np.array(caps), np.ones(len(requests))])),
         integrality=kind,
     )
     if not solved.success:
         raise RuntimeError(f"HiGHS: {solved.message}")
     return round(float(-solved.fun))
+
+
+def _limits(
+    requests: Sequence[MigrationRequest],
+    share: Share,
+    flows: Sequence[tuple[int, int]],
+    lengths_s: Sequence[float],
+    unit: float,
+) -> LinearConstraint:
+    """Who is chosen is delivered whole; in each span each link carries no more than its share."""
+    links = sorted({link for r in requests for link in r.links}, key=str)
+    rows = lil_matrix((len(requests) + len(links) * len(lengths_s), len(flows) + len(requests)))
+    limits = [0.0] * len(requests) + [
+        share[link] * length_s / unit for link in links for length_s in lengths_s
+    ]
+    for k, request in enumerate(requests):
+        rows[k, len(flows) + k] = request.payload_bytes / unit
+    for column, (k, i) in enumerate(flows):
+        rows[k, column] = -1.0
+        for link in requests[k].links:
+            rows[len(requests) + links.index(link) * len(lengths_s) + i, column] = 1.0
+    return LinearConstraint(rows.tocsr(), -np.inf, np.array(limits))
 
 
 def _within(request: MigrationRequest, span: tuple[float, float], now_s: float) -> bool:
