@@ -18,8 +18,8 @@ MOST_EVENTS = 60_000
 KINDS = ("kill", "pause", "cut", "now", "notice", "notice", "flap", "back", "all", "again")
 
 
-def storm(seed: int, policy: str = SETTINGS.policy) -> CoresWorld:
-    """Run one; raises WorldBroken. Every quantity comes from the seed."""
+def storm(seed: int, policy: str = SETTINGS.policy, *, quiet: bool = False) -> CoresWorld:
+    """Run one; raises InvariantBroken. Every quantity comes from the seed."""
     rng = random.Random(f"storm {seed}")
     settings = replace(
         SETTINGS,
@@ -36,6 +36,7 @@ def storm(seed: int, policy: str = SETTINGS.policy) -> CoresWorld:
         send_failures=0.15 if failing else 0.0,
         snapshot_failures=0.1 if failing else 0.0,
         workload_failures=0.05 if rng.random() < 0.3 else 0.0,
+        quiet=quiet,
     )
     _plan_arrivals(world, rng)
     for _ in range(rng.choice([6, 20, 60])):

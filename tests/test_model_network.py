@@ -211,9 +211,7 @@ def test_after_any_changes_rates_are_those_of_water_filling(changes: list[tuple]
         assert net.load_bytes_per_s(link) <= capacity[link] * (1.0 + 1e-9) + 1e-9
 
 
-def expected(
-    net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing
-) -> dict[str, float]:
+def expected(net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing) -> dict[str, float]:
     """Everything shared anew, class after class, by `controller.core.sharing`."""
     left, found = dict(capacity), {}
     groups = [[PLANNED, PRESYNC, RESEARCH]] if sharing is Sharing.FAIR else [[PLANNED], [PRESYNC], [RESEARCH]]

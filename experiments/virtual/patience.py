@@ -5,7 +5,8 @@ standbys, and to plan all checkpoints anew. Over two months that is half a milli
 one before said: they look at hosts, jobs, flows and measurements, which only events change, and at the hazard, which has one
 value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
 
-- after a tick that led to nothing the next one is due an hour of the scenario's day later;
+- after a tick that led to nothing the next one is due an hour of the scenario's day later (sooner at the beginning, while
+  estimates rest on little);
 - one that led to something is followed by the next, as live;
 - so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
   degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
@@ -28,6 +29,7 @@ from testbed import messages as m
 from topologies.spec import Campus
 
 TICKS_A_DAY = 24  # the hourly hazard table
+LEAST_NEWS = 0.05  # of the record so far: by so little more of it estimates hardly move
 ROUNDING = 1e-6  # of a period: a tick that happens now is not the next one
 LEAST_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
 
@@ -60,7 +62,8 @@ class PatientCoordinator(Coordinator):
         if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
             self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
-            self._tick_s = self._live_tick_s(now_s + self.world.settings.day_s / TICKS_A_DAY)
+            hour_s = self.world.settings.day_s / TICKS_A_DAY
+            self._tick_s = self._live_tick_s(now_s + min(hour_s, LEAST_NEWS * now_s))
         return effects
 
     def _live_tick_s(self, after_s: float) -> float:
