@@ -174,9 +174,9 @@ def test_algorithm_1_as_printed_misses_the_target_and_the_corrected_one_meets_it
     assert corrected["cost"] == pytest.approx(target.cost_star, rel=0.03)
 
 
-@pytest.mark.parametrize("start", [SMALL, LARGE])
-def test_the_printed_step_drives_r_to_r_max_if_no_window_stops_it(start: float) -> None:
-    target = BY_NAME["fig4"]
+@pytest.mark.parametrize(("name", "start"), [("fig4", LARGE), ("fig5", SMALL), ("fig2-poisson", LARGE)])
+def test_the_printed_step_drives_r_to_r_max_if_no_window_stops_it(name: str, start: float) -> None:
+    target = BY_NAME[name]
     controller = PrintedAlgorithm1(target.delta_h, 0.01, r0=start, tolerance=0.0)
     course = follow(controller, History(target.jobs, target.spots, 3).piece(3000), target.k)
     assert (course.levels[1500:] == R_MAX).all()

@@ -1,8 +1,10 @@
 """Sweeps: every task once, results kept at once, resumed, and never taken from other code."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -81,3 +83,41 @@ def test_a_full_sweep_uses_other_processes_and_a_quick_one_does_not(tmp_path: Pa
 def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, seeds: int | None, workers: int) -> None:
     with pytest.raises(ValueError, match="at least"):
         Config(tmp_path, seeds=seeds, workers=workers)
+
+
+def sleep_long(log: Path) -> Result:
+    """Says who it is, and does not end by itself."""
+    (log / str(os.getpid())).touch()
+    time.sleep(100.0)
+    return {}
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    code = (
+        "from pathlib import Path; from tests.test_claims_sweep import *\n"
+        f"log = Path({str(log)!r}); both = [Task(str(n), sleep_long, (log,)) for n in range(2)]\n"
+        f"if __name__ == '__main__': sweep(both, Config(Path({str(tmp_path)!r}), workers=2), HERE)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1]) as parent:
+        try:
+            assert waited_for(lambda: len(list(log.iterdir())) == 2)
+        finally:
+            parent.kill()
+    workers = [int(path.name) for path in log.iterdir()]
+    assert waited_for(lambda: not any(is_alive(pid) for pid in workers))
+
+
+def waited_for(is_so: Callable[[], bool]) -> bool:
+    end_s = time.monotonic() + 30.0
+    while not is_so() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return is_so()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

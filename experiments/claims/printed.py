@@ -1,10 +1,11 @@
 """Paper B's Algorithm 1 as printed, as far as it can be run: what its figures cannot have been made with.
 
 The loop condition |d - delta| < epsilon is read the other way round (as printed, it would never begin where it is needed), so
-it stops at the first window whose delay is near enough. Line 7 is taken literally: eta <- eta (d - delta). eta then is a
-product of all errors so far, so its sign is not that of the error and it soon dwarfs r: r is thrown between 0 and r_max.
-Once r_max is reached with a negative eta, errors stay positive, eta stays negative, and r stays there for ever; unless
-a window happens to be near enough before, and stops it at whatever r it has.
+it stops at the first window whose delay is near enough, at whatever r it has. Line 7 is taken literally: eta <- eta (d -
+delta). eta then is a product of all errors so far, so its sign is not that of the error, and its size depends on the unit of
+time: errors above 1 make it explode, and r is thrown between 0 and r_max until it is at r_max with a negative eta, where
+errors stay positive, eta stays negative, and r stays for ever; errors below 1 make it vanish, and r stays where it is. In
+hours, most starts at .05 and all at 6 end at r_max.
 """
 
 from __future__ import annotations

@@ -10,9 +10,12 @@ import hashlib
 import inspect
 import json
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -88,10 +91,23 @@ def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]
         for task in tasks:
             yield task.key, task.function(*task.arguments)
         return
-    pool = ProcessPoolExecutor(config.workers, multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(config.workers, context, initializer=_end_with_parent)
     try:
         running = {pool.submit(task.function, *task.arguments): task.key for task in tasks}
         for future in as_completed(running):
             yield running[future], future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would otherwise wait for ever for its next task."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_and_end, args=(parent,), daemon=True).start()
+
+
+def _wait_and_end(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
