@@ -181,7 +181,7 @@ def fluid_edf(
     followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
     """
     held = _floors(committed, now_s, only=Demand)
-    free = {link: max(0.0, rate - held.get(link, 0.0)) for link, rate in share.items()}
+    free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
     kept = [promise for promise in committed if isinstance(promise, MigrationRequest)]
     wishes = [_wish(r, promised=False) for r in hopeful] + [_wish(r, promised=True) for r in kept]
