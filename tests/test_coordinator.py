@@ -14,9 +14,9 @@ from controller.core import effects as do
 from controller.core import events as ev
 from controller.core import facts as f
 from controller.core.coordinator import Coordinator
-from controller.core.grants import LEAST_FALL
 from controller.core.queue import SpotJob
 from controller.core.state import JobState, Phase
+from controller.core.world import LEAST_FALL
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 

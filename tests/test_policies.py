@@ -6,9 +6,11 @@ import pytest
 
 from controller.core.admission import Admission, MigrationRequest, as_demand
 from controller.core.checkpointing import CheckpointJob
+from controller.core.network import Network
 from controller.core.placement import Candidate, Choice, NoDestination, Request
 from controller.core.policies import POLICIES, Policy, policy
 from controller.core.queue import SpotJob, SpotQueue
+from controller.core.sharing import in_columns
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
@@ -49,7 +51,9 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     answer = admission_of(row)
     assert answer.admitted.keys() | answer.refused.keys() == {"urgent", "huge", "small"}
     flows = [as_demand(r, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted]
-    assert math.fsum(row.share(flows, SHARE).rates.values()) == pytest.approx(10.0)
+    network = Network(SHARE)
+    rates, _ = row.share(in_columns(flows, network), network.column(SHARE))
+    assert math.fsum(rates) == pytest.approx(10.0)
 
     queue = SpotQueue(row.learner(3.0, 0.01, 100, 1.0, 8.0), 0.0)
     queue.submit(SpotJob("j"), 0.0, 0.0)

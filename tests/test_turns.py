@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from controller.core import facts as f
-from controller.core.grants import LEAST_FALL, pledged
+from controller.core.grants import pledged
 from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S, Pledge
 from controller.core.state import Flow
+from controller.core.world import LEAST_FALL
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 from topologies import presets

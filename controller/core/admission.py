@@ -34,7 +34,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import numpy as np
+
 from controller.core import fluid, sharing
+from controller.core.filling import Wants, equal_increment_wants, fill_wants
+from controller.core.network import Floats, Numbers
 from controller.core.sharing import Demand, Filling
 from controller.core.timetable import Parcel, Timetable
 from topologies.spec import DirectedLink, ResearchReserve
@@ -109,7 +113,7 @@ Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are s
 Admit = Callable[
     [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Promise]], Admission
 ]
-Share = Callable[[Sequence[Demand], Mapping[DirectedLink, float]], Filling]
+Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
 
 
 def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float | Infeasible:
@@ -219,6 +223,16 @@ def grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Fill
 def equal_increment_grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
     """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
     return sharing.equal_increment(flows, _keeping_promises(flows, share))
+
+
+def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
+    """`grants` on columns, `share` by number of the link: (rate of each flow, number of the link that binds it)."""
+    return fill_wants(wants, np.maximum(share, wants.floors))
+
+
+def share_increments(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
+    """`equal_increment_grants` on columns."""
+    return equal_increment_wants(wants, np.maximum(share, wants.floors))
 
 
 def as_demand(

@@ -16,7 +16,7 @@ cannot be filled even by all caps together take no further part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,35 @@ ROUNDING = 1e-13  # relative: what a sum of a thousand rates may be wrong by; a 
 NEWTON_STEPS = 30  # several times what was ever needed on a campus; from then on brackets are halved
 HIGHEST = 1e300  # of levels: a weight may be so small that a division overflows
 NOBODY = -1  # the bottleneck of a flow that no link holds down
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wants:
+    """Demands as columns: one entry a flow in `weight`, `floor` and `cap`; 0 <= weight < inf, 0 <= floor <= cap."""
+
+    network: Network
+    paths: Paths
+    weight: Floats
+    floor: Floats
+    cap: Floats
+
+    @property
+    def floors(self) -> Floats:
+        """What the floors need of each link together."""
+        return self.paths.load(self.floor, len(self.network))
+
+
+def fill_wants(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
+    """`fill_columns` of these demands."""
+    return fill_columns(wants.network, wants.paths, wants.weight, wants.floor, wants.cap, capacity)
+
+
+def equal_increment_wants(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
+    """Everybody gets its floor and the same extra, by weight, up to its cap: `fill_wants` of what the floors leave."""
+    left = np.maximum(0.0, capacity - wants.floors)
+    above = replace(wants, floor=np.zeros_like(wants.floor), cap=wants.cap - wants.floor)
+    extra, held_by = fill_wants(above, left)
+    return wants.floor + extra, held_by
 
 
 def fill_columns(

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
+
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.admission import Promise
+from controller.core.filling import Wants
+from controller.core.network import Paths
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
-from controller.core.world import World, record
+from controller.core.world import LEAST_FALL, World, record
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import DirectedLink, TrafficClass
 
@@ -25,7 +29,6 @@ LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_SPAN_S = (
     0.02  # rates are not changed more often by a timetable than this: a message takes about as long
 )
-LEAST_FALL = 0.01  # nor one that falls by less than 1 %: only so much less than each share is given out
 
 
 def open_flow(world: World, flow: Flow) -> None:
@@ -66,7 +69,7 @@ def close_flows(
 
 def spendable(world: World) -> dict[DirectedLink, float]:
     """What is given out of each link's share: the rest is room for falls that are too small to tell."""
-    return {link: rate * (1.0 - LEAST_FALL) for link, rate in world.share.items()}
+    return world.spendable
 
 
 def committed(world: World, *, movable: bool = False) -> list[Promise]:
@@ -111,26 +114,25 @@ def _follow_timetable(world: World) -> None:
 def settle(world: World) -> list[do.Effect]:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     _follow_timetable(world)
-    demands = [_demand(world, flow) for _, flow in sorted(world.flows.items())]
-    shared = world.policy.share(demands, spendable(world))
-    changed = [
-        (shared.rates[key], flow, str(shared.bottleneck[key] or ""))
-        for key, flow in sorted(world.flows.items())
-        if _matters(flow.rate_bytes_per_s, shared.rates[key])
+    keys, paths = world.flow_paths()
+    flows = [world.flows[key] for key in keys]
+    rates, held_by = world.policy.share(_wants(world, flows, paths), world.spendable_column)
+    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
+    fell = old > rates * (1.0 + LEAST_FALL)
+    rose = rates > old * (1.0 + LEAST_RISE)
+    changed = [*np.flatnonzero(fell).tolist(), *np.flatnonzero(rose).tolist()]
+    names = (*world.network.links, "")  # NOBODY is -1, the last
+    return [
+        effect
+        for n in changed
+        for effect in _grant(flows[n], float(rates[n]), str(names[held_by[n]]), world.now_s)
     ]
-    changed.sort(key=lambda change: change[0] > change[1].rate_bytes_per_s)
-    return [e for rate, flow, bottleneck in changed for e in _grant(flow, rate, bottleneck, world.now_s)]
 
 
 def tell_grants(world: World, source: str) -> list[do.Effect]:
     """The present rates of all that a host sends: it may have missed a change."""
     flows = [flow for _, flow in sorted(world.flows.items()) if flow.source == source]
     return [do.Tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s)) for flow in flows]
-
-
-def _matters(old_bytes_per_s: float, new_bytes_per_s: float) -> bool:
-    fell = old_bytes_per_s > new_bytes_per_s * (1.0 + LEAST_FALL)
-    return fell or new_bytes_per_s > old_bytes_per_s * (1.0 + LEAST_RISE)
 
 
 def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str, now_s: float) -> list[do.Effect]:
@@ -150,11 +152,24 @@ def _grant(flow: Flow, rate_bytes_per_s: float, bottleneck: str, now_s: float) -
 
 
 def _demand(world: World, flow: Flow) -> Demand:
-    """What a flow asks for. A sender that is not connected cannot be told: it keeps the rate that it has."""
-    floor, cap = min(flow.floor_bytes_per_s, flow.cap_bytes_per_s), flow.cap_bytes_per_s
-    if not world.hosts[flow.source].connected:
-        floor = cap = flow.rate_bytes_per_s
-    return Demand(flow.key, world.routes.route(flow.source, flow.destination), 1.0, floor, cap)
+    """What a flow asks for."""
+    route = world.routes.route(flow.source, flow.destination)
+    return Demand(flow.key, route, 1.0, *_bounds(flow, world.hosts[flow.source].connected))
+
+
+def _wants(world: World, flows: list[Flow], paths: Paths) -> Wants:
+    """What all flows ask for."""
+    hosts = world.hosts
+    bounds = np.array([_bounds(flow, hosts[flow.source].connected) for flow in flows], dtype=float)
+    floor, cap = bounds.reshape(-1, 2).T
+    return Wants(world.network, paths, np.ones(len(flows)), floor, cap)
+
+
+def _bounds(flow: Flow, connected: bool) -> tuple[float, float]:
+    """Floor and cap. A sender that is not connected cannot be told: it keeps the rate that it has."""
+    if not connected:
+        return flow.rate_bytes_per_s, flow.rate_bytes_per_s
+    return min(flow.floor_bytes_per_s, flow.cap_bytes_per_s), flow.cap_bytes_per_s
 
 
 def presync_flow(job: str, source: str, standby: str, cap_bytes_per_s: float) -> Flow:

@@ -84,7 +84,7 @@ class Policy:
     plan: checkpointing.Planner = joint_planning.plan_exact
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.fluid_edf
-    share: admission.Share = admission.grants
+    share: admission.Share = admission.share_totals
     learner: Learner = algorithm1
 
     @property
@@ -157,7 +157,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "equal-increment": Policy(
         "the other reading of 'remaining by max-min': the same extra for everybody",
-        share=admission.equal_increment_grants,
+        share=admission.share_increments,
     ),
     "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
     "age": Policy(

@@ -8,7 +8,7 @@ result is the one allocation in which nobody can be given more without taking fr
 weight, is no larger and above its floor.
 
 How the levels are found, for thousands of demands in a few passes of numpy, is `filling`'s matter. Whoever has
-columns calls `fill_columns` there; here are the demands as objects, and the checks.
+columns calls `fill_wants` there; here are the demands as objects, and the checks.
 
 Two uses:
 
@@ -30,7 +30,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from controller.core.filling import SLACK, fill_columns
+from controller.core.filling import SLACK, Wants, fill_wants
 from controller.core.network import Network, Paths
 from topologies.spec import DirectedLink
 
@@ -79,20 +79,24 @@ def fill(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> F
     _check_keys(ordered)
     network = Network(chain.from_iterable(demand.links for demand in ordered))
     _check_capacities(network.links, capacity)
-    rates, held_by = fill_columns(
-        network,
-        Paths.of([network.path(demand.links) for demand in ordered]),
-        np.array([demand.weight for demand in ordered], dtype=float),
-        np.array([demand.floor_bytes_per_s for demand in ordered], dtype=float),
-        np.array([demand.cap_bytes_per_s for demand in ordered], dtype=float),
-        network.column(capacity),
-    )
+    rates, held_by = fill_wants(in_columns(ordered, network), network.column(capacity))
     keys = [demand.key for demand in ordered]
     links: tuple[DirectedLink | None, ...] = (*network.links, None)  # NOBODY is -1, the last
     return _in_order_of(
         demands,
         dict(zip(keys, rates.tolist(), strict=True)),
         dict(zip(keys, (links[number] for number in held_by.tolist()), strict=True)),
+    )
+
+
+def in_columns(demands: Sequence[Demand], network: Network) -> Wants:
+    """The same as columns. KeyError: a link that is not of the network."""
+    return Wants(
+        network,
+        Paths.of([network.path(demand.links) for demand in demands]),
+        np.array([demand.weight for demand in demands], dtype=float),
+        np.array([demand.floor_bytes_per_s for demand in demands], dtype=float),
+        np.array([demand.cap_bytes_per_s for demand in demands], dtype=float),
     )
 
 

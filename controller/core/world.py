@@ -11,7 +11,7 @@ from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
 from controller.core.hazard import HazardWindow, Table, survival, table_at
-from controller.core.network import Floats, Network
+from controller.core.network import Floats, Network, Paths
 from controller.core.policies import Policy
 from controller.core.queue import SpotQueue
 from controller.core.settings import Settings
@@ -19,6 +19,8 @@ from controller.core.state import OVER, Checkpoint, Flow, HostState, JobState
 from testbed.messages import Endpoint
 from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
+
+LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
 
 
 @dataclass
@@ -43,6 +45,7 @@ class World:
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     timers: int = 0  # checkpoint timers given so far
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _flow_paths: tuple[list[str], list[str], Paths] | None = field(default=None, repr=False)
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     # ------------------------------------------------------------ links
@@ -63,9 +66,23 @@ class World:
         return known
 
     @cached_property
-    def share_column(self) -> Floats:
-        """`share`, by number of the link."""
-        return self.network.column(self.share)
+    def spendable(self) -> dict[DirectedLink, float]:
+        """What is given out of each link's share: the rest is room for falls that are too small to tell."""
+        return {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+
+    @cached_property
+    def spendable_column(self) -> Floats:
+        """`spendable`, by number of the link."""
+        return self.network.column(self.spendable)
+
+    def flow_paths(self) -> tuple[list[str], Paths]:
+        """The keys of all flows, in order, and their paths."""
+        if self._flow_paths is None or self._flow_paths[0] != list(self.flows):
+            keys = sorted(self.flows)
+            flows = [self.flows[key] for key in keys]
+            paths = Paths.of([self.path(flow.source, flow.destination) for flow in flows])
+            self._flow_paths = (list(self.flows), keys, paths)
+        return self._flow_paths[1:]
 
     # ------------------------------------------------------------ hosts
 
