@@ -1,0 +1,398 @@
+"""Faults and the machine's own costs in the virtual world, seen from outside: what the cores are told, and what is true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from controller.core import facts as f
+from controller.core.state import Phase
+from experiments.promises import broken
+from experiments.run_context import RunContext
+from experiments.scenario import ResearchFlow
+from experiments.virtual import LOST, Costs, Failure, Faults, VirtualWorld
+from experiments.virtual.checks import Invariants
+from experiments.virtual.machine import Disk, Process
+from testbed.enforcement import PACING_SHARE, Enforcement
+from testbed.errors import InvariantBroken
+from testbed.messages import Heartbeat, HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
+from tests.cores_storm import storm
+from tests.cores_world import COSTS, SETTINGS, CoresWorld, small_campus
+from topologies.scale import Scale
+
+LEASE_S, MARGIN_S = SETTINGS.lease_s, SETTINGS.fence_margin_s
+
+
+def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000, **more: Any) -> JobSpec:
+    return JobSpec(name, steps, 0.1, payload_bytes, **more)
+
+
+def a_world(hosts: int = 4, on_demand: int = 0, *, quiet: bool = True, **options: Any) -> VirtualWorld:
+    settings = replace(SETTINGS, level_start=3.0)
+    options = {"costs": COSTS, "tells_story": True, "after_each": Invariants(), **options}
+    world = VirtualWorld(small_campus(hosts, on_demand), settings, 1, quiet=quiet, **options)
+    world.start()
+    world.run(0.5)
+    return world
+
+
+def running(world: VirtualWorld, spec: JobSpec, until_s: float = 4.0) -> str:
+    """Submit it and let it run; its host."""
+    world.submit(spec)
+    world.run(until_s)
+    state = world.jobs[spec.name]
+    assert state.phase is Phase.RUNNING
+    assert state.host is not None
+    return state.host
+
+
+def of(world: VirtualWorld, kind: type) -> list[Any]:
+    return [fact for _, fact in world.facts if isinstance(fact, kind)]
+
+
+def at_s(world: VirtualWorld, kind: type) -> list[float]:
+    return [at for at, fact in world.facts if isinstance(fact, kind)]
+
+
+def promises(world: VirtualWorld) -> list[Any]:
+    share = world.coordinator.world.share
+    context = RunContext(0, Scale(), world.stage.campus, share, 10.0, 20.0, ended_at_s=world.now_s)
+    return broken(world.facts, context)
+
+
+# ---------------------------------------------------------------- leases without heartbeats
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool) -> None:
+    world = a_world(quiet=quiet)
+    host = running(world, job(), 6.0)
+    world.pause(host, 20.0)
+    world.run(12.0)
+    [stopped] = at_s(world, f.JobStopped)
+    least_s = 6.0 + LEASE_S + MARGIN_S - SETTINGS.heartbeat_s - 0.02
+    assert least_s <= stopped <= 6.0 + LEASE_S + MARGIN_S + 0.02
+    assert of(world, f.JobStopped)[0].cause == "agent_lost"
+    assert promises(world) == []
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_agent_s_copy_is_dead_before_the_coordinator_starts_another(quiet: bool) -> None:
+    """`Invariants` would raise if two computed at once; here is the order of the two moments."""
+    world = a_world(quiet=quiet)
+    host = running(world, job(), 6.0)
+    world.pause(host, 20.0)
+    process = next(iter(world.machines[host].processes.values()))
+    died_s = inf
+    while world.now_s < 12.0:
+        world.run(world.now_s + 0.05)
+        if not process.alive:
+            died_s = min(died_s, world.now_s)
+    assert died_s < at_s(world, f.JobStopped)[0]
+
+
+def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_acknowledged() -> None:
+    beats: list[float] = []
+
+    def told(host: str, message: Any) -> None:
+        if isinstance(message, HeartbeatAck) and host == "h1":
+            beats.append(world.now_s)
+
+    world = a_world()
+    world.stage.told = told
+    world.run(30.0)
+    assert beats == []
+    world.pause("h1", 1.0)
+    world.run(31.5)
+    assert len(beats) >= 1
+    beats.clear()
+    world.run(60.0)
+    assert beats == []
+
+
+def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them() -> None:
+    world = a_world()
+    host = running(world, job(steps=1000), 20.37)
+    [process] = world.machines[host].processes.values()
+    true_step = process.step(world.now_s)
+    world.reclaim(host)
+    world.run(20.6)
+    [stopped] = of(world, f.JobStopped)
+    assert true_step <= stopped.last_step <= true_step + 1
+    assert true_step > 150
+
+
+def test_a_month_of_nothing_is_a_few_hundred_events() -> None:
+    world = a_world(after_each=None)
+    world.run(30 * SETTINGS.day_s)
+    assert world.events < 2_000
+
+
+# ---------------------------------------------------------------- deaths, links, disks
+
+
+def test_a_killed_agent_is_born_again_with_what_its_disk_holds() -> None:
+    world = a_world()
+    host = running(world, job(loss_budget_s=3.0), 8.0)
+    standby = world.jobs["a"].standby
+    assert standby is not None
+    held = set(world.machines[standby].store)
+    world.kill(standby, again_after_s=1.0)
+    world.run(9.5)
+    machine = world.machines[standby]
+    assert machine.incarnation == 2
+    assert machine.core is not None
+    assert held <= set(machine.core.stored)
+    world.kill(host)
+    world.run(20.0)
+    restored = of(world, f.JobRunning)[-1]
+    assert restored.attempt == 2
+    assert restored.step > 0
+
+
+def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
+    world = a_world(quiet=False)
+    host = running(world, job(steps=60))
+    access = world.stage.campus.access_link(host)
+    world.set_link(access.a, access.b, 0.0)
+    world.run(world.now_s + 1.0)
+    assert of(world, f.HostLost) == []
+    world.set_link(access.a, access.b, 1.0)
+    world.run(12.0)
+    assert of(world, f.JobStopped) == []
+    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet: bool) -> None:
+    world = a_world(quiet=quiet)
+    host = running(world, job())
+    down_s = world.now_s
+    access = world.stage.campus.access_link(host)
+    world.set_link(access.a, access.b, 0.0)
+    world.run(down_s + 10.0)
+    [lost] = at_s(world, f.HostLost)
+    assert down_s + LEASE_S - SETTINGS.heartbeat_s < lost < down_s + LEASE_S + MARGIN_S + 0.1
+    assert world.jobs["a"].host != host
+    world.set_link(access.a, access.b, 1.0)
+    world.run(down_s + 20.0)
+    assert world.coordinator.world.hosts[host].connected
+    assert promises(world) == []
+
+
+def test_a_slow_link_makes_a_transfer_longer() -> None:
+    took = []
+    for factor in (1.0, 0.1):
+        world = a_world()
+        host = running(world, job(payload_bytes=8_000_000), 2.0)
+        access = world.stage.campus.access_link(host)
+        world.set_link(access.a, access.b, factor)
+        world.reclaim(host, 60.0)
+        world.run(61.0)
+        took.append(next(fact.duration_s for fact in of(world, f.TransferFinished) if fact.ok))
+    assert took[1] > 5.0 * took[0]
+
+
+def test_a_full_disk_takes_no_snapshot_and_the_job_computes_on() -> None:
+    world = a_world()
+    host = running(world, job(loss_budget_s=3.0), 1.5)
+    world.machines[host].disk.full = True
+    world.run(15.0)
+    assert of(world, f.CheckpointTaken) == []
+    assert of(world, f.JobStopped) == []
+
+
+def test_a_message_that_is_lost_takes_its_connection_with_it() -> None:
+    lost: list[Any] = []
+
+    def first_start_is_lost(host: str, message: Any) -> Any:
+        if isinstance(message, StartJob) and not lost:
+            lost.append(host)
+            return LOST
+        return 0.0
+
+    world = a_world(faults=Faults(message=first_start_is_lost))
+    world.submit(job(steps=30))
+    world.run(15.0)
+    assert [fact.host for fact in of(world, f.HostLost)] == lost
+    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
+
+
+def test_late_messages_keep_their_order() -> None:
+    def late(host: str, message: Any) -> float:
+        return 0.3 if isinstance(message, Heartbeat) else 0.0
+
+    world = a_world(faults=Faults(message=late))
+    assert not world.quiet
+    world.submit(job(steps=40))
+    world.run(20.0)
+    assert [fact.job for fact in of(world, f.JobFinished)] == ["a"]
+
+
+def test_a_transfer_that_fails_for_good_is_told_and_another_standby_found() -> None:
+    def sending(host: str, order: Any) -> Failure | None:
+        return Failure("the disk is broken") if order.destination.host == bad else None
+
+    bad = ""
+    world = a_world(faults=Faults(sending=sending))
+    running(world, job(loss_budget_s=3.0), 1.5)
+    bad = world.jobs["a"].standby or ""
+    world.run(20.0)
+    assert [fact.reason for fact in of(world, f.TransferFinished) if not fact.ok][:1] == [
+        "the disk is broken"
+    ]
+    assert world.jobs["a"].standby not in (bad, None)
+    assert of(world, f.CheckpointCompleted)
+
+
+def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
+    world = a_world()
+    host = running(world, job())
+    world.jobs["a"].host = None
+    with pytest.raises(InvariantBroken, match=rf"a: running with host None(.|\n)*{host} <- WorkloadStarted"):
+        world.run(world.now_s + 20.0)
+
+
+# ---------------------------------------------------------------- owners
+
+
+def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow() -> None:
+    world = a_world(hosts=3)
+    host = running(world, job(loss_budget_s=3.0, payload_bytes=8_000_000), 1.5)
+    standby = world.jobs["a"].standby or ""
+    while not world.machines[host].transfers:
+        world.run(world.now_s + 0.05)
+    world.run(world.now_s + 0.05)
+    world.stage.machines[standby].isolate_at_s = world.now_s + 30.0  # the switch only: nobody is told
+    flowing = next(iter(world.machines[host].transfers.values()))
+    world.run(world.now_s + 20.0)
+    ends = [fact for fact in of(world, f.TransferFinished) if fact.destination == standby]
+    assert (ends[0].sequence, ends[0].ok) == (flowing.order.sequence, True)
+    assert ends[1:]
+    assert not any(fact.ok for fact in ends[1:])
+
+
+def test_a_second_owner_s_word_before_the_first_was_read_is_the_one_that_counts() -> None:
+    world = a_world(costs=replace(COSTS, switch_s=(0.05, 0.05)))
+    host = running(world, job())
+    world.reclaim(host, 5.0)
+    world.give_back(host)
+    world.run(world.now_s + 2.0)
+    assert of(world, f.HostReclaimed) == []
+    assert not world.machines[host].closed
+
+
+def test_research_is_cut_by_a_closed_host_and_goes_on_after() -> None:
+    world = a_world(hosts=4, research=[ResearchFlow("h1", "h2")])
+    world.research.begin()
+    key = "research 0"
+    assert key in world.stage.wire.network
+    world.reclaim("h2")
+    assert key not in world.stage.wire.network
+    world.give_back("h2")
+    assert key in world.stage.wire.network
+
+
+# ---------------------------------------------------------------- rates
+
+
+def test_a_checkpoint_takes_its_bytes_over_its_paced_grant() -> None:
+    world = a_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
+    running(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
+    world.run(30.0)
+    ended = of(world, f.TransferFinished)[0]
+    granted = next(fact for fact in of(world, f.Granted) if fact.destination == ended.destination)
+    assert ended.bytes_sent == 8_000_000
+    assert ended.duration_s == pytest.approx(8e6 / (granted.rate_bytes_per_s * PACING_SHARE), rel=0.01)
+
+
+def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are_wrong() -> None:
+    """Without it (`none`) a greedy grant fills the link."""
+    rates = {}
+    for enforcement in (Enforcement.PACE, Enforcement.NONE):
+        world = a_world(enforcement=enforcement, after_each=None)
+        host = running(world, job(payload_bytes=30_000_000, loss_budget_s=3.0), 1.5)
+        while not world.machines[host].transfers:
+            world.run(world.now_s + 0.05)
+        world.run(world.now_s + 0.1)
+        to = next(iter(world.machines[host].transfers))
+        world.transfers.regrant(world.machines[host], *to, 1e9)
+        rates[enforcement] = sum(f.rate_bytes_per_s for f in world.stage.wire.network.flows_from(host))
+    carried = 10e6 * 1448 / 1514
+    assert rates[Enforcement.PACE] == pytest.approx(0.7 * carried)
+    assert rates[Enforcement.NONE] == pytest.approx(carried)
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_a_process_stands_still_for_its_snapshots_and_for_no_longer() -> None:
+    process = Process(job(steps=100), 1, 10, running_from_s=0.0)
+    assert process.step(1.0) == 20
+    process.pause(1.0, 0.5)
+    assert process.step(1.5) == 20
+    assert process.step(2.5) == 30
+    process.pause(2.5, 1.0)
+    process.pause(3.0, 1.0)  # half of it is over already
+    assert process.step(4.0) == 30
+    assert process.end_s() == pytest.approx(9.0 + 0.5 + 1.5)
+
+
+def test_a_receiver_lacks_what_was_rewritten_since_its_checkpoint_less_what_arrived() -> None:
+    def checkpoint(sequence: int, step: int) -> StoredCheckpoint:
+        return StoredCheckpoint("a", sequence, step, 1000, f"a@{step}")
+
+    disk = Disk()
+    assert disk.lacks_bytes(checkpoint(2, 12), 0.05) == 1000.0
+    disk.stored["a", 1] = checkpoint(1, 10)
+    assert disk.lacks_bytes(checkpoint(2, 12), 0.05) == pytest.approx(100.0)
+    assert disk.lacks_bytes(checkpoint(2, 90), 0.05) == 1000.0
+    disk.partial["a"] = (12, 60.0)
+    assert disk.lacks_bytes(checkpoint(2, 12), 0.05) == pytest.approx(40.0)
+    assert disk.lacks_bytes(checkpoint(3, 14), 0.05) == pytest.approx(200.0 - 60.0 * 0.9)
+
+
+def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
+    world = a_world(hosts=3, costs=replace(COSTS, snapshot_s=(0.02, 0.02)))
+    host = running(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
+    world.reclaim(host, 60.0)
+    while not any(t.key in world.stage.wire.network for t in world.machines[host].transfers.values()):
+        world.run(world.now_s + 0.05)
+    [transfer] = world.machines[host].transfers.values()
+    world.run(world.now_s + 1.0)
+    moved = world.stage.wire.network.flow(transfer.key).moved(world.now_s)
+    world.transfers.cut_receiver(transfer.order.destination.host, 0.0, "the cable was pulled")
+    world.run(20.0)
+    first = of(world, f.TransferFinished)[0]
+    assert moved > 1e6
+    assert first.ok
+    assert first.bytes_sent + first.bytes_deduplicated == 30_000_000
+    assert first.bytes_sent == pytest.approx(30e6 - moved, rel=0.1)
+
+
+def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
+    from experiments.virtual.costs import costs_of
+
+    costs: Costs = costs_of(SETTINGS)
+    assert costs.start_s[1] + 4 * costs.message_s < SETTINGS.restart_s
+    assert costs.snapshot_s[1] + costs.connect_s + costs.commit_s < SETTINGS.snapshot_s
+
+
+# ---------------------------------------------------------------- storms, with nothing sent that changes nothing
+
+
+@pytest.mark.parametrize("first", [0, 8, 16])
+def test_every_promise_holds_in_storms_whose_heartbeats_are_left_out(first: int) -> None:
+    for seed in range(first, first + 8):
+        storm(seed, quiet=True)
+
+
+def test_a_quiet_storm_is_the_same_run_for_the_same_seed() -> None:
+    assert storm(7, quiet=True).facts == storm(7, quiet=True).facts
+
+
+def test_the_harness_of_the_cores_is_a_virtual_world() -> None:
+    assert issubclass(CoresWorld, VirtualWorld)
