@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.claims.claim import Claim
-from experiments.claims.learning import Case, run
+from experiments.claims.learning import HEADLINE, Case, run
 from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 
@@ -21,6 +21,7 @@ CLAIM = Claim(
         "Optimality: that is a theorem here (the linear program over all policies has the same value, 8.875), and no run can "
         "show it. Real spots are not memoryless; Figs. 2 and 3 say what changes then."
     ),
+    headline=HEADLINE,
     run=partial(run, CASES),
     draw=partial(draw, TITLE, CASES),
     check=partial(judge, CASES),

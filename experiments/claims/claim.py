@@ -87,7 +87,8 @@ class Config:
 class Claim:
     """One table or figure. `text`: what the paper claims, in its own terms; `does_not_prove`: what no verdict here says.
 
-    `run` may take minutes and goes on where it was stopped; `draw` writes a PNG; `check` judges. Both see only values.
+    `headline`: quantities that the page shows at once, a row a system. `run` may take minutes and goes on where it was
+    stopped; `draw` writes a PNG; `check` judges. Both see only values.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Claim:
     title: str
     text: str
     does_not_prove: str
+    headline: tuple[str, ...]
     run: Callable[[Config], Values]
     draw: Callable[[Values, Path], None]
     check: Callable[[Values], Verdict]

@@ -73,7 +73,7 @@ def _card(directory: Path, record: Record, values: Values) -> str:
         f'<div class="pair"><div><h3>Claim</h3><blockquote>{escape(record.text)}</blockquote></div>'
         f'<div><h3>What it does not prove</h3><div class="limits">{escape(record.does_not_prove)}</div></div></div>'
         f"<h3>Verdict</h3><p>{escape(_sentence(record))}</p>{_picture(directory, record)}"
-        f"{_checks(record.verdict.checks)}{_values(values)}{_how(directory, record, values)}</section>"
+        f"{_headline(record, values)}{_checks(record.verdict.checks)}{_values(values)}{_how(directory, record, values)}</section>"
     )
 
 
@@ -100,6 +100,41 @@ def _picture(directory: Path, record: Record) -> str:
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
     return f'<figure><img alt="{escape(record.title)}" src="data:image/png;base64,{data}"></figure>'
+
+
+def _headline(record: Record, values: Values) -> str:
+    """A row a system: its numbers with their intervals; above them what theory and the paper say."""
+    head = "".join(f'<th class="n">{escape(quantity)}</th>' for quantity in record.headline)
+    body = "".join(_headline_group(record, values, group) for group in values.groups())
+    return f'<h3>Numbers</h3><div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>'
+
+
+def _headline_group(record: Record, values: Values, group: str) -> str:
+    rows = {(row.system, row.quantity): row for row in values.rows if row.group == group}
+    systems = dict.fromkeys(system for system, _ in rows if all((system, q) in rows for q in record.headline))
+    told = [_told([row for (_, named), row in rows.items() if named == q]) for q in record.headline]
+    lines = [f'<tr class="group"><th>{escape(group)}</th>{"".join(told)}</tr>']
+    for system in systems:
+        cells = "".join(f'<td class="n">{_with_interval(rows[system, q])}</td>' for q in record.headline)
+        lines.append(f"<tr><td>{escape(system)}</td>{cells}</tr>")
+    return "".join(lines)
+
+
+def _told(rows: Iterable[Value]) -> str:
+    """What theory and the paper say of a quantity, where they say it."""
+    rows = list(rows)
+    exact = {row.exact for row in rows if row.exact is not None}
+    published = {row.published for row in rows if row.published is not None}
+    words = [f"theory {_number(number)}" for number in exact] + [
+        f"paper {_number(number)}" for number in published
+    ]
+    return f'<th class="n">{", ".join(words)}</th>'
+
+
+def _with_interval(row: Value) -> str:
+    if row.low is None or row.high is None:
+        return f"{_number(row.ours)} {escape(row.unit)}"
+    return f"{_number(row.ours)} {escape(row.unit)} <small>[{_number(row.low)}, {_number(row.high)}]</small>"
 
 
 def _checks(checks: Iterable[Check]) -> str:

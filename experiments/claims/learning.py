@@ -72,6 +72,7 @@ class Size:
         return (self.slow_jobs, self.slow_seeds) if is_slow else (self.jobs, self.seeds)
 
 
+HEADLINE = ("delay", "cost")
 QUICK, FULL = Size(16_000, 6, 4_000, 3, 0.05), Size(20_000, 60, 10_000, 60, 0.02)
 
 

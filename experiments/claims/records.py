@@ -25,6 +25,7 @@ class Record:
     title: str
     text: str
     does_not_prove: str
+    headline: tuple[str, ...]
     is_quick: bool
     spent_s: float
     verdict: Verdict
@@ -32,9 +33,8 @@ class Record:
     @classmethod
     def of(cls, claim: Claim, verdict: Verdict, *, is_quick: bool, spent_s: float) -> Record:
         """Of a claim and what came of it."""
-        return cls(
-            claim.name, claim.paper, claim.title, claim.text, claim.does_not_prove, is_quick, spent_s, verdict
-        )
+        texts = (claim.name, claim.paper, claim.title, claim.text, claim.does_not_prove)
+        return cls(*texts, claim.headline, is_quick, spent_s, verdict)
 
 
 def write_record(record: Record, directory: Path) -> None:
