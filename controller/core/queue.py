@@ -69,6 +69,7 @@ class Offer:
     expires_s: float = math.inf
     memory_bytes: float = math.inf
     capability: float = math.inf
+    made_s: float = 0.0
 
     def suits(self, job: SpotJob) -> bool:
         """Whether the job can run on it."""
@@ -145,6 +146,9 @@ class Controller(Protocol):
 
     def spot(self, now_s: float) -> None:
         """An offer was made, whoever took it."""
+
+    def lost(self, made_s: float) -> None:
+        """The offer made then was no use to a new job: it was withdrawn unused, or went to an interrupted one."""
 
     def left(self, delay_s: float) -> None:
         """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
@@ -270,11 +274,11 @@ class SpotQueue:
             raise ValueError(f"offer {offer_id} stands already")
         self._gap_began_s = now_s
         self.controller.spot(now_s)
-        made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability)
+        made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
         for waiting in (*self._interrupted.values(), *self._fresh.values()):
             if made.suits(waiting.job):
                 self.cancel(waiting.job.key)
-                return self._dispatch(waiting, offer_id, now_s)
+                return self._dispatch(waiting, made, now_s)
         if self.offer_ttl_s == 0.0:
             return Lapsed(offer_id)
         self._offers[offer_id] = made
@@ -282,7 +286,10 @@ class SpotQueue:
 
     def withdraw_offer(self, offer_id: int) -> bool:
         """The offer is gone (its host was reclaimed or is used otherwise); False if it did not stand."""
-        return self._offers.pop(offer_id, None) is not None
+        withdrawn = self._offers.pop(offer_id, None)
+        if withdrawn is not None:
+            self.controller.lost(withdrawn.made_s)
+        return withdrawn is not None
 
     def cancel(self, key: str) -> bool:
         """The job waits no more and is not counted as having left; False if it did not wait."""
@@ -346,13 +353,14 @@ class SpotQueue:
         chosen = self.choose(waiting.job, suitable) if suitable else None
         if chosen is None:
             return None
-        del self._offers[chosen]
-        return self._dispatch(waiting, chosen, now_s)
+        return self._dispatch(waiting, self._offers.pop(chosen), now_s)
 
-    def _dispatch(self, waiting: _Waiting, offer_id: int, now_s: float) -> Dispatch:
+    def _dispatch(self, waiting: _Waiting, offer: Offer, now_s: float) -> Dispatch:
         delay_s = now_s - waiting.since_s
         if waiting.first:
             self.statistics.spot += 1
             self.statistics.total_delay_s += delay_s
             self.controller.left(delay_s)
-        return Dispatch(waiting.job.key, offer_id, delay_s, waiting.first)
+        else:
+            self.controller.lost(offer.made_s)
+        return Dispatch(waiting.job.key, offer.offer_id, delay_s, waiting.first)

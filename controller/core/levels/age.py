@@ -61,8 +61,9 @@ class Age(Replay):
         shape = yield from self._choose(arrivals)
         if shape == self.shape:
             return
-        level, _ = yield from bisect_level(arrivals, shape.rule, self.balance.aim_s(), self.r_max)
-        self._follow(shape, level)
+        aim_s = self.aim_s()
+        level, outcome = yield from bisect_level(arrivals, shape.rule, aim_s, self.r_max)
+        self._follow(shape, self._believed(level, outcome, aim_s))
 
     def _follow(self, shape: Shape, level: float) -> None:
         self.shape, self.level = shape, level

@@ -40,10 +40,10 @@ class Balance:
         bound_s = MEMORY * LONGEST * self.target_delay_s
         self.debt_s = min(bound_s, max(-bound_s, self.debt_s + delay_s - self.target_delay_s))
 
-    def aim_s(self) -> float:
-        """The mean delay that the coming jobs should have."""
+    def aim_s(self, pending_s: float = 0.0) -> float:
+        """The mean delay that the coming jobs should have; `pending_s` have been waited by jobs that have not left yet."""
         horizon = max(SHORTEST, CORRECTIONS * self.every, min(LONGEST, SHARE * self.jobs))
         if self.target_delay_s == 0.0:
             return 0.0
-        relative = self.debt_s / (horizon * self.target_delay_s)
+        relative = (self.debt_s + pending_s) / (horizon * self.target_delay_s)
         return self.target_delay_s * exp(-min(OWED, max(-OWN, relative)))

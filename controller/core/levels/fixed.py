@@ -51,6 +51,9 @@ class Fixed:
     def spot(self, now_s: float = 0.0) -> None:
         """Learns nothing."""
 
+    def lost(self, made_s: float) -> None:
+        """Learns nothing."""
+
     def left(self, delay_s: float) -> None:
         """Learns nothing."""
 

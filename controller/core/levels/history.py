@@ -8,7 +8,8 @@ over any stretch of jobs, so that p means p with less noise than independent dra
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,6 +82,7 @@ class History:
         self.offer_ttl_s, self.compiled = offer_ttl_s, compiled
         self._jobs_s: deque[float] = deque(maxlen=window)
         self._spots_s: deque[float] = deque(maxlen=OFFERS_A_JOB * window)
+        self._lost: Counter[float] = Counter()
 
     def job(self, now_s: float) -> None:
         """A job came."""
@@ -90,6 +92,15 @@ class History:
         """An offer came."""
         self._spots_s.append(now_s)
 
+    def lost(self, made_s: float) -> None:
+        """The offer made then was none for new jobs, and is taken out: it may have been withdrawn at any time."""
+        self._lost[made_s] += 1
+
+    def since_s(self, jobs: int) -> float:
+        """Times from the arrivals of the last so many jobs to the last of these, added up; O(jobs)."""
+        last = list(self._jobs_s)[max(0, len(self._jobs_s) - jobs) :]
+        return sum(self._jobs_s[-1] - came_s for came_s in last)
+
     @property
     def jobs(self) -> int:
         """Recorded ones."""
@@ -98,14 +109,25 @@ class History:
     @property
     def spots(self) -> int:
         """Recorded ones."""
-        return len(self._spots_s)
+        return len(self._spots_s) - self._lost.total()
 
     def arrivals(self) -> Arrivals:
         """A copy, from the first offer of which all is known; O(window). ValueError: no offer has been made."""
-        if not self._spots_s:
+        if not len(self._spots_s) > self._lost.total():
             raise ValueError("no offer has been made yet: the past begins with one")
-        jobs_s, spots_s = np.array(self._jobs_s, np.float64), np.array(self._spots_s, np.float64)
+        jobs_s, spots_s = np.array(self._jobs_s, np.float64), np.array(list(self._kept()), np.float64)
         if len(jobs_s) == self._jobs_s.maxlen:
             spots_s = spots_s[max(0, np.searchsorted(spots_s, jobs_s[0], "right") - 1) :]
         began_s = float(spots_s[0])
         return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s, self.compiled)
+
+    def _kept(self) -> Iterator[float]:
+        """Offers that were not lost; what was lost before the window began is forgotten."""
+        lost, seen = self._lost.copy(), Counter[float]()
+        for made_s in self._spots_s:
+            if lost[made_s] > 0:
+                lost[made_s] -= 1
+                seen[made_s] += 1
+            else:
+                yield made_s
+        self._lost = seen

@@ -4,6 +4,8 @@ The gradient step of Algorithm 1 has to wait for delays, which are noisy, and ne
 arrivals of jobs and offers do not depend on r: the past can be run again for any r, and the mean delay grows with r, so
 bisection finds the r whose delay is the aim (`balance`). No step, no r_0 after the first few jobs.
 
+A past in which nobody would have waited, whatever r, says only that r may be higher: then r rises by a step.
+
 One replay takes as long as its window; a bisection takes `HALVINGS` of them. `work` does a slice of at most one window
 and is called between decisions: a decision only compares a draw with r.
 """
@@ -24,6 +26,7 @@ WINDOW = (
 LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
 SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
 HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000
+RISE = 0.5  # of r at most, at a fit for whose past even r_max would have been quick enough
 EXACT = 0.001  # relative error of the delay at which a bisection stops
 
 Search = Generator[int, None, None]  # yields the steps that it has just taken
@@ -116,6 +119,10 @@ class Replay(Fixed):
         """Recorded."""
         self.history.spot(now_s)
 
+    def lost(self, made_s: float) -> None:
+        """Taken out of the record."""
+        self.history.lost(made_s)
+
     def left(self, delay_s: float) -> None:
         """Into the books."""
         self.balance.left(delay_s)
@@ -136,7 +143,16 @@ class Replay(Fixed):
             return False
         return self._arrived - self._fitted_at >= min(self.every, max(1.0, SOONER * self._fitted_at))
 
+    def aim_s(self) -> float:
+        """The mean delay to aim at now. Those who wait have waited at least since as many of the last arrivals."""
+        return self.balance.aim_s(self.history.since_s(self._arrived - self.balance.jobs))
+
     def _fit(self) -> Search:
         arrivals = self.history.arrivals()
-        aim_s = self.balance.aim_s()
-        self.level, _ = yield from bisect_level(arrivals, self.rule_at, aim_s, self.r_max)
+        aim_s = self.aim_s()
+        level, outcome = yield from bisect_level(arrivals, self.rule_at, aim_s, self.r_max)
+        self.level = self._believed(level, outcome, aim_s)
+
+    def _believed(self, level: float, outcome: Outcome, aim_s: float) -> float:
+        unknown = level == self.r_max and outcome.mean_delay_s < (1.0 - EXACT) * aim_s
+        return min(level, self.level + RISE) if unknown else level
