@@ -106,3 +106,16 @@ def test_merged_batches_have_the_moments_of_all_their_samples(batches: list[list
     together = [x for samples in batches for x in samples]
     assert mean == pytest.approx(statistics.fmean(together), abs=1e-6)
     assert variance == pytest.approx(statistics.pvariance(together), rel=1e-6, abs=1e-3)
+
+
+def test_the_column_of_all_links_has_what_each_link_answers() -> None:
+    measured = links(feeds={TRUNK: ("h1", "h2"), ACCESS: ("h1",)})
+    measured.observe("h1", 0.0, [300.0, 500.0])
+    measured.observe("elsewhere", 0.0, [300.0])
+    measured.delivered(DOWN, 0.5, 0.0)
+    committed = {TRUNK: 40.0, DOWN: 1e9}
+    asked = {link: measured.available(link, 1.0, committed.get(link, 0.0)) for link in CAPACITY}
+    assert measured.available_everywhere(1.0, committed) == asked
+    column = measured.available_column(1.0, measured.network.column({ACCESS: 0.0, **committed}))
+    assert measured.network.mapping(column) == asked
+    assert asked[DOWN] == 0.0 < asked[TRUNK]

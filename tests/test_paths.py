@@ -84,3 +84,14 @@ def test_a_campus_of_2000_hosts_has_routes_of_six_links_at_most() -> None:
     for _ in range(500):
         a, b = rng.sample(campus.hosts, 2)
         assert len(routes.route(a.name, b.name)) <= 6
+
+
+def test_routes_are_right_after_more_of_them_were_asked_for_than_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("topologies.paths.MOST_KNOWN", 5)
+    campus = campus54()
+    routes, fresh = Routes(campus), Routes(campus)
+    names = [host.name for host in campus.hosts[:8]]
+    for a, b in [*itertools.product(names, repeat=2)] * 2:
+        assert routes.route(a, b) == fresh._walk(a, b)

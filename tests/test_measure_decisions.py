@@ -1,0 +1,125 @@
+"""The benchmark of the coordinator's tick: its world is a real one, and its figures are what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller.core import effects as do
+from controller.core import events as ev
+from controller.core import facts as f
+from controller.core.coordinator import Coordinator
+from controller.core.state import Phase
+from experiments.measure import decisions
+from experiments.measure.decisions import AtWork, Spread, growth_exponent, measure_size
+from experiments.measure.decisions_report import decisions_table, draw
+from experiments.measure.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
+from testbed import messages as m
+from topologies.presets import campus54, three_tier
+from topologies.spec import Campus
+
+
+@pytest.fixture(scope="module")
+def campus() -> Campus:
+    return three_tier(20, 2, 1, hosts_per_access=5)
+
+
+def by_messages(campus: Campus) -> Coordinator:
+    """A coordinator whose agents registered, and whose jobs were submitted and started, by events."""
+    core = Coordinator(campus, SETTINGS, lambda: 0.0)
+    for number, host in enumerate(core.world.hosts):
+        core.handle(ev.AgentSaid(host, m.Hello(host, 1, 7200, [], [], [], True)), 0.001 * number)
+    for number in range(10):
+        spec = m.JobSpec(f"job{number + 1}", 360_000, 1.0, 2_000_000_000)
+        for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0 + number):
+            if isinstance(effect, do.Tell) and isinstance(effect.message, m.StartJob):
+                started = m.JobStarted(spec.name, effect.message.attempt, 0, "0")
+                core.handle(ev.AgentSaid(effect.host, started), 1.5 + number)
+    return core
+
+
+def test_the_world_of_the_benchmark_is_like_one_that_messages_made(campus: Campus) -> None:
+    built, made = coordinator_at_work(campus).world, by_messages(campus).world
+    built_hosts, made_hosts = built.hosts.values(), made.hosts.values()
+    assert [h.usable for h in built_hosts] == [h.usable for h in made_hosts]
+    assert (
+        [j.phase for j in built.jobs.values()]
+        == [j.phase for j in made.jobs.values()]
+        == [Phase.RUNNING] * 10
+    )
+    for world in (built, made):
+        for job in world.jobs.values():
+            assert job.host is not None and job.name in world.hosts[job.host].jobs
+            assert job.standby is not None and job.interval_s is not None and job.attempt == 1
+            flow = world.flows[f"{job.name}:{job.host}>{job.standby}"]
+            assert flow.rate_bytes_per_s > 0.0
+        assert len(world.flows) == len(world.jobs)
+
+
+def test_a_job_runs_on_each_second_volunteer_and_owners_have_a_past() -> None:
+    world = coordinator_at_work(campus54()).world
+    assert len(world.jobs) == 27
+    assert world.hazards.campus(HISTORY_S).events > 100
+    assert len(set(world.hazards.profile(HISTORY_S))) > 1
+
+
+def test_a_measured_reclaim_is_planned_admitted_and_called_off_again(campus: Campus) -> None:
+    at_work = AtWork(coordinator_at_work(campus), 3)
+    said: list[do.Effect] = []
+    handle = at_work.core.handle
+
+    def listen(event: ev.Event, now_s: float) -> list[do.Effect]:
+        effects = handle(event, now_s)
+        said.extend(effects)
+        return effects
+
+    at_work.core.handle = listen  # type: ignore[method-assign]
+    at_work._reclaim(1)
+    kinds = [type(effect.fact) for effect in said if isinstance(effect, do.Record)]
+    assert f.HostReclaimed in kinds and f.MigrationAdmitted in kinds and f.HostReturned in kinds
+    assert all(job.phase is Phase.RUNNING for job in at_work.core.world.jobs.values())
+
+
+def test_all_figures_of_a_size_are_there(campus: Campus) -> None:
+    figures = measure_size(54, samples=4)
+    assert figures["jobs"] == 27
+    for name in ("tick", "periodic_tick", "ten_reclaims", "p1", "p2", "p2_ten", "p3"):
+        assert 0.0 < figures[name]["median_s"] <= figures[name]["p99_s"]
+
+
+def test_median_and_percentile_of_known_times() -> None:
+    spread = Spread.of([float(n) for n in range(1, 201)])
+    assert (spread.median_s, spread.p99_s, spread.samples) == (100.5, 198.0, 200)
+    assert Spread.of([2.0]).p99_s == 2.0
+
+
+def test_the_growth_exponent_of_a_power_is_the_power() -> None:
+    assert growth_exponent({n: 3e-6 * n**0.8 for n in (54, 500, 5000)}) == pytest.approx(0.8)
+    assert growth_exponent(decisions.PAPER_S) == pytest.approx(0.805, abs=1e-3)
+
+
+def test_json_picture_and_table_are_written_and_a_missed_goal_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spread = {"median_s": 9e-3, "p99_s": 30e-3, "samples": 9}
+    names = ("tick", "periodic_tick", "ten_reclaims", "p1", "p2", "p2_ten", "p3")
+    monkeypatch.setattr(
+        decisions, "measure_size", lambda hosts: {"jobs": hosts // 2, **dict.fromkeys(names, spread)}
+    )
+    result = decisions.measure_decisions(tmp_path, quick=True)
+    kept = json.loads((tmp_path / "decisions.json").read_text())
+    assert kept["verdict"] == {
+        "tick at 54": False,
+        "p99 at 54": False,
+        "tick at 500": False,
+        "p99 at 500": False,
+        "tick at 5000": True,
+        "p99 at 5000": False,
+        "P2 at 500": False,
+        "ten are not ten times one": True,
+    }
+    assert (tmp_path / "decisions.png").stat().st_size > 5000
+    assert "tick at 54" in str(decisions_table(result).caption)
+    draw(result, tmp_path / "again.png")
