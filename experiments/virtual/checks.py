@@ -41,7 +41,7 @@ class Invariants:
 
 def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
     """The error, with what happened before."""
-    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.story))
+    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.stage.story))
 
 
 def _waiting(world: VirtualWorld, known: World) -> list[str]:

@@ -30,37 +30,29 @@ from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
 from controller.core.state import JobState, Phase
 from experiments.scenario import ResearchFlow
+from experiments.virtual.build import build_stage
 from experiments.virtual.connections import Connections
 from experiments.virtual.costs import Costs, costs_of
-from experiments.virtual.egress import Egress, together
+from experiments.virtual.egress import together
 from experiments.virtual.faults import Faults
-from experiments.virtual.heap import Heap, Priority
+from experiments.virtual.heap import Priority
 from experiments.virtual.machine import Connection, Machine
 from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
 from experiments.virtual.pulse import Pulses
 from experiments.virtual.research import Research
-from experiments.virtual.stage import Stage, Streams
-from experiments.virtual.transfers import Transfers, guard_of
-from experiments.virtual.wire import Wire
+from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads
 from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
 from testbed.enforcement import Enforcement
-from testbed.model.network import FluidNetwork, Sharing
-from topologies.paths import Routes
-from topologies.spec import Campus, DirectedLink, Role
+from topologies.spec import Campus, DirectedLink
 
 DATA_PORT = 7200
 NOTABLE = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
 LULLS = (aev.Woke, aev.WorkloadProgressed, aev.Sampled)
-SHARING = {
-    Enforcement.PACE: Sharing.PRIORITY,
-    Enforcement.DROP: Sharing.FAIR,
-    Enforcement.NONE: Sharing.FAIR,
-}
 
 
 class VirtualWorld:
@@ -86,7 +78,7 @@ class VirtualWorld:
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         kind = PatientCoordinator if self.quiet else Coordinator
         self.coordinator = kind(campus, settings, random.Random(f"{seed} placement").random)
-        self.stage = _stage(campus, costs or costs_of(settings), faults, seed, enforcement)
+        self.stage = build_stage(campus, costs or costs_of(settings), faults, seed, enforcement)
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
@@ -120,11 +112,6 @@ class VirtualWorld:
     def events(self) -> int:
         """Events so far."""
         return self.stage.heap.count
-
-    @property
-    def story(self) -> deque[str]:
-        """What happened last, if this world tells a story."""
-        return self.stage.story
 
     def at(self, when_s: float, act: Callable[[], None], priority: Priority = Priority.FAULT) -> None:
         """Do it at that time, after what was put there before with this priority."""
@@ -166,7 +153,7 @@ class VirtualWorld:
     def decide(self, event: cev.Event) -> None:
         """Hand an event to the coordinator, and do what it says."""
         if self.stage.tells_story and not isinstance(event, cev.Woke):
-            self._note(f"coordinator <- {_brief(event)}", event)
+            self._note(f"coordinator <- {_brief(event)}")
         if self.quiet and _asks_for_steps(event):
             self.pulses.freshen()
         for effect in self.coordinator.handle(event, self.now_s):
@@ -224,7 +211,7 @@ class VirtualWorld:
         if core is None:
             return
         if self.stage.tells_story and not isinstance(event, LULLS):
-            self._note(f"{machine.name} <- {_brief(event)}", event)
+            self._note(f"{machine.name} <- {_brief(event)}")
         if machine.processes and not isinstance(event, aev.WorkloadProgressed):
             self.workloads.report(machine)
         for effect in core.handle(event, self.now_s):
@@ -395,34 +382,17 @@ class VirtualWorld:
         elif not down and self.connections.is_cut_off(name):
             self.connections.joined(name)
 
-    def _note(self, text: str, event: object) -> None:
+    def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
             self.stage.note(text)
-
-
-def _stage(campus: Campus, costs: Costs, faults: Faults, seed: int, enforcement: Enforcement) -> Stage:
-    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross."""
-    carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
-    if enforcement is not Enforcement.NONE:
-        carried |= {guard_of(h.name): _share_bytes_per_s(campus, h.name) for h in campus.hosts}
-    network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
-    machines = {h.name: Machine(h.name) for h in campus.hosts if h.role is not Role.COORDINATOR}
-    wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))
-    return Stage(campus, Routes(campus), costs, faults, Streams(seed), heap, wire, machines)
-
-
-def _share_bytes_per_s(campus: Campus, host: str) -> float:
-    """What migrations may take of a host's access link, payload."""
-    rate = campus.access_link(host).rate_bytes_per_s
-    return campus.research_reserve.migration_share_bytes_per_s(rate) * PAYLOAD_SHARE
 
 
 def _asks_for_steps(event: cev.Event) -> bool:
     """Whether a decision may follow that depends on how far jobs are."""
     match event:
-        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True) | m.CheckpointStored()):
+        case cev.AgentSaid(_, m.Heartbeat() | m.CheckpointStored()):
             return False
-        case cev.AgentSaid(_, m.Heartbeat()):
+        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True)):
             return False
     return True
 

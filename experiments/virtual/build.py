@@ -1,0 +1,40 @@
+"""From a campus to the stage of its virtual world: machines, and a network that carries payload."""
+
+from __future__ import annotations
+
+from controller.core.bandwidth import PAYLOAD_SHARE
+from experiments.virtual.costs import Costs
+from experiments.virtual.egress import Egress
+from experiments.virtual.faults import Faults
+from experiments.virtual.heap import Heap
+from experiments.virtual.machine import Machine
+from experiments.virtual.stage import Stage, Streams
+from experiments.virtual.transfers import guard_of
+from experiments.virtual.wire import Wire
+from testbed.enforcement import Enforcement
+from testbed.model.network import FluidNetwork, Sharing
+from topologies.paths import Routes
+from topologies.spec import Campus, Role
+
+SHARING = {
+    Enforcement.PACE: Sharing.PRIORITY,
+    Enforcement.DROP: Sharing.FAIR,
+    Enforcement.NONE: Sharing.FAIR,
+}
+
+
+def build_stage(campus: Campus, costs: Costs, faults: Faults, seed: int, enforcement: Enforcement) -> Stage:
+    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross."""
+    carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
+    if enforcement is not Enforcement.NONE:
+        carried |= {guard_of(h.name): _share_bytes_per_s(campus, h.name) for h in campus.hosts}
+    network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
+    machines = {h.name: Machine(h.name) for h in campus.hosts if h.role is not Role.COORDINATOR}
+    wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))
+    return Stage(campus, Routes(campus), costs, faults, Streams(seed), heap, wire, machines)
+
+
+def _share_bytes_per_s(campus: Campus, host: str) -> float:
+    """What migrations may take of a host's access link, payload."""
+    rate = campus.access_link(host).rate_bytes_per_s
+    return campus.research_reserve.migration_share_bytes_per_s(rate) * PAYLOAD_SHARE
