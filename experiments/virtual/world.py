@@ -158,6 +158,9 @@ class VirtualWorld:
             self.pulses.freshen()
         for effect in self.coordinator.handle(event, self.now_s):
             self._perform(effect)
+        self._arm_coordinator()
+
+    def _arm_coordinator(self) -> None:
         deadline_s = self.coordinator.next_deadline_s()
         if deadline_s != self._wake_s and deadline_s < inf:
             self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
@@ -294,13 +297,7 @@ class VirtualWorld:
             self.pulses.rouse(machine)
             if machine.core is not None and not machine.paused:
                 self.arm(machine)
-            self._watch_leases()
-
-    def _watch_leases(self) -> None:
-        deadline_s = self.coordinator.next_deadline_s()
-        if deadline_s < self._wake_s:
-            self._wake_s = deadline_s
-            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
+            self._arm_coordinator()
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         """SIGKILL of the agent: its workloads die with it; only its disk remains. It may be started again after a while."""
