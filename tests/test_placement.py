@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.placement import (
@@ -13,11 +14,7 @@ from controller.core.placement import (
     Choice,
     Missing,
     NoDestination,
-    Reach,
     Request,
-    mean_migration_s,
-    mean_migrations_s,
-    score_s,
     select,
     select_random,
 )
@@ -148,8 +145,9 @@ def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
 
 
 def test_no_risk_no_penalty_even_where_there_is_no_way_on() -> None:
-    assert score_s(20.0, 0.0, math.inf) == 20.0
-    assert score_s(20.0, 0.1, math.inf) == math.inf
+    safe, risky = (replace(GOOD, survival=s, mean_migration_s=math.inf) for s in (1.0, 0.9))
+    answers = [select(REQUEST, [host]) for host in (safe, risky)]
+    assert [a.score_s for a in answers if isinstance(a, Choice)] == [20.0, math.inf]
 
 
 def test_a_lone_candidate_is_charged_its_own_migration() -> None:
@@ -167,35 +165,67 @@ def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
     assert isinstance(select_random(REQUEST, hosts[2:], draw=0.5), NoDestination)
 
 
-def test_the_mean_migration_leaves_out_the_host_itself_and_whom_it_cannot_reach() -> None:
-    rates = {("a", "b"): 1e8, ("a", "c"): 5e7, ("a", "d"): 0.0}
-    assert mean_migration_s("a", "abcd", 1e9, 10.0, lambda x, y: rates[x, y]) == pytest.approx(
-        10.0 + (10 + 20) / 2
-    )
-    assert mean_migration_s("a", "a", 1e9, 10.0, lambda x, y: 1.0) is None
-    assert mean_migration_s("a", "ad", 1e9, 10.0, lambda x, y: rates[x, y]) == math.inf
+def brute_force(
+    request: Request, hosts: list[Candidate], k_min: int | None, second_form: bool, alpha: float, theta: float
+) -> str | None:
+    """Algorithm 2, a host at a time."""
+    feasible = {}
+    for host in hosts:
+        there_s = math.inf
+        if host.bandwidth_bytes_per_s > 0.0:
+            there_s = request.payload_bytes / host.bandwidth_bytes_per_s + request.restart_s
+        in_time = (
+            there_s <= (math.inf if request.notice_s is None else request.notice_s) and there_s < math.inf
+        )
+        fits = host.memory_bytes >= request.memory_bytes and host.capability >= request.min_capability
+        if host.host != request.source and host.free_gpus >= 1 and fits and host.load <= theta and in_time:
+            risk = host.reclaims_to_expect if second_form else 1.0 - host.survival
+            away_s = there_s if host.mean_migration_s is None else host.mean_migration_s
+            feasible[host.host] = there_s + (alpha * risk * away_s if risk > 0.0 else 0.0)
+    local = [h.host for h in hosts if h.host in feasible and h.building == request.source_building]
+    if k_min is not None and len(local) >= max(1, k_min):
+        feasible = {name: feasible[name] for name in local}
+    return min(feasible, key=lambda name: (feasible[name], name), default=None)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from("xyz"), st.sampled_from([0.0, 1e6, 3e7, 1e8]), st.floats(0.0, 1e9)),
-        min_size=1,
-        max_size=12,
-    )
+hosts_of_any_kind = st.lists(
+    st.builds(
+        Candidate,
+        host=st.sampled_from([f"h{i}" for i in range(30)] + ["s"]),
+        building=st.sampled_from(["north", "south"]),
+        free_gpus=st.integers(0, 2),
+        memory_bytes=st.sampled_from([16e9, 20e9, 24e9]),
+        capability=st.sampled_from([7.5, 8.0, 8.6]),
+        load=st.sampled_from([0.0, 0.5, 1.0]),
+        bandwidth_bytes_per_s=st.sampled_from([0.0, 1e7, 2e7, 1e8, 3e8]),
+        survival=st.sampled_from([0.0, 0.2, 0.9, 1.0]),
+        mean_migration_s=st.sampled_from([None, 15.0, 30.0]),
+    ),
+    max_size=12,
+    unique_by=lambda host: host.host,
 )
-def test_all_means_at_once_equal_one_mean_at_a_time(shapes: list[tuple[str, float, float]]) -> None:
-    down_or_none = [0.0 if down < 1e3 else down for _, _, down in shapes]
-    reaches = [Reach(f"h{i}", g, up, down_or_none[i]) for i, (g, up, _) in enumerate(shapes)]
-    by_name = {r.host: r for r in reaches}
 
-    def between(a: str, b: str) -> float:
-        return math.inf if a == b else 0.0 if {a, b} == {"x", "z"} else 5e7
 
-    def bandwidth(a: str, b: str) -> float:
-        x, y = by_name[a], by_name[b]
-        return min(x.up_bytes_per_s, between(x.group, y.group), y.down_bytes_per_s)
-
-    together = mean_migrations_s(reaches, between, 1e9, 10.0)
-    for host in by_name:
-        alone = mean_migration_s(host, by_name, 1e9, 10.0, bandwidth)
-        assert together[host] == (None if alone is None else pytest.approx(alone, rel=1e-9))
+@settings(max_examples=300, deadline=None)
+@given(
+    hosts_of_any_kind,
+    st.sampled_from([None, 0, 1, 3]),
+    st.booleans(),
+    st.sampled_from([None, 30.0, 60.0, 300.0]),
+    st.sampled_from([0.5, 1.0]),
+    st.randoms(use_true_random=False),
+)
+def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
+    hosts: list[Candidate],
+    k_min: int | None,
+    second_form: bool,
+    notice_s: float | None,
+    theta: float,
+    rng: Random,
+) -> None:
+    wanted = replace(REQUEST, notice_s=notice_s)
+    expected = brute_force(wanted, hosts, k_min, second_form, 1.0, theta)
+    first = select(wanted, hosts, k_min=k_min, second_form=second_form, theta=theta)
+    rng.shuffle(hosts)
+    assert first == select(wanted, hosts, k_min=k_min, second_form=second_form, theta=theta)
+    assert (first.host if isinstance(first, Choice) else None) == expected

@@ -13,7 +13,7 @@ MOST_KNOWN = (
 
 
 class Routes:
-    """Paths between nodes (hosts or switches) of one campus; construction is linear in its nodes."""
+    """Paths between nodes (hosts or switches) of one campus; construction is linear in its nodes. `root`: the tree's."""
 
     def __init__(self, campus: Campus) -> None:
         self._campus = campus
@@ -22,7 +22,8 @@ class Routes:
         self._up: dict[str, DirectedLink] = {}
         self._down: dict[str, DirectedLink] = {}
         self._known: dict[tuple[str, str], tuple[DirectedLink, ...]] = {}
-        self._hang_from(_root(campus))
+        self.root = _root(campus)
+        self._hang_from(self.root)
 
     def route(self, a: str, b: str) -> tuple[DirectedLink, ...]:
         """The directed links from a to b, in order; empty if a is b. SpecError if either is not of the campus."""

@@ -8,28 +8,45 @@ on every link that somebody's download happens to fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
-from math import inf
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from controller.core.bandwidth import bottleneck
-from controller.core.placement import Candidate, Reach, Request, mean_migrations_s
-from controller.core.state import Flow, HostState, JobState
+import numpy as np
+
+from controller.core.hazard import expected_reclaims
+from controller.core.network import Floats, Network
+from controller.core.placement import Candidates, Request
+from controller.core.places import Mask
+from controller.core.state import Flow, JobState
 from controller.core.world import World
 from topologies.spec import DirectedLink, TrafficClass
 
-Residual = dict[DirectedLink, float]
+
+@dataclass(frozen=True, slots=True)
+class Residual(Mapping[DirectedLink, float]):
+    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
+
+    network: Network
+    column: Floats
+
+    def __getitem__(self, link: DirectedLink) -> float:
+        return float(self.column[self.network.number[link]])
+
+    def __iter__(self) -> Iterator[DirectedLink]:
+        return iter(self.network.links)
+
+    def __len__(self) -> int:
+        return len(self.network)
 
 
 def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Residual:
-    """What each link could still promise, payload bytes/s, when each flow takes `taken(flow)` of it."""
-    committed: dict[DirectedLink, float] = {}
+    """What each link could still promise, when each flow takes `taken(flow)` of it."""
+    committed = np.zeros(len(world.network))
     for flow in world.flows.values():
         amount = taken(flow)
         if amount > 0.0:
-            for link in world.routes.route(flow.source, flow.destination):
-                committed[link] = committed.get(link, 0.0) + amount
-    return world.bandwidth.available_everywhere(now_s, committed)
+            committed[list(world.path(flow.source, flow.destination))] += amount
+    return Residual(world.network, world.bandwidth.available_column(now_s, committed))
 
 
 def promised(flow: Flow) -> float:
@@ -42,13 +59,12 @@ def fair_share(world: World, job: JobState, now_s: float) -> Residual:
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
     """
-    streams: dict[DirectedLink, int] = {}
+    streams = np.zeros(len(world.network))
     for flow in world.flows.values():
         if flow.traffic_class is TrafficClass.PRESYNC and flow.job != job.name:
-            for link in world.routes.route(flow.source, flow.destination):
-                streams[link] = streams.get(link, 0) + 1
+            streams[list(world.path(flow.source, flow.destination))] += 1.0
     free = residual(world, now_s, promised)
-    return {link: rate / (1 + streams.get(link, 0)) for link, rate in free.items()}
+    return replace(free, column=free.column / (1.0 + streams))
 
 
 def request(
@@ -75,45 +91,59 @@ def candidates(
     free: Residual,
     now_s: float,
     *,
-    among: Iterable[str] | None = None,
+    among: Collection[str] | None = None,
     needs_gpu: bool = True,
-) -> list[Candidate]:
+) -> Candidates:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
-    names = world.hosts if among is None else sorted(among)  # sums, and so ties, are of one order
-    hosts = [h for h in (world.hosts[name] for name in names) if h.is_volunteer and h.usable]
-    able = [h for h in hosts if not needs_gpu or h.free_gpus > 0]
-    means = _means(world, able, free, wanted)
-    profile = world.profile(now_s)
-    return [
-        Candidate(
-            host.name,
-            host.spec.building,
-            host.free_gpus if needs_gpu else 1,
-            (gpu := world.campus.gpu_by_name[host.spec.gpu_model or ""]).memory_bytes,
-            gpu.compute_capability,
-            len(host.jobs) / host.spec.gpus if needs_gpu else 0.0,
-            max((_bandwidth(world, s, host.name, free) for s in sources), default=inf),
-            world.survival(host.name, now_s, wanted.remaining_s, profile),
-            means[host.name],
-        )
-        for host in able
-    ]
+    places = world.places
+    reaches = world.known.reaches_of(places, free.column)
+    usable, taken = _occupancy(world)
+    able = usable if among is None or len(among) == len(world.hosts) else usable & _named(world, among)
+    if needs_gpu:
+        able = able & (taken < places.gpus)
+    mean_slowness = world.known.mean_slowness(reaches, able)
+    rows = np.flatnonzero(able)
+    reclaims = _reclaims_to_expect(world, now_s, wanted.remaining_s)[rows]
+    bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
+    for source in sources:
+        bandwidth = np.maximum(bandwidth, reaches.from_host(source))
+    nothing = np.zeros(len(rows))
+    return Candidates(
+        places.names[rows],
+        places.buildings[rows],
+        (places.gpus - taken)[rows] if needs_gpu else nothing + 1.0,
+        places.memory_bytes[rows],
+        places.capability[rows],
+        (taken / places.gpus)[rows] if needs_gpu else nothing,
+        bandwidth[rows],
+        np.exp(-reclaims),
+        reclaims,
+        _transfers_s(mean_slowness[rows], wanted.payload_bytes) + wanted.restart_s,
+    )
 
 
-def _bandwidth(world: World, source: str, host: str, free: Residual) -> float:
-    return bottleneck(world.routes.route(source, host), free).bytes_per_s
+def _transfers_s(slowness: Floats, payload_bytes: float) -> Floats:
+    """Seconds for a payload; nothing takes no time, even to nowhere. NaN stays."""
+    return slowness * payload_bytes if payload_bytes > 0.0 else np.where(np.isnan(slowness), np.nan, 0.0)
 
 
-def _means(world: World, hosts: list[HostState], free: Residual, wanted: Request) -> dict[str, float | None]:
-    """mean T_mig of every host, hosts grouped by access switch."""
+def _occupancy(world: World) -> tuple[Mask, Floats]:
+    """(which volunteers can be used now, how many GPUs of each are taken)."""
+    hosts = [world.hosts[name] for name in world.places.hosts]
+    usable = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
+    return usable, np.array([len(h.jobs) for h in hosts], dtype=float)
 
-    @cache
-    def between(one: str, other: str) -> float:
-        return bottleneck(world.routes.route(one, other), free).bytes_per_s
 
-    reaches = []
-    for host in hosts:
-        switch = next(iter(world.campus.neighbours[host.name]))
-        up, down = DirectedLink(host.name, switch), DirectedLink(switch, host.name)
-        reaches.append(Reach(host.name, switch, free[up], free[down]))
-    return mean_migrations_s(reaches, between, wanted.payload_bytes, wanted.restart_s) if reaches else {}
+def _named(world: World, among: Collection[str]) -> Mask:
+    places = world.places
+    mask = np.zeros(len(places.hosts), dtype=bool)
+    mask[[places.number[name] for name in among if name in places.number]] = True
+    return mask
+
+
+def _reclaims_to_expect(world: World, now_s: float, remaining_s: float) -> Floats:
+    """The integral of every volunteer's upper hazard over the time that a job still needs."""
+    levels, profile = world.hazard_levels(now_s)
+    settings = world.settings
+    a_unit = expected_reclaims(profile, world.time_of_day_s(now_s), remaining_s, settings.day_s)
+    return levels * a_unit if a_unit > 0.0 else np.zeros(len(levels))

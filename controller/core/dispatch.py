@@ -6,6 +6,8 @@ hold that checkpoint, it is fetched first.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.candidates import candidates, promised, request, residual
@@ -273,7 +275,7 @@ def over(world: World, job: JobState, trigger: str, now_s: float) -> list[do.Eff
     ]
 
 
-def _choose_host(world: World, job: JobState, checkpoint: Checkpoint | None, among: set[str]) -> str | None:
+def _choose_host(world: World, job: JobState, checkpoint: Checkpoint | None, among: Set[str]) -> str | None:
     sources = world.holders(checkpoint) if checkpoint else []
     wanted = request(world, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)
     free = residual(world, world.now_s, promised)

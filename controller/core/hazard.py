@@ -129,19 +129,24 @@ class HazardWindow:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
+        self.changes = 0  # how often something happened
         self._seen = LentTime(window_s, day_s, day_start_s)
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
-        self._seen.happened(host, now_s, LEND)
+        self._happened(host, now_s, LEND)
 
     def withdraw(self, host: str, now_s: float) -> None:
         """The host is lent no more, without an emergency (announced, switched off, lost)."""
-        self._seen.happened(host, now_s, WITHDRAW)
+        self._happened(host, now_s, WITHDRAW)
 
     def emergency(self, host: str, now_s: float) -> None:
         """The owner took the host back without notice: one event, and the end of the time lent."""
-        self._seen.happened(host, now_s, EMERGENCY)
+        self._happened(host, now_s, EMERGENCY)
+
+    def _happened(self, host: str, now_s: float, what: int) -> None:
+        self.changes += 1
+        self._seen.happened(host, now_s, what)
 
     def experience(self, host: str, now_s: float) -> Experience:
         """What was seen on one host in the window that ends now."""

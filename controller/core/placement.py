@@ -25,14 +25,15 @@ Bandwidths are lower bounds and survivals come from upper hazards; both are the 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate
 from typing import Protocol
 
-from controller.core.checkpointing import transfer_s
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.network import Floats, Numbers
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
 THETA = 1.0  # highest load at which a host still takes a job
@@ -83,6 +84,47 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """`Candidate`s in columns, in the order of their names; `mean_migration_s` is NaN where nobody else could take the
+    job."""
+
+    hosts: NDArray[np.object_]
+    buildings: NDArray[np.object_]
+    free_gpus: Floats
+    memory_bytes: Floats
+    capability: Floats
+    load: Floats
+    bandwidth_bytes_per_s: Floats
+    survival: Floats
+    expected_reclaims: Floats
+    mean_migration_s: Floats
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> Candidates:
+        """From one object a host."""
+        some = sorted(candidates, key=lambda candidate: candidate.host)
+
+        def column(value: Callable[[Candidate], float]) -> Floats:
+            return np.array([value(candidate) for candidate in some], dtype=float)
+
+        return cls(
+            np.array([c.host for c in some], dtype=object),
+            np.array([c.building for c in some], dtype=object),
+            column(lambda c: c.free_gpus),
+            column(lambda c: c.memory_bytes),
+            column(lambda c: c.capability),
+            column(lambda c: c.load),
+            column(lambda c: c.bandwidth_bytes_per_s),
+            column(lambda c: c.survival),
+            column(lambda c: c.reclaims_to_expect),
+            column(lambda c: math.nan if c.mean_migration_s is None else c.mean_migration_s),
+        )
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The destination, its score and what it is made of."""
 
@@ -120,28 +162,37 @@ class Selector(Protocol):
     """How a policy picks a destination. `draw` in [0, 1) is for those that choose at random."""
 
     def __call__(
-        self, request: Request, candidates: Sequence[Candidate], *, draw: float = 0.0
+        self, request: Request, candidates: Sequence[Candidate] | Candidates, *, draw: float = 0.0
     ) -> Choice | NoDestination: ...
 
 
-def migration_s(request: Request, candidate: Candidate) -> float:
-    """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10); infinite without bandwidth."""
-    return transfer_s(request.payload_bytes, candidate.bandwidth_bytes_per_s) + request.restart_s
+def migrations_s(request: Request, bandwidth_bytes_per_s: Floats) -> Floats:
+    """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
+    if request.payload_bytes == 0.0:
+        return np.full(len(bandwidth_bytes_per_s), request.restart_s)
+    with np.errstate(divide="ignore"):
+        return request.payload_bytes / bandwidth_bytes_per_s + request.restart_s
+
+
+def scores_s(migrations_s: Floats, risks: Floats, mean_migrations_s: Floats, alpha: float = ALPHA) -> Floats:
+    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
+
+    A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
+    there is no way on.
+    """
+    weights = alpha * risks
+    with np.errstate(invalid="ignore"):
+        return migrations_s + np.where(weights == 0.0, 0.0, weights * mean_migrations_s)
 
 
 def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
-    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
-
-    `risk` is 1 - S, or the expected number of reclaims in the second form.
-    """
-    if alpha * risk == 0.0:  # even if there is no way on from there
-        return migration_s
-    return migration_s + alpha * risk * mean_migration_s
+    """`scores_s` of one."""
+    return float(scores_s(np.array([migration_s]), np.array([risk]), np.array([mean_migration_s]), alpha)[0])
 
 
 def select(
     request: Request,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Candidate] | Candidates,
     *,
     draw: float = 0.0,
     alpha: float = ALPHA,
@@ -154,148 +205,86 @@ def select(
     `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
     never.
     """
-    feasible = _feasible(request, candidates, theta, in_time=True)
-    if isinstance(feasible, NoDestination):
-        return feasible
+    columns = _in_columns(candidates)
+    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
+    rows = _feasible(request, columns, there_s, theta, in_time=True)
+    if isinstance(rows, NoDestination):
+        return rows
     if k_min is not None:
-        feasible = _local_first(request, feasible, k_min)
-    scored = [_scored(request, candidate, alpha, second_form) for candidate in feasible]
-    return min(scored, key=lambda choice: (choice.score_s, choice.host))
+        rows = _local_first(request, columns, rows, k_min)
+    away_s = columns.mean_migration_s[rows]
+    away_s = np.where(np.isnan(away_s), there_s[rows], away_s)
+    risks = columns.expected_reclaims[rows] if second_form else 1.0 - columns.survival[rows]
+    scores = scores_s(there_s[rows], risks, away_s, alpha)
+    best = int(scores.argmin())
+    return _choice(columns, there_s, int(rows[best]), float(scores[best]))
 
 
 def select_random(
-    request: Request, candidates: Sequence[Candidate], *, draw: float = 0.0, theta: float = THETA
+    request: Request,
+    candidates: Sequence[Candidate] | Candidates,
+    *,
+    draw: float = 0.0,
+    theta: float = THETA,
 ) -> Choice | NoDestination:
     """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
-    able = _feasible(request, candidates, theta, in_time=False)
-    if isinstance(able, NoDestination):
-        return able
-    ordered = sorted(able, key=lambda candidate: candidate.host)
-    return _scored(request, ordered[int(draw * len(ordered))], alpha=0.0, second_form=False)
+    columns = _in_columns(candidates)
+    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
+    rows = _feasible(request, columns, there_s, theta, in_time=False)
+    if isinstance(rows, NoDestination):
+        return rows
+    row = int(rows[int(draw * len(rows))])
+    return _choice(columns, there_s, row, float(there_s[row]))
 
 
-def mean_migration_s(
-    host: str,
-    candidates: Iterable[str],
-    payload_bytes: float,
-    restart_s: float,
-    bandwidth: Callable[[str, str], float],
-) -> float | None:
-    """mean T_mig(d) over the other candidates that d reaches at all; None where there is no other candidate.
-
-    One destination, any bandwidths. `mean_migrations_s` does all destinations of a tree at once.
-    """
-    others = [bandwidth(host, other) for other in candidates if other != host]
-    if not others:
-        return None
-    times = [transfer_s(payload_bytes, rate) for rate in others if rate > 0.0]
-    return math.fsum(times) / len(times) + restart_s if times else math.inf
+def _in_columns(candidates: Sequence[Candidate] | Candidates) -> Candidates:
+    return candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How a host is connected: its rates up to, and down from, the switch that it shares with its `group`."""
-
-    host: str
-    group: str
-    up_bytes_per_s: float
-    down_bytes_per_s: float
-
-
-def mean_migrations_s(
-    reaches: Sequence[Reach],
-    between: Callable[[str, str], float],
-    payload_bytes: float,
-    restart_s: float,
-) -> dict[str, float | None]:
-    """`mean_migration_s` of every host, where bw(d, d') = min(up(d), between(group, group'), down(d')).
-
-    Time n * groups * log n, not n^2: C/bw is the largest of three terms, and a group whose 1/down' are
-    sorted, with sums from the end, answers "the sum of max(a, 1/down')" by one search.
-    """
-    groups: dict[str, list[float]] = {}
-    for reach in reaches:
-        if reach.down_bytes_per_s > 0.0:
-            groups.setdefault(reach.group, []).append(1.0 / reach.down_bytes_per_s)
-    sums = {name: _TailSums(slowness) for name, slowness in groups.items()}
-    if len(reaches) == 1:
-        return {reaches[0].host: None}
-    return {reach.host: _mean_slowness(reach, sums, between) * payload_bytes + restart_s for reach in reaches}
-
-
-class _TailSums:
-    """Sorted numbers with the sums of their tails."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        self.values = sorted(values)
-        self.tails = [*accumulate(reversed(self.values), initial=0.0)][::-1]
-
-    def sum_of_larger(self, least: float) -> float:
-        """The sum of max(least, value)."""
-        smaller = bisect_right(self.values, least)
-        return smaller * least + self.tails[smaller]
-
-
-def _mean_slowness(reach: Reach, sums: dict[str, _TailSums], between: Callable[[str, str], float]) -> float:
-    """Mean of 1/bw to the others, in s/byte; infinite where none is reachable."""
-    total, count = 0.0, 0
-    for group, members in sums.items():
-        rate = min(reach.up_bytes_per_s, between(reach.group, group))
-        if rate <= 0.0:
-            continue
-        total += members.sum_of_larger(1.0 / rate)
-        count += len(members.values)
-        if group == reach.group and reach.down_bytes_per_s > 0.0:  # not to itself
-            total -= max(1.0 / rate, 1.0 / reach.down_bytes_per_s)
-            count -= 1
-    return total / count if count else math.inf
+def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> Choice:
+    return Choice(str(columns.hosts[row]), score_s, float(there_s[row]), float(columns.survival[row]))
 
 
 def _feasible(
-    request: Request, candidates: Sequence[Candidate], theta: float, in_time: bool
-) -> list[Candidate] | NoDestination:
-    """Those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
-    left = [candidate for candidate in candidates if candidate.host != request.source]
-    closest, shortfall = None, math.inf
-    reason = Missing.CANDIDATE
+    request: Request, columns: Candidates, there_s: Floats, theta: float, in_time: bool
+) -> Numbers | NoDestination:
+    """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
+    left = np.flatnonzero(columns.hosts != request.source)
+    closest, shortfall, reason = None, math.inf, Missing.CANDIDATE
     for missing, lacks in _REQUIREMENTS:
-        if not left:
+        if not left.size:
             break
         if missing is Missing.TIME and not in_time:
             continue
-        lacking = [(lacks(request, candidate, theta), candidate.host) for candidate in left]
-        (shortfall, closest), reason = min(lacking), missing
-        left = [candidate for candidate, (lack, _) in zip(left, lacking, strict=True) if lack <= 0.0]
-    return left or NoDestination(reason, closest, shortfall)
+        lacking = lacks(request, columns, there_s, theta)[left]
+        first = int(lacking.argmin())
+        closest, shortfall, reason = str(columns.hosts[left[first]]), float(lacking[first]), missing
+        left = left[lacking <= 0.0]
+    return left if left.size else NoDestination(reason, closest, shortfall)
 
 
-def _lacks_time(request: Request, candidate: Candidate, theta: float) -> float:
-    if request.notice_s is None:
-        return 0.0
-    return migration_s(request, candidate) - request.notice_s
+def _lacks_time(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:
+    return np.zeros(len(there_s)) if request.notice_s is None else there_s - request.notice_s
 
 
-def _lacks_path(request: Request, candidate: Candidate, theta: float) -> float:
-    return 0.0 if migration_s(request, candidate) < math.inf else math.inf
+def _lacks_path(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:
+    return np.where(there_s < math.inf, 0.0, math.inf)
 
 
-_REQUIREMENTS: tuple[tuple[Missing, Callable[[Request, Candidate, float], float]], ...] = (
-    (Missing.GPU, lambda request, candidate, theta: 1.0 - candidate.free_gpus),
-    (Missing.MEMORY, lambda request, candidate, theta: request.memory_bytes - candidate.memory_bytes),
-    (Missing.CAPABILITY, lambda request, candidate, theta: request.min_capability - candidate.capability),
-    (Missing.LOAD, lambda request, candidate, theta: candidate.load - theta),
+Lacks = Callable[[Request, Candidates, Floats, float], Floats]
+_REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
+    (Missing.GPU, lambda request, columns, there_s, theta: 1.0 - columns.free_gpus),
+    (Missing.MEMORY, lambda request, columns, there_s, theta: request.memory_bytes - columns.memory_bytes),
+    (
+        Missing.CAPABILITY,
+        lambda request, columns, there_s, theta: request.min_capability - columns.capability,
+    ),
+    (Missing.LOAD, lambda request, columns, there_s, theta: columns.load - theta),
     (Missing.PATH, _lacks_path),
     (Missing.TIME, _lacks_time),
 )
 
 
-def _local_first(request: Request, feasible: list[Candidate], k_min: int) -> list[Candidate]:
-    local = [candidate for candidate in feasible if candidate.building == request.source_building]
-    return local if len(local) >= max(1, k_min) else feasible
-
-
-def _scored(request: Request, candidate: Candidate, alpha: float, second_form: bool) -> Choice:
-    there_s = migration_s(request, candidate)
-    away_s = there_s if candidate.mean_migration_s is None else candidate.mean_migration_s
-    risk = candidate.reclaims_to_expect if second_form else 1.0 - candidate.survival
-    return Choice(candidate.host, score_s(there_s, risk, away_s, alpha), there_s, candidate.survival)
+def _local_first(request: Request, columns: Candidates, rows: Numbers, k_min: int) -> Numbers:
+    local = rows[columns.buildings[rows] == request.source_building]
+    return local if len(local) >= max(1, k_min) else rows

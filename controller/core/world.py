@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -12,6 +12,7 @@ from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
 from controller.core.hazard import HazardWindow, Table, survival, table_at
 from controller.core.network import Floats, Network, Paths
+from controller.core.places import Known, Places
 from controller.core.policies import Policy
 from controller.core.queue import SpotQueue
 from controller.core.settings import Settings
@@ -46,6 +47,7 @@ class World:
     timers: int = 0  # checkpoint timers given so far
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _flow_paths: tuple[list[str], list[str], Paths] | None = field(default=None, repr=False)
+    known: Known = field(default_factory=Known, repr=False)
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     # ------------------------------------------------------------ links
@@ -84,6 +86,12 @@ class World:
             self._flow_paths = (list(self.flows), keys, paths)
         return self._flow_paths[1:]
 
+    @cached_property
+    def places(self) -> Places:
+        """The volunteers, by number, and how they hang on the tree."""
+        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
+        return Places(self.campus, volunteers, self.network, self.routes)
+
     # ------------------------------------------------------------ hosts
 
     def endpoint(self, host: str) -> Endpoint:
@@ -105,8 +113,10 @@ class World:
         state = self.hosts[host]
         return state.connected and (state.lent or state.reclaim_at_s is not None)
 
-    def fit_hosts(self, job: JobState) -> set[str]:
+    def fit_hosts(self, job: JobState) -> Set[str]:
         """All hosts but those that lately failed to take a checkpoint of the job."""
+        if not job.unfit:
+            return self.hosts.keys()
         return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
 
     def jobs_on(self, host: HostState) -> list[JobState]:
@@ -137,6 +147,14 @@ class World:
     def profile(self, now_s: float) -> tuple[float, ...]:
         """The campus's hazard by hour, relative to its mean."""
         return self.hazards.profile(now_s)
+
+    def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
+        """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
+        known, changes = self.known.hazards, self.hazards.changes
+        if known is None or known[:2] != (now_s, changes):
+            levels = self.hazards.upper_column(self.places.hosts, now_s)
+            known = self.known.hazards = (now_s, changes, levels, self.profile(now_s))
+        return known[2], known[3]
 
     def hazard_table(self, host: str, now_s: float, profile: tuple[float, ...]) -> Table:
         """Upper bound of the host's hazard for each hour of the day."""

@@ -33,6 +33,7 @@ from controller.core.grants import committed, spendable
 from controller.core.state import JobState
 from experiments.measure.decisions_world import campus_of, coordinator_at_work
 from testbed.messages import OwnerReclaims, OwnerReturns
+from topologies.spec import DirectedLink
 
 SIZES = (54, 500, 5_000, 50_000)
 QUICK_SIZES = (54, 500, 5_000)
@@ -116,7 +117,7 @@ class AtWork:
         self.movable = [job for job in core.world.jobs.values() if job.host != job.standby]
         self._next = 0
         self._planned: list[CheckpointJob] = []
-        self._budget: Residual = {}
+        self._budget: Residual | dict[DirectedLink, float] = {}
 
     def all_times(self) -> dict[str, list[float]]:
         """What is measured, by name: seconds of each sample. The first periodic ticks tell everybody everything."""
