@@ -85,7 +85,7 @@ class Policy:
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.share_totals
-    learner: Learner = algorithm1
+    learner: Learner = age
 
     @property
     def rates_vary(self) -> bool:
@@ -122,6 +122,7 @@ POLICIES: dict[str, Policy] = {
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
         admit=admission.edf_stop,
+        learner=algorithm1,
     ),
     "cube-roots": Policy(
         "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
@@ -160,10 +161,7 @@ POLICIES: dict[str, Policy] = {
         share=admission.share_increments,
     ),
     "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
-    "age": Policy(
-        "admission to the queue also by the age of the gap since the last offer; ages and r by replay",
-        learner=age,
-    ),
+    "algorithm1": Policy("paper B's r learned by the corrected Algorithm 1", learner=algorithm1),
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
 }
 

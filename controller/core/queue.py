@@ -24,7 +24,7 @@ Randomness and time are arguments: `draw` in [0, 1) decides the admission with p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -308,12 +308,13 @@ class SpotQueue:
         A job that the gap has outgrown leaves late if this is called late: its delay is what it waited. One that joined at
         or after the age of leaving stays for this gap. Interrupted jobs never leave.
         """
-        return [self._send_off(w, now_s) for w in list(self._fresh.values()) if self._leaves_s(w) <= now_s]
+        due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
+        return [self._send_off(waiting, now_s) for waiting in due]
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
         lapse_s = min((offer.expires_s for offer in self._offers.values()), default=math.inf)
-        return min(lapse_s, min(map(self._leaves_s, self._fresh.values()), default=math.inf))
+        return min(lapse_s, min(map(self._leaves_s, self._impatient()), default=math.inf))
 
     def _check_new(self, job: SpotJob) -> None:
         if job.key in self._fresh or job.key in self._interrupted:
@@ -331,6 +332,11 @@ class SpotQueue:
         if self._gap_began_s is None:
             self._gap_began_s = now_s
         return now_s - self._gap_began_s
+
+    def _impatient(self) -> Iterable[_Waiting]:
+        """Who may leave at some time; nobody by most rules, whatever the length of the queue."""
+        forever = min(self.controller.leave_at_age_s, self.controller.longest_wait_s) == math.inf
+        return () if forever else self._fresh.values()
 
     def _leaves_s(self, waiting: _Waiting) -> float:
         """When it goes to on-demand if no offer comes."""
