@@ -18,7 +18,11 @@ from topologies.spec import Campus, Role
 
 def terminal(width: int, height: int) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
-    return Console(file=out, width=width, height=height, force_terminal=True, color_system=None), out
+    kind = {"TERM": "xterm"}  # whatever this process runs in
+    console = Console(
+        file=out, width=width, height=height, force_terminal=True, color_system=None, _environ=kind
+    )
+    return console, out
 
 
 def status(campus: Campus, **changes: object) -> Status:
