@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.claims.claim import Claim
-from experiments.claims.learning import HEADLINE, Case, run
+from experiments.claims.learning import HEADLINE, JUDGED, Case, run
 from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 
@@ -26,7 +26,8 @@ CLAIM = Claim(
         "less (the controller age; the bound over all such policies is 6.43). And 7.75 is not exact: the formula behind it needs "
         "Poisson spots, theory says 7.786 and 7.770 here. The algorithm drawn is the corrected one; as printed it does not "
         "converge. Spot gaps are drawn from a fitted law, independent of each other."
-    ),
+    )
+    + JUDGED,
     headline=HEADLINE,
     run=partial(run, CASES),
     draw=partial(draw, TITLE, CASES),

@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.claims.claim import Claim
-from experiments.claims.learning import HEADLINE, Case, run
+from experiments.claims.learning import HEADLINE, JUDGED, Case, run
 from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 
@@ -22,7 +22,8 @@ CLAIM = Claim(
         "Poisson, 2.884 for Gamma jobs). Nor that it is the least cost: with Poisson jobs the bound for policies that see "
         "the age of the gap is "
         f"{CASES[0].exact.age_aware_cost:.3f}."
-    ),
+    )
+    + JUDGED,
     headline=HEADLINE,
     run=partial(run, CASES),
     draw=partial(draw, TITLE, CASES),

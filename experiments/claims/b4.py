@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.claims.claim import Claim
-from experiments.claims.learning import HEADLINE, Case, run
+from experiments.claims.learning import HEADLINE, JUDGED, Case, run
 from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 
@@ -20,7 +20,8 @@ CLAIM = Claim(
     does_not_prove=(
         "Optimality: that is a theorem here (the linear program over all policies has the same value, 8.875), and no run can "
         "show it. Real spots are not memoryless; Figs. 2 and 3 say what changes then."
-    ),
+    )
+    + JUDGED,
     headline=HEADLINE,
     run=partial(run, CASES),
     draw=partial(draw, TITLE, CASES),

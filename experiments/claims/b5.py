@@ -3,7 +3,7 @@
 from functools import partial
 
 from experiments.claims.claim import Claim
-from experiments.claims.learning import HEADLINE, Case, run
+from experiments.claims.learning import HEADLINE, JUDGED, Case, run
 from experiments.claims.learning_checks import judge
 from experiments.claims.learning_figure import draw
 from experiments.theory.markov import theorem5
@@ -22,7 +22,8 @@ CLAIM = Claim(
     does_not_prove=(
         "That r* is 3: delta_3 is 27.2 h, so 27 h takes r* = 2.958 and costs 5.807. The published cost beside ours is Theorem 5 "
         "evaluated at N = 3; the paper prints the formula and no number."
-    ),
+    )
+    + JUDGED,
     headline=HEADLINE,
     run=partial(run, CASES),
     draw=partial(draw, TITLE, CASES),
