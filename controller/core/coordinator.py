@@ -75,11 +75,11 @@ class Coordinator:
 
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
-        hosts = self.world.hosts.values()
-        silence = (h.lease_until_s + self.world.settings.fence_margin_s for h in hosts if h.connected)
-        fences = (h.fence_at_s for h in hosts)
+        hosts, margin_s = self.world.hosts.values(), self.world.settings.fence_margin_s
+        silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
+        fence_s = min([h.fence_at_s for h in hosts], default=inf)
         decided = (self._tick_s, self._learn_s, self.world.regrant_at_s, self.world.queue.next_deadline_s())
-        return min(*decided, *silence, *fences, inf)
+        return min(*decided, silence_s, fence_s)
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""
@@ -101,7 +101,7 @@ class Coordinator:
     def _due(self, now_s: float) -> list[do.Effect]:
         world = self.world
         effects = [*expire_offers(world, now_s), *send_off_waiting(world, now_s)]
-        for host in world.hosts.values():
+        for host in self._overdue(now_s):
             if host.connected and now_s >= host.lease_until_s + world.settings.fence_margin_s:
                 effects += membership.silent(world, host, now_s)
             if now_s >= host.fence_at_s:
@@ -113,6 +113,12 @@ class Coordinator:
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
             effects += [*improve_standby(world, now_s), *protect(world, now_s)]
         return effects
+
+    def _overdue(self, now_s: float) -> list[HostState]:
+        """Hosts whose lease, or whose fence, may be over."""
+        margin_s = self.world.settings.fence_margin_s
+        hosts = self.world.hosts.values()
+        return [h for h in hosts if h.lease_until_s + margin_s <= now_s or h.fence_at_s <= now_s]
 
     def _learn(self, now_s: float) -> list[do.Effect]:
         """A slice of what the queue's controller can do between decisions; the next slice is another event."""
