@@ -74,8 +74,8 @@ class Size:
 
 HEADLINE = ("delay", "cost")
 JUDGED = (
-    " Nor that the running averages themselves arrive: the numbers judged are of the second half of each run. From r_init = 6 the "
-    "average over all jobs remembers its beginning, and is still well above the target when the run ends."
+    " Nor that the running averages themselves arrive: the numbers judged are of the second half of each run. From r_init = 6 "
+    "the average over all jobs remembers its beginning, and is still above the target when the run ends."
 )
 QUICK, FULL = Size(16_000, 6, 4_000, 3, 0.05), Size(20_000, 60, 10_000, 60, 0.02)
 
