@@ -129,7 +129,7 @@ def _transfers_s(slowness: Floats, payload_bytes: float) -> Floats:
 
 def _occupancy(world: World) -> tuple[Mask, Floats]:
     """(which volunteers can be used now, how many GPUs of each are taken)."""
-    hosts = [world.hosts[name] for name in world.places.hosts]
+    hosts = world.volunteers
     usable = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
     return usable, np.array([len(h.jobs) for h in hosts], dtype=float)
 

@@ -179,15 +179,19 @@ class HazardWindow:
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
         events, exposure_s = self._seen.of_hours(now_s)
-        hours = zip(events.tolist(), exposure_s.tolist(), strict=True)
-        return _relative([Experience(n, t) for n, t in hours])
+        return relative(events, exposure_s)
 
 
-def _relative(hours: Sequence[Experience]) -> tuple[float, ...]:
-    day = Experience(math.fsum(e.events for e in hours), math.fsum(e.exposure_s for e in hours))
-    if day.rate_per_s == 0.0:
+def relative(events: Floats, exposure_s: Floats) -> tuple[float, ...]:
+    """Rates of the hours over that of the whole day, from which each borrows (`Experience.pooled`); all 1 without
+    events."""
+    n, whole_s = float(events.sum()), float(exposure_s.sum())
+    if n == 0.0 or whole_s <= 0.0:
         return (1.0,) * HOURS
-    return tuple(hour.pooled(day).rate_per_s / day.rate_per_s for hour in hours)
+    part = min(1.0, BORROWED_EVENTS / n)
+    pooled = events + part * (n - events)
+    pooled_s = exposure_s + part * np.maximum(0.0, whole_s - exposure_s)
+    return tuple((pooled / pooled_s / (n / whole_s)).tolist())
 
 
 def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from controller.core.network import Floats
+from controller.core.network import Floats, Numbers
 
 HOURS = 24
 LEND, WITHDRAW, EMERGENCY = range(3)
@@ -30,6 +30,7 @@ class LentTime:
         self._day = (day_s, day_start_s)
         self._log: deque[tuple[float, int, int]] = deque()  # (when, host, what) that the tail has not taken
         self.number: dict[str, int] = {}  # hosts, in order of appearance
+        self._asked: tuple[Sequence[str], int, Numbers] = ((), 0, np.zeros(0, dtype=np.intp))
         self._head, self._tail = _Edge(self._day), _Edge(self._day)
 
     def happened(self, host: str, now_s: float, what: int) -> None:
@@ -55,8 +56,18 @@ class LentTime:
         from_s = self._slide(now_s)
         size = len(self.number)
         (n, lent_s), (n_before, before_s) = self._head.columns(size, now_s), self._tail.columns(size, from_s)
-        known = np.fromiter((self.number.get(host, size) for host in hosts), np.intp, len(hosts))
+        known = self._numbers(hosts)
         return (n - n_before)[known], np.maximum(0.0, lent_s - before_s)[known]
+
+    def _numbers(self, hosts: Sequence[str]) -> Numbers:
+        """Of these hosts; one too many for those unheard of. Who asks for the same tuple again gets the same answer."""
+        size = len(self.number)
+        if self._asked[0] is not hosts or self._asked[1] != size:
+            numbers = np.fromiter((self.number.get(host, size) for host in hosts), np.intp, len(hosts))
+            if not isinstance(hosts, tuple):
+                return numbers
+            self._asked = (hosts, size, numbers)
+        return self._asked[2]
 
     def of_all(self, now_s: float) -> tuple[float, float]:
         """All hosts together."""

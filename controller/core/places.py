@@ -15,7 +15,9 @@ the candidates d below switch v,
     sum over d of 1/bw(s, d) = sum over the switches v above s of  F_v(up) - F_c(max(up, slowness of v -> c)),
 
 up being the slowness from s to v and c the node below v on the way to s, whose hosts were counted already. F_v(a) takes one
-search among the sorted slownesses below v, and the sums of their tails.
+search among the sorted slownesses below v, and the sums of their tails. And hosts of one switch whose own links have the
+same rates left have the same mean and count alike, so they are looked at together: what is sorted and searched is as long
+as there are different ones, not as there are hosts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
 
 Mask = NDArray[np.bool_]
+FEW = 64  # kinds of hosts up to which all pairs are quicker than sorting
 
 
 class Places:
@@ -49,20 +52,34 @@ class Places:
         self.memory_bytes = np.array([model.memory_bytes for model in models], dtype=float)
         self.capability = np.array([model.compute_capability for model in models], dtype=float)
         self._routes, self._network = routes, network
-        self._lay_out([self.chain(host) for host in self.hosts])
+        self.everybody = np.arange(len(self.hosts))
+        self._ways: dict[str, tuple[Numbers, Numbers]] = {}
+        self._lay_out([self._chain(host) for host in self.hosts])
 
-    def chain(self, host: str) -> tuple[str, ...]:
-        """The nodes from the root of the tree down to a host (of any role)."""
+    def way_up(self, host: str) -> tuple[Numbers, Numbers]:
+        """(nodes of a host of any role, links up from them), level by level from the root; -2 and NOWHERE below it."""
+        known = self._ways.get(host)
+        if known is None:
+            levels = len(self.node)
+            chain = self._chain(host)
+            node, up = np.full(levels, -2, dtype=np.intp), np.full(levels, len(self._network), dtype=np.intp)
+            links = self._up_and_down(chain)[0]
+            node[: len(chain)] = [self._node_number.get(name, -2) for name in chain[:levels]]
+            up[: len(links)] = links[:levels]
+            known = self._ways[host] = (node, up)
+        return known
+
+    def _chain(self, host: str) -> tuple[str, ...]:
+        """The nodes from the root of the tree down to a host."""
         route = self._routes.route(self._routes.root, host)
         return (self._routes.root, *(step.target for step in route))
 
-    def up_and_down(self, chain: Sequence[str]) -> tuple[Numbers, Numbers]:
+    def _up_and_down(self, chain: Sequence[str]) -> tuple[list[int], list[int]]:
         """Numbers of the links up to, and down from, each node of a chain but the last."""
-        number = self._network.number
-        pairs = list(pairwise(chain))
+        number, pairs = self._network.number, list(pairwise(chain))
         up = [number[DirectedLink(below, above)] for above, below in pairs]
         down = [number[DirectedLink(above, below)] for above, below in pairs]
-        return np.array(up, dtype=np.intp), np.array(down, dtype=np.intp)
+        return up, down
 
     def _lay_out(self, chains: Sequence[tuple[str, ...]]) -> None:
         """Rows are levels, the root's first; `node` is -1 and links are NOWHERE (the last) below a host."""
@@ -73,9 +90,22 @@ class Places:
         self.down = self.up.copy()
         for place, chain in enumerate(chains):
             self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
-            self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self.up_and_down(chain)
-        self.node_number = known
-        self.depth = np.array([len(chain) - 1 for chain in chains], dtype=np.intp)
+            self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
+        self._node_number = known
+        self._line_up(np.array([len(chain) - 1 for chain in chains], dtype=np.intp))
+
+    def _line_up(self, depth: Numbers) -> None:
+        """The hosts switch by switch (`line`), with the switch and the links of each in that order."""
+        last = np.maximum(depth - 1, 0)
+        switch = self.node[last, self.everybody]
+        self.line = np.argsort(switch, kind="stable")
+        self.switch = switch[self.line]
+        if len(self.up):
+            self.own_up, self.own_down = (
+                links[last, self.everybody][self.line] for links in (self.up, self.down)
+            )
+        else:  # a campus that is one host
+            self.own_up = self.own_down = np.full(len(depth), len(self._network), dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -86,61 +116,99 @@ class Reaches:
     free_bytes_per_s: Floats
 
     @cached_property
-    def up(self) -> Floats:
-        """From each host up to its switch of each level: (levels, hosts); infinite at and below the host itself."""
-        return self._least(self.places.up)
+    def free(self) -> Floats:
+        """Of each link by number, and infinite of NOWHERE."""
+        return np.append(self.free_bytes_per_s, np.inf)
 
     @cached_property
     def down(self) -> Floats:
-        """To each host from its switch of each level."""
+        """To each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
         return self._least(self.places.down)
 
     def _least(self, links: Numbers) -> Floats:
-        free = np.append(self.free_bytes_per_s, np.inf)
-        below = np.minimum.accumulate(free[links][::-1], axis=0)[::-1]
+        below = np.minimum.accumulate(self.free[links][::-1], axis=0)[::-1]
         return np.vstack((below, np.full((1, links.shape[1]), np.inf)))
 
     def from_host(self, source: str) -> Floats:
         """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
         places = self.places
-        chain = places.chain(source)
-        up = np.full(len(places.node), np.inf)
-        steps = np.append(self.free_bytes_per_s[places.up_and_down(chain)[0]], np.inf)
-        nodes = np.full(len(places.node), -2, dtype=np.intp)
-        for level, name in enumerate(chain[: len(nodes)]):
-            nodes[level] = places.node_number.get(name, -2)
-        from_below = np.minimum.accumulate(steps[::-1])[::-1]
-        up[: len(from_below)] = from_below[: len(up)]
-        common = np.count_nonzero(places.node == nodes[:, None], axis=0) - 1
-        rates: Floats = np.minimum(up[common], self.down[common, np.arange(len(places.hosts))])
+        node, links = places.way_up(source)
+        up = np.minimum.accumulate(self.free[links][::-1])[::-1]
+        common = np.count_nonzero(places.node == node[:, None], axis=0) - 1
+        rates: Floats = np.minimum(up[common], self.down[common, places.everybody])
         return rates
 
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
 
-        Infinite where it reaches nobody; NaN where `among` holds nobody else. Of those in `among` themselves only.
+        Infinite where it reaches nobody; NaN where `among` holds nobody else, and for who is not of `among`.
         """
-        members = np.flatnonzero(among)
-        total, count = np.zeros(len(members)), np.zeros(len(members))
+        answer = np.full(len(among), np.nan)
+        inside = among[self.places.line]
+        alike = self._alike()
+        members = np.add.reduceat(inside, alike, dtype=float) if alike.size else np.zeros(0)
+        some = members > 0.0
+        if members.sum() > 1.0:
+            means = np.full(len(alike), np.nan)
+            few = self._means_in_pairs if np.count_nonzero(some) <= FEW else self._means
+            means[some] = few(self.places.line[alike[some]], members[some])
+            in_line = np.repeat(means, np.diff(np.append(alike, len(inside))))
+            answer[self.places.line] = np.where(inside, in_line, np.nan)
+        return answer
+
+    def _alike(self) -> Numbers:
+        """Where, along the line of hosts, one begins that is not like the one before."""
+        places = self.places
+        up, down = self.free[places.own_up], self.free[places.own_down]
+        new = np.ones(len(places.line), dtype=bool)
+        new[1:] = (np.diff(places.switch) != 0) | (up[1:] != up[:-1]) | (down[1:] != down[:-1])
+        return np.flatnonzero(new)
+
+    def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
+        """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
+        up = self._least(self.places.up[:, hosts])
+        down, node = self.down[:, hosts], self.places.node[:, hosts]
+        deepest = np.count_nonzero(node >= 0, axis=0) - 2  # the host's own switch
+        common = np.count_nonzero(node[:, :, None] == node[:, None, :], axis=0) - 1
+        common = np.minimum(np.minimum(common, deepest[:, None]), deepest[None, :])
+        everybody = np.arange(len(hosts))
+        rate = np.minimum(up[common, everybody[:, None]], down[common, everybody[None, :]])
+        others = np.where(rate > 0.0, members - np.eye(len(hosts)), 0.0)
+        count = others.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = (others / np.where(rate > 0.0, rate, 1.0)).sum(axis=1)
+            return _rounded(np.where(count > 0.0, total / count, np.inf))
+
+    def _means(self, hosts: Numbers, members: Floats) -> Floats:
+        """The same for many: this file's head."""
+        node, links = self.places.node[:, hosts], self.places.down[:, hosts]
         with np.errstate(divide="ignore"):
-            up, down = 1.0 / self.up[:, members], 1.0 / self.down[:, members]
-            first = 1.0 / np.append(self.free_bytes_per_s, np.inf)[self.places.down[:, members]]
-        node = self.places.node[:, members]
+            up = 1.0 / self._least(self.places.up[:, hosts])
+            down = 1.0 / self._least(links)
+            first = 1.0 / self.free[links]
+        total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
         below: _Tails | None = None
-        for level in range(len(node) - 1, -1, -1):
-            tails = _Tails.of(node[level], down[level])
-            above = node[level] >= 0
-            if level < len(first):
-                counted = above & (node[level + 1] >= 0)
-                assert below is not None
-                _add(total, count, counted, *tails.sums(up[level]), 1.0)
-                _add(total, count, counted, *below.sums(np.maximum(up[level], first[level])), -1.0)
+        for level in range(len(links) - 1, -1, -1):
+            inner, is_host = node[level + 1] >= 0, _deepest(node, level + 1)
+            tails = _Tails.of(node[level], down[level], members)
+            before = np.maximum(up[level], first[level])
+            sums, reached = before, np.isfinite(before).astype(float)  # the host itself, if it is next below
+            if below is not None:
+                others = below.sums(before)
+                sums, reached = np.where(is_host, sums, others[0]), np.where(is_host, reached, others[1])
+            here = tails.sums(up[level])
+            total += np.where(inner, here[0] - np.where(reached > 0.0, sums, 0.0), 0.0)
+            count += np.where(inner, here[1] - reached, 0.0)
             below = tails
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = np.where(count > 0.5, total / count, np.inf if len(members) > 1 else np.nan)
-        answer = np.full(len(among), np.nan)
-        answer[members] = _rounded(mean)
-        return answer
+            return _rounded(np.where(count > 0.5, total / count, np.inf))
+
+
+def _deepest(node: Numbers, level: int) -> Mask:
+    """Whether the host itself is at this level."""
+    below = np.full(node.shape[1], -1) if level + 1 == len(node) else node[level + 1]
+    itself: Mask = (node[level] >= 0) & (below < 0)
+    return itself
 
 
 def _rounded(values: Floats) -> Floats:
@@ -150,36 +218,34 @@ def _rounded(values: Floats) -> Floats:
     return rounded
 
 
-def _add(total: Floats, count: Floats, where: Mask, sums: Floats, reached: Floats, sign: float) -> None:
-    total += np.where(where, sign * sums, 0.0)
-    count += np.where(where, sign * reached, 0.0)
-
-
 @dataclass(frozen=True)
 class _Tails:
-    """Numbers in groups, sorted within each, with the sums of their tails; infinite ones stand for nobody."""
+    """Numbers in groups, each so many times, sorted within each group, with sums from the beginning of all.
 
-    group: Numbers
+    Infinite ones stand for nobody."""
+
+    group: Numbers  # of each number
     key: Numbers  # group and rank of every number, in order
     ordered: Floats  # all numbers, for ranks
     start: Numbers  # where the group of each number begins
     end: Numbers  # and where its finite numbers end
-    tail: Floats  # sums up to here, from the beginning
+    times: Floats
+    sum: Floats
 
     @classmethod
-    def of(cls, group: Numbers, values: Floats) -> _Tails:
+    def of(cls, group: Numbers, values: Floats, times: Floats) -> _Tails:
         ordered = np.sort(values)
-        rank = np.searchsorted(ordered, values, side="right")
-        scale = len(values) + 1
-        own = group * scale
-        keys = own + rank
+        own = group * (len(values) + 1)
+        keys = own + np.searchsorted(ordered, values, side="right")
         order = np.argsort(keys)
-        keys, sorted_values = keys[order], values[order]
+        keys = keys[order]
         finite = np.searchsorted(ordered, np.inf, side="left")
         start = np.searchsorted(keys, own, side="left")
         end = np.searchsorted(keys, own + finite, side="right")
-        sums = np.concatenate(([0.0], np.cumsum(np.where(np.isfinite(sorted_values), sorted_values, 0.0))))
-        return cls(own, keys, ordered, start, end, sums)
+        there = np.isfinite(values)
+        counted = np.where(there, times, 0.0)[order]
+        amounts = counted * np.where(there, values, 0.0)[order]
+        return cls(own, keys, ordered, start, end, _running(counted), _running(amounts))
 
     def sums(self, least: Floats) -> tuple[Floats, Floats]:
         """For each number's own group: (the sum of max(least, number) over it, how many numbers that were).
@@ -189,9 +255,18 @@ class _Tails:
         reaches = np.isfinite(least)
         rank = np.searchsorted(self.ordered, least, side="right")
         place = np.minimum(np.searchsorted(self.key, self.group + rank, side="right"), self.end)
-        smaller = np.where(reaches, (place - self.start) * np.where(reaches, least, 0.0), 0.0)
-        larger = np.where(reaches, self.tail[self.end] - self.tail[place], 0.0)
-        return smaller + larger, np.where(reaches, self.end - self.start, 0).astype(np.float64)
+        smaller = (self.times[place] - self.times[self.start]) * np.where(reaches, least, 0.0)
+        total = smaller + self.sum[self.end] - self.sum[place]
+        return np.where(reaches, total, 0.0), np.where(
+            reaches, self.times[self.end] - self.times[self.start], 0.0
+        )
+
+
+def _running(values: Floats) -> Floats:
+    """Sums from the beginning, the empty one included."""
+    sums = np.zeros(len(values) + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
 
 
 @dataclass

@@ -92,6 +92,11 @@ class World:
         volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
         return Places(self.campus, volunteers, self.network, self.routes)
 
+    @cached_property
+    def volunteers(self) -> list[HostState]:
+        """By number in `places`."""
+        return [self.hosts[name] for name in self.places.hosts]
+
     # ------------------------------------------------------------ hosts
 
     def endpoint(self, host: str) -> Endpoint:
