@@ -1,5 +1,6 @@
 """The controllers that learn from the recorded past: its record, the books of the delay, and r by replay."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -215,3 +216,42 @@ def test_the_level_follows_when_offers_become_rare() -> None:
                 pass
         levels.append(learner.level)
     assert levels == [pytest.approx(1.667, rel=0.2), pytest.approx(0.5, rel=0.2)]
+
+
+@pytest.mark.parametrize(("delay_s", "levels"), [(0.0, [2.5, 3.0, 3.5]), (9.0, [1.5, 1.0, 0.5])])
+def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
+    delay_s: float, levels: list[float]
+) -> None:
+    learner, seen = Replay(3.0, every=10, r0=2.0, offer_ttl_s=math.inf), []
+    for number in range(30):
+        for part in range(2):
+            learner.spot(number + 0.1 * part)
+        learner.arrived(number + 0.5)
+        learner.left(delay_s)
+        if number % 10 == 9:
+            while learner.work():
+                pass
+            seen.append(learner.level)
+    assert seen == levels
+
+
+def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
+    history = History(window=3, offer_ttl_s=math.inf, compiled=False)
+    for at_s in (1.0, 2.0, 2.0, 3.0):
+        history.spot(at_s)
+    history.lost(2.0)
+    history.job(4.0)
+    assert history.spots == 3
+    assert [history.arrivals().began_s, *history.arrivals().spots_s] == [1.0, 2.0, 3.0]
+    for at_s in range(10, 30):
+        history.spot(float(at_s))
+    history.arrivals()
+    assert history.spots == 12  # what was lost before the window is forgotten
+
+
+def test_who_still_waits_has_waited_at_least_since_the_last_arrivals() -> None:
+    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    for at_s in (1.0, 5.0, 7.0):
+        history.job(at_s)
+    assert [history.since_s(jobs) for jobs in (0, 1, 2, 3, 9)] == [0.0, 0.0, 2.0, 8.0, 8.0]
+    assert Balance(10.0).aim_s(8.0) < 10.0

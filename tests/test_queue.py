@@ -174,6 +174,23 @@ def test_the_controller_is_told_of_offers_arrivals_and_delays() -> None:
     assert told == [("spot", 1.0), ("arrived", 2.0), ("left", 0.0), ("arrived", 3.0), ("left", 9.0)]
 
 
+def test_the_controller_is_told_of_offers_that_no_new_job_could_take() -> None:
+    lost: list[float] = []
+
+    class Listener(Fixed):
+        def lost(self, made_s: float) -> None:
+            lost.append(made_s)
+
+    queue = SpotQueue(Listener(1.0))
+    for at_s in (1.0, 2.0, 3.0):
+        queue.offer(int(at_s), at_s)
+    queue.withdraw_offer(2)
+    queue.withdraw_offer(2)
+    queue.requeue_at_head(job("interrupted"), 4.0)
+    queue.submit(job("new"), 5.0, 0.0)
+    assert lost == [2.0, 1.0]
+
+
 def test_an_offer_lapses_when_its_time_is_over_and_not_before() -> None:
     queue = SpotQueue(Fixed(8.0), 10.0)
     queue.offer(1, 0.0)

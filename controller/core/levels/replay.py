@@ -4,7 +4,8 @@ The gradient step of Algorithm 1 has to wait for delays, which are noisy, and ne
 arrivals of jobs and offers do not depend on r: the past can be run again for any r, and the mean delay grows with r, so
 bisection finds the r whose delay is the aim (`balance`). No step, no r_0 after the first few jobs.
 
-A past in which nobody would have waited, whatever r, says only that r may be higher: then r rises by a step.
+A past in which even r_max would have been quick enough says nothing of r; then the books do: r rises by a step while the
+measured delay is below delta, and falls by one while it is above.
 
 One replay takes as long as its window; a bisection takes `HALVINGS` of them. `work` does a slice of at most one window
 and is called between decisions: a decision only compares a draw with r.
@@ -26,7 +27,7 @@ WINDOW = (
 LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
 SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
 HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000
-RISE = 0.5  # of r at most, at a fit for whose past even r_max would have been quick enough
+STEP = 0.5  # of r, at a fit whose past says nothing of r
 EXACT = 0.001  # relative error of the delay at which a bisection stops
 
 Search = Generator[int, None, None]  # yields the steps that it has just taken
@@ -154,5 +155,7 @@ class Replay(Fixed):
         self.level = self._believed(level, outcome, aim_s)
 
     def _believed(self, level: float, outcome: Outcome, aim_s: float) -> float:
-        unknown = level == self.r_max and outcome.mean_delay_s < (1.0 - EXACT) * aim_s
-        return min(level, self.level + RISE) if unknown else level
+        if level < self.r_max or outcome.mean_delay_s >= (1.0 - EXACT) * aim_s:
+            return level
+        up = aim_s >= self.balance.target_delay_s
+        return min(self.r_max, self.level + STEP) if up else max(0.0, self.level - STEP)
