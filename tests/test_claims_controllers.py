@@ -1,0 +1,105 @@
+"""The measurement of admission controllers: what it keeps of runs and of records, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments.claims.controllers import FIXED, MAKE, measure_case, one_run, summary
+from experiments.claims.controllers_report import cases_table, draw, traces_table
+from experiments.claims.controllers_traces import (
+    hindsight_level,
+    measure_record,
+    measure_traces,
+    offers_of,
+    records,
+    resampled,
+)
+from experiments.queueing.history import History, Piece
+from experiments.theory.targets import BY_NAME
+from topologies.errors import SpecError
+
+
+def a_record(folder: Path, counts: list[int]) -> Path:
+    path = folder / "place.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": counts}))
+    return path
+
+
+def test_seeds_repeat_and_the_exact_level_is_near_its_numbers() -> None:
+    case = BY_NAME["fig5"]
+    run = one_run(case, FIXED, seed=1, jobs=3000)
+    assert run == one_run(case, FIXED, seed=1, jobs=3000)
+    assert run.delay_h == pytest.approx(case.delta_h, rel=0.15)
+    assert run.cost == pytest.approx(case.cost_star, rel=0.05)
+
+
+def test_a_summary_counts_the_runs_that_are_within_two_percent() -> None:
+    case = BY_NAME["fig2-poisson"]
+    runs = [one_run(case, FIXED, seed, 100) for seed in range(3)]
+    found = summary(case, runs)
+    within = [abs(run.cost / case.cost_star - 1.0) <= 0.02 for run in runs]
+    assert found["cost_within"] == pytest.approx(sum(within) / 3)
+    assert found["saving"] == pytest.approx(
+        (case.cost_star - found["cost"]["mean"]) / (case.cost_star - 6.4299)
+    )
+    assert summary(BY_NAME["fig5"], runs)["saving"] is None  # nothing can be saved
+
+
+def test_rises_are_offers_spread_over_their_gap(tmp_path: Path) -> None:
+    gaps_h, rises = offers_of(a_record(tmp_path, [0, 3, 3, 1, 2]))
+    times_h = np.concatenate([[0.0], np.cumsum(gaps_h)])
+    assert rises == 2
+    assert len(gaps_h) == 3
+    assert times_h[2] < 300 / 3600
+    assert 2 * 300 / 3600 < times_h[3] < 4 * 300 / 3600
+
+
+def test_a_replicate_is_made_of_stretches_of_the_record() -> None:
+    gaps_h = np.arange(1.0, 101.0)
+    drawn = resampled(gaps_h, 3000.0, np.random.default_rng(1))
+    assert drawn.sum() >= 3000.0
+    assert ((np.diff(drawn.reshape(-1, 25)) % 100) == 1).all()
+
+
+def test_the_level_in_hindsight_keeps_the_delay_from_below() -> None:
+    case = BY_NAME["fig5"]
+    piece: Piece = History(case.jobs, case.spots, 3).piece(2000)
+    assert 2.0 < hindsight_level(piece, case.delta_h) < 4.0
+    assert hindsight_level(piece, 0.0) < 0.01
+
+
+def test_a_record_with_few_rises_is_left_out_and_says_why() -> None:
+    assert "fewer than 50 rises" in measure_record(np.ones(200), 49, 1)["left_out"]
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="a folder with records"):
+        records(tmp_path)
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(SpecError, match=r"bad\.json"):
+        measure_traces(tmp_path, 1)
+
+
+def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:
+    a_record(tmp_path, [0, 2, 0, 1] * 30)
+    result = {
+        "seeds": 2,
+        "starts": (0.05, 6.0),
+        "tolerance": 0.02,
+        "cases": {"fig5": measure_case(BY_NAME["fig5"], jobs=200, seeds=2)},
+        "traces": measure_traces(tmp_path, replicates=2),
+    }
+    out = StringIO()
+    for table in (cases_table(result), traces_table(result)):
+        Console(file=out, width=200).print(table)
+    for name in MAKE:
+        assert name in out.getvalue()
+    assert "place" in out.getvalue()
+    draw(result, tmp_path / "controllers.png")
+    assert (tmp_path / "controllers.png").stat().st_size > 10_000
