@@ -59,10 +59,12 @@ def fair_share(world: World, job: JobState, now_s: float) -> Residual:
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
     """
-    streams = np.zeros(len(world.network))
-    for flow in world.flows.values():
-        if flow.traffic_class is TrafficClass.PRESYNC and flow.job != job.name:
-            streams[list(world.path(flow.source, flow.destination))] += 1.0
+    keys, paths = world.flow_paths()
+    others = [
+        (flow := world.flows[key]).traffic_class is TrafficClass.PRESYNC and flow.job != job.name
+        for key in keys
+    ]
+    streams = paths.load(np.array(others, dtype=float), len(world.network))
     free = residual(world, now_s, promised)
     return replace(free, column=free.column / (1.0 + streams))
 

@@ -30,6 +30,7 @@ good they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +89,17 @@ class Allocation:
         return self.gap <= TOLERANCE
 
 
-def allocate(problem: Problem) -> Allocation:
+def allocate(problem: Problem, guess: Array | None = None) -> Allocation:
     """The cheapest rates. Lower bounds must fit on every link (`loss_budgets`).
+
+    `guess`: multipliers to begin with, those of an earlier answer to nearly the same problem: often they are good enough
+    as they are, and the certificate says so. The answer depends on them within TOLERANCE.
 
     A job whose every rate costs the same (no hazard, no loss budget) keeps its lower bound; one that crosses a link
     without capacity gets 0. Links that no job crosses have multiplier 0.
     """
     ceiling = _ceilings(problem)
-    return _Solver(problem, ceiling, _contended(problem, ceiling)).run()
+    return _Solver(problem, ceiling, _contended(problem, ceiling)).run(guess)
 
 
 def _ceilings(problem: Problem) -> Array:
@@ -159,7 +163,11 @@ class _Solver:
         self.upper = ceiling[self.jobs]
         self.costs = problem.costs.only(self.jobs)
         self.capacity = problem.capacity_bytes_per_s[contended]
-        self.pairs = _pairs(self.routes, len(contended))
+
+    @cached_property
+    def pairs(self) -> _Pairs:
+        """Where Newton's matrix has entries."""
+        return _pairs(self.routes, len(self.capacity))
 
     # ------------------------------------------------------------ demand
 
@@ -176,11 +184,12 @@ class _Solver:
 
     # ------------------------------------------------------------ Newton
 
-    def run(self) -> Allocation:
+    def run(self, guess: Array | None = None) -> Allocation:
         """Newton until the links are full or free; steps that were taken back count too."""
         if not self.capacity.size:
             return self._answer(None, 0)
-        damping, here, steps = FIRST_DAMPING, self._at(self._first_guess()), 0
+        first = self._first_guess() if guess is None else guess[self.contended]
+        damping, here, steps = FIRST_DAMPING, self._at(first), 0
         while not here.settled and steps < MOST_STEPS:
             there, steps = self._at(self._stepped(here, damping)), steps + 1
             if there.dual > here.dual or there.misfit < 0.5 * here.misfit:

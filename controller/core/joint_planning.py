@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array, Costs
-from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
-from controller.core.exact_allocation import Allocation, Indices, Problem, allocate
+from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, Planner, constrained_interval
+from controller.core.exact_allocation import Allocation, Problem, allocate
 from controller.core.loss_budgets import kept
+from controller.core.network import Numbers
 from topologies.spec import DirectedLink
 
 NO_LINK = -1
@@ -36,24 +38,68 @@ class JobColumns:
     hazard_per_s: Array
     write_cap_bytes_per_s: Array
     loss_budget_s: Array
-    routes: Indices
-    rank: Indices
+    routes: Numbers
+    rank: Numbers
 
 
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
     """The answer, a row a job: bytes/s, seconds (infinite: never), the link that holds the rate down (NO_LINK: the job's
-    own cap, or it needs none), whether its loss budget can be kept; and the allocation's certificate."""
+    own cap, or it needs none), whether its loss budget can be kept; and the exact allocation's certificate."""
 
     rates_bytes_per_s: Array
     intervals_s: Array
-    bottlenecks: Indices
+    bottlenecks: Numbers
     budget_kept: NDArray[np.bool_]
-    allocation: Allocation
+    allocation: Allocation | None = None
 
 
-def plan_columns(jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA) -> PlanColumns:
-    """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget."""
+class ColumnPlanner(Protocol):
+    """P1 of a policy: jobs, each link's checkpoint budget, beta, and the multipliers of an earlier plan, if any."""
+
+    def __call__(
+        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
+    ) -> PlanColumns: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """A planner of jobs as objects, called with columns: for baselines, whose speed matters less."""
+
+    planner: Planner
+
+    def __call__(
+        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
+    ) -> PlanColumns:
+        links = [DirectedLink(f"{number:07}", "link") for number in range(len(capacity_bytes_per_s))]
+        objects = _objects(jobs, links)
+        plans = self.planner(objects, dict(zip(links, capacity_bytes_per_s.tolist(), strict=True)), beta)
+        number = {link: place for place, link in enumerate(links)}
+        ordered = [plans[job.key] for job in objects]
+        return PlanColumns(
+            np.array([plan.rate_bytes_per_s for plan in ordered], dtype=np.float64),
+            np.array([plan.interval_s for plan in ordered], dtype=np.float64),
+            np.array([number.get(plan.bottleneck, NO_LINK) if plan.bottleneck else NO_LINK for plan in ordered], np.intp),
+            np.array([not plan.interval.loss_budget_infeasible for plan in ordered], dtype=bool),
+        )
+
+
+def _objects(jobs: JobColumns, links: Sequence[DirectedLink]) -> list[CheckpointJob]:
+    columns = (jobs.payload_bytes, jobs.hazard_per_s, jobs.write_cap_bytes_per_s, jobs.loss_budget_s)
+    rows = zip(*(column.tolist() for column in columns), jobs.routes.tolist(), jobs.rank.tolist(), strict=True)
+    return [
+        CheckpointJob(f"{rank:07}", payload, hazard, tuple(links[n] for n in route if n < len(links)), cap, budget)
+        for payload, hazard, cap, budget, route, rank in rows
+    ]
+
+
+def plan_columns(
+    jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
+) -> PlanColumns:
+    """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
+
+    `guess`: multipliers of an earlier plan, by link (`exact_allocation.allocate`).
+    """
     needed = _needed(jobs, beta)
     possible = needed <= jobs.write_cap_bytes_per_s
     lower = np.where(possible & np.isfinite(needed), needed, 0.0)
@@ -61,7 +107,7 @@ def plan_columns(jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BE
     lower = np.where(keeps, lower, 0.0)
     costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, np.where(keeps, jobs.loss_budget_s, np.inf), beta)
     allocation = allocate(
-        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s)
+        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess
     )
     rates = allocation.rates_bytes_per_s
     return PlanColumns(
@@ -73,22 +119,35 @@ def plan_columns(jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BE
     )
 
 
-def plan_exact(
-    jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
-) -> dict[str, CheckpointPlan]:
-    """`checkpointing.plan` at the least joint cost. ValueError: a link without a capacity, a key twice."""
-    ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
-    links = list(dict.fromkeys(link for job in ordered for link in job.links))
-    budgets = _budgets(links, capacity)
-    if len({job.key for job in ordered}) != len(ordered):
-        raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
-    planned = plan_columns(_columns(ordered, links), budgets, beta)
-    rates, held = planned.rates_bytes_per_s.tolist(), planned.bottlenecks.tolist()
-    plans = {
-        job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
-        for job, rate, link in zip(ordered, rates, held, strict=True)
-    }
-    return {job.key: plans[job.key] for job in jobs}
+@dataclass(frozen=True, slots=True)
+class ExactPlanner:
+    """Called like `checkpointing.plan`; who has columns calls `columns`."""
+
+    def columns(
+        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, start: Array | None = None
+    ) -> PlanColumns:
+        """`plan_columns`."""
+        return plan_columns(jobs, capacity_bytes_per_s, beta, start)
+
+    def __call__(
+        self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
+    ) -> dict[str, CheckpointPlan]:
+        """`checkpointing.plan` at the least joint cost. ValueError: a link without a capacity, a key twice."""
+        ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
+        links = list(dict.fromkeys(link for job in ordered for link in job.links))
+        budgets = _budgets(links, capacity)
+        if len({job.key for job in ordered}) != len(ordered):
+            raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
+        planned = plan_columns(_columns(ordered, links), budgets, beta)
+        rates, held = planned.rates_bytes_per_s.tolist(), planned.bottlenecks.tolist()
+        plans = {
+            job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
+            for job, rate, link in zip(ordered, rates, held, strict=True)
+        }
+        return {job.key: plans[job.key] for job in jobs}
+
+
+plan_exact = ExactPlanner()
 
 
 def _plan(job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float) -> CheckpointPlan:
@@ -106,15 +165,20 @@ def _budgets(links: Sequence[DirectedLink], capacity: Mapping[DirectedLink, floa
 
 def _columns(jobs: Sequence[CheckpointJob], links: Sequence[DirectedLink]) -> JobColumns:
     number = {link: place for place, link in enumerate(links)}
-    routes = np.full((len(jobs), max((len(job.links) for job in jobs), default=0)), len(links), dtype=np.intp)
-    for row, job in enumerate(jobs):
-        routes[row, : len(job.links)] = [number[link] for link in job.links]
+    routes = padded([[number[link] for link in job.links] for job in jobs], len(links))
     numbers = np.array(
         [(j.payload_bytes, j.hazard_per_s, j.write_cap_bytes_per_s, j.loss_budget_s) for j in jobs],
         dtype=np.float64,
     ).reshape(len(jobs), 4)
     payload, hazard, cap, budget = numbers.T.copy()
     return JobColumns(payload, hazard, cap, budget, routes, np.arange(len(jobs)))
+
+
+def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
+    """Numbers of links, a row a route, `nowhere` behind the shorter ones."""
+    width = max(map(len, routes), default=0)
+    rows = [(*route, *(nowhere,) * (width - len(route))) for route in routes]
+    return np.array(rows, dtype=np.intp).reshape(len(routes), width)
 
 
 def _needed(jobs: JobColumns, beta: float) -> Array:
@@ -131,7 +195,7 @@ def _intervals(jobs: JobColumns, rates: Array, beta: float) -> Array:
     return np.maximum(np.minimum(young_s, 2.0 * jobs.loss_budget_s), write_s / beta)
 
 
-def _bottlenecks(jobs: JobColumns, costs: Costs, allocation: Allocation, capacity: Array) -> Indices:
+def _bottlenecks(jobs: JobColumns, costs: Costs, allocation: Allocation, capacity: Array) -> Numbers:
     """The narrowest link of the route where the job has all of it; else the dearest."""
     rates = allocation.rates_bytes_per_s
     if not jobs.routes.size:

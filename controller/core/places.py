@@ -271,13 +271,17 @@ def _running(values: Floats) -> Floats:
 
 @dataclass
 class Known:
-    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed."""
+    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed.
+
+    `slowness`: (of these, among those, the means); `hazards`: (at, changes until then, levels, profile); `routes`: (from
+    where to where, numbers of the links); `multipliers`: P1's, of each link.
+    """
 
     reaches: Reaches | None = None
-    slowness: tuple[Reaches, Mask, Floats] | None = None  # (of these, among those, the means)
-    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = (
-        None  # (at, changes until then, levels, profile)
-    )
+    slowness: tuple[Reaches, Mask, Floats] | None = None
+    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
+    routes: tuple[list[tuple[str, str]], Numbers] | None = None
+    multipliers: Floats | None = None
 
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
         """`Reaches` for what is free."""

@@ -9,25 +9,28 @@ that are missing there. The first one is counted whole.
 
 from __future__ import annotations
 
-from math import inf
+from math import nan
+
+import numpy as np
 
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.bandwidth import bottleneck
-from controller.core.candidates import Residual, candidates, fair_share, promised, request, residual
-from controller.core.checkpointing import CheckpointJob, CheckpointPlan, stagger
+from controller.core.candidates import Residual, candidates, fair_share, request
+from controller.core.checkpoint_plans import Planned, plan_all
+from controller.core.checkpointing import Interval, stagger
 from controller.core.grants import close_flow, open_flow, presync_flow, settle
 from controller.core.placement import NoDestination
 from controller.core.state import JobState, Phase
 from controller.core.world import World, record
 from testbed.messages import Protect, Unprotect
+from topologies.spec import TrafficClass
 
 LEAST_CHANGE = (
     0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 )
 CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
-LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
 def protect(world: World, now_s: float) -> list[do.Effect]:
@@ -35,17 +38,10 @@ def protect(world: World, now_s: float) -> list[do.Effect]:
     jobs = [job for job in world.unfinished() if _needs_protection(world, job)]
     effects = [effect for job in jobs for effect in _keep_standby(world, job, now_s)]
     protected = [job for job in jobs if job.standby is not None]
-    plans = world.policy.plan(
-        [_as_checkpoint_job(world, job, now_s) for job in protected],
-        residual(world, now_s, promised),
-        world.settings.checkpoint_share,
-    )
-    for job in protected:
-        _open(world, job, plans[job.name])
-    effects += settle(world)
-    for job in protected:
-        effects += _tell(world, job, plans[job.name], now_s)
-    return effects
+    planned = plan_all(world, protected, now_s)
+    for job, rate in zip(protected, planned.rates_bytes_per_s.tolist(), strict=True):
+        _open(world, job, rate)
+    return [*effects, *settle(world), *_tell_moved(world, protected, planned, now_s)]
 
 
 def forget_standby(world: World, job: JobState) -> list[do.Effect]:
@@ -122,34 +118,35 @@ def _choose_standby(world: World, job: JobState, free: Residual, now_s: float) -
     )
 
 
-def _as_checkpoint_job(world: World, job: JobState, now_s: float) -> CheckpointJob:
+def _open(world: World, job: JobState, rate_bytes_per_s: float) -> None:
+    """Its stream of checkpoints, or the one that it has, may take this much."""
+    known = world.flows.get(f"{job.name}:{job.host}>{job.standby}")
+    if known is not None and known.traffic_class is TrafficClass.PRESYNC:
+        known.cap_bytes_per_s = rate_bytes_per_s
+    else:
+        open_flow(world, presync_flow(job.name, job.host or "", job.standby or "", rate_bytes_per_s))
+
+
+def _tell_moved(world: World, jobs: list[JobState], planned: Planned, now_s: float) -> list[do.Effect]:
+    """Whose interval has moved is told."""
+    for job, infeasible in zip(jobs, planned.infeasible.tolist(), strict=True):
+        job.endangered = infeasible
+    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
+    new_s = planned.intervals_s
+    with np.errstate(invalid="ignore"):
+        moved = np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s)
+    effects: list[do.Effect] = []
+    for row in np.flatnonzero(moved).tolist():
+        effects += _tell(world, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]), now_s)
+    return effects
+
+
+def _tell(
+    world: World, job: JobState, interval: Interval, hazard_per_s: float, now_s: float
+) -> list[do.Effect]:
     assert job.host is not None
     assert job.standby is not None
-    whole = job.spec.payload_bytes
-    counted = whole if job.sent_bytes is None else max(job.sent_bytes, whole * LEAST_SENT)
-    return CheckpointJob(
-        job.name,
-        counted,
-        world.hazard_now_per_s(job.host, now_s, world.profile(now_s)),
-        world.routes.route(job.host, job.standby),
-        loss_budget_s=job.spec.loss_budget_s,
-    )
-
-
-def _open(world: World, job: JobState, plan: CheckpointPlan) -> None:
-    assert job.host is not None
-    assert job.standby is not None
-    open_flow(world, presync_flow(job.name, job.host, job.standby, plan.rate_bytes_per_s))
-
-
-def _tell(world: World, job: JobState, plan: CheckpointPlan, now_s: float) -> list[do.Effect]:
-    assert job.host is not None
-    assert job.standby is not None
-    interval_s = plan.interval_s
-    job.endangered = plan.interval.loss_budget_infeasible
-    if interval_s == inf or not _moved(job.interval_s, interval_s):
-        return []
-    job.interval_s = interval_s
+    interval_s = job.interval_s = interval.interval_s
     rate = world.flows[presync_flow(job.name, job.host, job.standby, 0.0).key].rate_bytes_per_s
     told = Protect(
         job.name, job.attempt, world.endpoint(job.standby), rate, interval_s, _first_s(job, interval_s, now_s)
@@ -160,15 +157,11 @@ def _tell(world: World, job: JobState, plan: CheckpointPlan, now_s: float) -> li
         job.standby,
         rate,
         interval_s,
-        plan.interval.expected_loss_s,
-        plan.interval.loss_budget_infeasible,
-        3600.0 * world.hazard_now_per_s(job.host, now_s, world.profile(now_s)),
+        interval.expected_loss_s,
+        interval.loss_budget_infeasible,
+        3600.0 * hazard_per_s,
     )
     return [do.Tell(job.host, told), record(planned_fact)]
-
-
-def _moved(old_s: float | None, new_s: float) -> bool:
-    return old_s is None or abs(new_s - old_s) > LEAST_CHANGE * old_s
 
 
 def _first_s(job: JobState, interval_s: float, now_s: float) -> float:

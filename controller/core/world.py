@@ -11,6 +11,7 @@ from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
 from controller.core.hazard import HazardWindow, Table, survival, table_at
+from controller.core.lent_time import HOURS
 from controller.core.network import Floats, Network, Paths
 from controller.core.places import Known, Places
 from controller.core.policies import Policy
@@ -161,14 +162,22 @@ class World:
             known = self.known.hazards = (now_s, changes, levels, self.profile(now_s))
         return known[2], known[3]
 
+    def hazards_now_per_s(self, now_s: float) -> Floats:
+        """Upper bound of every volunteer's hazard at this time of day, by its number in `places`."""
+        levels, profile = self.hazard_levels(now_s)
+        return levels * profile[self.hour(now_s)]
+
+    def hour(self, now_s: float) -> int:
+        """Which 24th of the day it is."""
+        return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
+
     def hazard_table(self, host: str, now_s: float, profile: tuple[float, ...]) -> Table:
         """Upper bound of the host's hazard for each hour of the day."""
         return table_at(self.hazards.estimate(now_s, host=host).upper, profile)
 
     def hazard_now_per_s(self, host: str, now_s: float, profile: tuple[float, ...]) -> float:
         """Upper bound of the host's hazard at this time of day."""
-        hour = int(self.time_of_day_s(now_s) / self.settings.day_s * len(profile)) % len(profile)
-        return self.hazard_table(host, now_s, profile)[hour]
+        return self.hazard_table(host, now_s, profile)[self.hour(now_s)]
 
     def survival(self, host: str, now_s: float, remaining_s: float, profile: tuple[float, ...]) -> float:
         """Probability that a host is not reclaimed within `remaining_s`; 1 for hosts that nobody can reclaim."""
