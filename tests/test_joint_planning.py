@@ -334,10 +334,11 @@ def one_link(needs: list[float], room: float) -> list[bool]:
 
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=9), st.floats(1.0, 300.0))
 def test_on_one_link_no_choice_keeps_more_budgets(needs: list[float], room: float) -> None:
-    usable = room if sum(needs) <= room else room * (1.0 - WITHHELD)
-    subsets = itertools.chain.from_iterable(itertools.combinations(needs, n) for n in range(len(needs) + 1))
-    most = max(len(s) for s in subsets if sum(s) <= usable * (1 + 1e-12))
-    assert sum(one_link(needs, room)) == most
+    def most(room: float) -> int:
+        usable = room if sum(needs) <= room else room * (1.0 - WITHHELD)
+        return max(n for n in range(len(needs) + 1) if sum(sorted(needs)[:n]) <= usable * (1 + 1e-12))
+
+    assert most(room) <= sum(one_link(needs, room)) <= most(room * (1 + 1e-8))  # rounding is forgiven
 
 
 def test_equal_budgets_are_kept_in_the_order_of_their_names() -> None:
