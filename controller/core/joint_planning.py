@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array, Costs
-from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, Planner, constrained_interval
+from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
 from controller.core.exact_allocation import Allocation, Problem, allocate
 from controller.core.loss_budgets import kept
 from controller.core.network import Numbers
@@ -52,45 +51,6 @@ class PlanColumns:
     bottlenecks: Numbers
     budget_kept: NDArray[np.bool_]
     allocation: Allocation | None = None
-
-
-class ColumnPlanner(Protocol):
-    """P1 of a policy: jobs, each link's checkpoint budget, beta, and the multipliers of an earlier plan, if any."""
-
-    def __call__(
-        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
-    ) -> PlanColumns: ...
-
-
-@dataclass(frozen=True, slots=True)
-class OneByOne:
-    """A planner of jobs as objects, called with columns: for baselines, whose speed matters less."""
-
-    planner: Planner
-
-    def __call__(
-        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
-    ) -> PlanColumns:
-        links = [DirectedLink(f"{number:07}", "link") for number in range(len(capacity_bytes_per_s))]
-        objects = _objects(jobs, links)
-        plans = self.planner(objects, dict(zip(links, capacity_bytes_per_s.tolist(), strict=True)), beta)
-        number = {link: place for place, link in enumerate(links)}
-        ordered = [plans[job.key] for job in objects]
-        return PlanColumns(
-            np.array([plan.rate_bytes_per_s for plan in ordered], dtype=np.float64),
-            np.array([plan.interval_s for plan in ordered], dtype=np.float64),
-            np.array([number.get(plan.bottleneck, NO_LINK) if plan.bottleneck else NO_LINK for plan in ordered], np.intp),
-            np.array([not plan.interval.loss_budget_infeasible for plan in ordered], dtype=bool),
-        )
-
-
-def _objects(jobs: JobColumns, links: Sequence[DirectedLink]) -> list[CheckpointJob]:
-    columns = (jobs.payload_bytes, jobs.hazard_per_s, jobs.write_cap_bytes_per_s, jobs.loss_budget_s)
-    rows = zip(*(column.tolist() for column in columns), jobs.routes.tolist(), jobs.rank.tolist(), strict=True)
-    return [
-        CheckpointJob(f"{rank:07}", payload, hazard, tuple(links[n] for n in route if n < len(links)), cap, budget)
-        for payload, hazard, cap, budget, route, rank in rows
-    ]
 
 
 def plan_columns(
