@@ -13,6 +13,7 @@ the fit of r to the shape in use, which goes on meanwhile.
 from __future__ import annotations
 
 from collections.abc import Generator
+from math import inf
 
 from controller.core.levels.history import Arrivals
 from controller.core.levels.replay import LEAST_SPOTS, WINDOW, Replay, Search, Sliced, bisect_level
@@ -78,7 +79,7 @@ class Age(Replay):
             found.append(self.shape)
         polish = ShapeSearch(arrivals, self.balance.target_delay_s, self.r_max)
         yield from polish.refine(*found)
-        return polish.best
+        return polish.best if polish.prices.get(polish.best, inf) < inf else PLAIN
 
     def _seek(self, older: Arrivals, newer: Arrivals) -> Generator[int, None, list[Shape]]:
         """The shapes that each half suggests, if they prove themselves on the other."""
