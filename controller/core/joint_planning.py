@@ -44,13 +44,13 @@ class JobColumns:
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
     """The answer, a row a job: bytes/s, seconds (infinite: never), the link that holds the rate down (NO_LINK: the job's
-    own cap, or it needs none), whether its loss budget can be kept; and the exact allocation's certificate."""
+    own cap, or it needs none), whether its loss budget can be kept; and the allocation's certificate."""
 
     rates_bytes_per_s: Array
     intervals_s: Array
     bottlenecks: Numbers
     budget_kept: NDArray[np.bool_]
-    allocation: Allocation | None = None
+    allocation: Allocation
 
 
 def plan_columns(
