@@ -6,6 +6,7 @@ Messages are handed over as they are, or, with `codec`, through the real framing
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from controller.core import events as cev
@@ -30,6 +31,7 @@ class Connections:
         self._delay_s = {name: self._one_way_s(name) for name in stage.machines}
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
         self.heard: Callable[[Machine, Any], None] = lambda machine, message: None
+        self.refused = False  # nobody listens: the coordinator's process is dead
 
     def _one_way_s(self, host: str) -> float:
         stage = self._stage
@@ -40,6 +42,9 @@ class Connections:
     def connect(self, machine: Machine) -> None:
         """The agent opens a connection."""
         if machine.core is None or (machine.link and machine.link.agent_open):
+            return
+        if self.refused:
+            self._try_again(machine)
             return
         machine.link = Connection(machine.name)
         self._all[:] = [x for x in self._all if x.coordinator_open or x.agent_open] + [machine.link]
@@ -63,12 +68,24 @@ class Connections:
             if link.agent_open and machine.link is link:
                 link.agent_open = False
                 stage.agent(machine, aev.Disconnected())
-                stage.after(
-                    stage.costs.reconnect_s, lambda: stage.to_agent(machine, lambda: self.connect(machine))
-                )
+                self._try_again(machine)
 
         link.cut = True
         stage.to_agent(machine, notice)
+
+    def _try_again(self, machine: Machine) -> None:
+        stage = self._stage
+        stage.after(stage.costs.reconnect_s, lambda: stage.to_agent(machine, lambda: self.connect(machine)))
+
+    def hang_up(self) -> list[str]:
+        """The coordinator's process dies: every connection breaks, and whatever is on its way is lost. Returns whose it was."""
+        broken = [link for link in self._all if link.coordinator_open or link.agent_open]
+        known = [link.host for link in broken if link.coordinator_open]
+        for link in broken:
+            self._stage.broken_off(link)
+            link.coordinator_open, link.cut = False, True
+            self._stage.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
+        return known
 
     # ------------------------------------------------------------ messages
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 from math import floor, inf
 from typing import Any
 
+from controller.core import events as cev
 from controller.core.coordinator import Coordinator
 from experiments.virtual.connections import Connections
 from experiments.virtual.machine import Machine
 from experiments.virtual.stage import Stage
 from experiments.virtual.workloads import Workloads
+from testbed import messages as m
 from testbed.messages import HeartbeatAck
 
 
@@ -91,3 +93,13 @@ class Pulses:
             job = jobs.get(name)
             if job is not None and job.attempt == attempt and job.host == machine.name:
                 job.step = max(job.step, process.step(now_s))
+
+
+def asks_for_steps(event: cev.Event) -> bool:
+    """Whether a decision may follow that depends on how far jobs are."""
+    match event:
+        case cev.AgentSaid(_, m.Heartbeat() | m.CheckpointStored()):
+            return False
+        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True)):
+            return False
+    return True

@@ -39,7 +39,7 @@ from experiments.virtual.heap import Priority
 from experiments.virtual.machine import Connection, Machine
 from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
-from experiments.virtual.pulse import Pulses
+from experiments.virtual.pulse import Pulses, asks_for_steps
 from experiments.virtual.research import Research
 from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads
@@ -76,9 +76,9 @@ class VirtualWorld:
     ) -> None:
         faults = faults or Faults()
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
-        kind = PatientCoordinator if self.quiet else Coordinator
-        self.coordinator = kind(campus, settings, random.Random(f"{seed} placement").random)
+        self._seed = seed
         self.stage = build_stage(campus, costs or costs_of(settings), faults, seed, enforcement)
+        self.coordinator = self.new_coordinator()
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
@@ -95,6 +95,17 @@ class VirtualWorld:
         if self.quiet:
             self.connections.heard = self.pulses.heard
         faults.plan(self)
+
+    # ------------------------------------------------------------ the cores
+
+    def new_coordinator(self) -> Coordinator:
+        """A coordinator's core as it is when a run begins."""
+        kind = PatientCoordinator if self.quiet else Coordinator
+        return kind(self.stage.campus, self.settings, random.Random(f"{self._seed} placement").random)
+
+    def new_agent(self, machine: Machine) -> AgentCore:
+        """An agent's core as it is when it boots: it knows what is on its disk."""
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, dict(machine.store))
 
     # ------------------------------------------------------------ time
 
@@ -154,7 +165,7 @@ class VirtualWorld:
         """Hand an event to the coordinator, and do what it says."""
         if self.stage.tells_story and not isinstance(event, cev.Woke):
             self._note(f"coordinator <- {_brief(event)}")
-        if self.quiet and _asks_for_steps(event):
+        if self.quiet and asks_for_steps(event):
             self.pulses.freshen()
         for effect in self.coordinator.handle(event, self.now_s):
             self._perform(effect)
@@ -201,7 +212,7 @@ class VirtualWorld:
         machine.incarnation += 1
         machine.lease_until_s, machine.wake_s, machine.beats_from_s = -inf, inf, None
         self.stage.note(f"{machine.name} boots")
-        machine.core = AgentCore(machine.name, machine.incarnation, DATA_PORT, dict(machine.store))
+        machine.core = self.new_agent(machine)
         if machine.closed or machine.isolate_at_s is not None:
             self.owners.read(machine)
         self.connections.connect(machine)
@@ -382,16 +393,6 @@ class VirtualWorld:
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
             self.stage.note(text)
-
-
-def _asks_for_steps(event: cev.Event) -> bool:
-    """Whether a decision may follow that depends on how far jobs are."""
-    match event:
-        case cev.AgentSaid(_, m.Heartbeat() | m.CheckpointStored()):
-            return False
-        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True)):
-            return False
-    return True
 
 
 def _brief(thing: object) -> str:
