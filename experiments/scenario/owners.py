@@ -7,17 +7,20 @@ seconds. Hazards are piecewise constant, so the time of the next reclaim is foun
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from experiments.scenario.declare import check, choice, drawn, flag, names, parts, quantity
+from experiments.scenario.declare import check, choice, drawn, flag, names, parts, quantity, whole
 from experiments.scenario.law import Law
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 
 D = Dimension
 HOUR_S = 3600.0
+WEEK_DAYS = 7
+SATURDAY = 5  # Monday is 0
 KINDS = ("reclaim", "return")
 
 
@@ -76,6 +79,15 @@ class Owners:
 
     hazard_per_s: float = quantity(D.PER_TIME, 0.2 / HOUR_S)  # of any reclaim, off-peak
     peaks: tuple[Peak, ...] = parts(Peak, (LUNCH, EVENING))
+    weekends: bool = flag(False)  # on Saturdays and Sundays weekend_peaks stand for peaks
+    weekend_peaks: tuple[Peak, ...] = parts(Peak)
+    first_weekday: int = whole(0, WEEK_DAYS - 1, 0)  # of the day on which the run begins; 0: Monday
+    count: int | None = whole(
+        0, 1_000_000, None, optional=True
+    )  # exactly so many reclaims, by the same profile
+    lent_at_start: float = quantity(D.NUMBER, 1.0, high=1.0)  # share of hosts; with `count` only
+    burst: int = whole(1, 1000, 1)  # most hosts that go within half a minute; with `count` only
+    burst_share: float = quantity(D.NUMBER, 0.0, high=1.0)  # of reclaims that come in bursts
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
     emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
@@ -95,55 +107,75 @@ class Owners:
         check(self, "owners")
         if not self.day_start_s < self.day_s:
             raise SpecError("owners.day_start", self.day_start_s, f"less than a day, {self.day_s:g} s")
-        for before, after in zip(self.peaks, (*self.peaks[1:], None), strict=True):
-            limit = after.start_s if after else self.day_s
-            if before.end_s > limit * (1.0 + 1e-9):
-                raise SpecError(
-                    "owners.peaks", before.end_s, f"peaks in order, apart, before the day ends ({limit:g} s)"
-                )
+        _check_peaks("owners.peaks", self.peaks, self.day_s)
+        _check_peaks("owners.weekend_peaks", self.weekend_peaks, self.day_s)
 
     def reclaim_hazard_per_s(self, at_s: float) -> float:
         """Reclaims per second of lent time, `at_s` seconds into the run."""
-        time_s = (self.day_start_s + at_s) % self.day_s
-        factor = next((p.factor for p in self.peaks if p.start_s <= time_s < p.end_s), 1.0)
+        day, time_s = divmod(self.day_start_s + at_s, self.day_s)
+        peaks = self._peaks_of(int(day))
+        factor = next((p.factor for p in peaks if p.start_s <= time_s < p.end_s), 1.0)
         return self.hazard_per_s * factor
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
         """When a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
-        day_exposure = math.fsum((end - start) * rate for start, end, rate in self._day())
-        if day_exposure <= 0.0:
+        cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
+        cycle_exposure = self.exposure(0.0, cycle_s)
+        if cycle_exposure <= 0.0:
             return math.inf
-        for start_s, end_s, rate in self._segments(lent_s):
+        for start_s, end_s, rate in self.segments(lent_s):
             collected = (end_s - start_s) * rate
             if exposure <= collected and rate > 0.0:
                 return start_s + exposure / rate
             exposure -= collected
-            if exposure > day_exposure:  # skip whole days
-                days = math.floor(exposure / day_exposure)
-                return self.next_reclaim_s(end_s + days * self.day_s, exposure - days * day_exposure)
+            if exposure > cycle_exposure:  # skip whole days, or weeks
+                cycles = math.floor(exposure / cycle_exposure)
+                return self.next_reclaim_s(end_s + cycles * cycle_s, exposure - cycles * cycle_exposure)
         raise AssertionError("segments never end")
 
-    def _segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:
+    def exposure(self, from_s: float, until_s: float) -> float:
+        """The hazard collected by a host that is lent all that time."""
+        parts = itertools.takewhile(lambda part: part[0] < until_s, self.segments(from_s))
+        return math.fsum((min(end_s, until_s) - start_s) * rate for start_s, end_s, rate in parts)
+
+    def segments(self, from_s: float) -> Iterator[tuple[float, float, float]]:
         """(start, end, hazard) in run time, from a moment on, for ever."""
+        day = math.floor((self.day_start_s + from_s) / self.day_s)
         midnight_s = from_s - (self.day_start_s + from_s) % self.day_s
         while True:
-            for start, end, rate in self._day():
+            for start, end, rate in self._day(day):
                 if midnight_s + end > from_s:
                     yield max(midnight_s + start, from_s), midnight_s + end, rate
             midnight_s += self.day_s
+            day += 1
 
-    def _day(self) -> Iterator[tuple[float, float, float]]:
+    def _peaks_of(self, day: int) -> tuple[Peak, ...]:
+        """Of the day of that number, the run's first being 0."""
+        free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
+        return self.weekend_peaks if free else self.peaks
+
+    def _day(self, day: int) -> Iterator[tuple[float, float, float]]:
         """(start, end, hazard) of one day, since midnight."""
         at_s = 0.0
-        for peak in self.peaks:
+        for peak in self._peaks_of(day):
             yield at_s, peak.start_s, self.hazard_per_s
             yield peak.start_s, peak.end_s, self.hazard_per_s * peak.factor
             at_s = peak.end_s
         yield at_s, self.day_s, self.hazard_per_s
 
 
-def check_order(events: tuple[OwnerEvent, ...], key: str) -> None:
-    """SpecError unless events are in order of time and each host is reclaimed, then returned, then reclaimed, ..."""
+def _check_peaks(key: str, peaks: tuple[Peak, ...], day_s: float) -> None:
+    for before, after in itertools.zip_longest(peaks, peaks[1:]):
+        limit = after.start_s if after else day_s
+        if before.end_s > limit * (1.0 + 1e-9):
+            raise SpecError(key, before.end_s, f"peaks in order, apart, before the day ends ({limit:g} s)")
+
+
+def check_order(events: tuple[OwnerEvent, ...], key: str, away: Collection[str] = ()) -> None:
+    """SpecError unless events are in order of time and each host is reclaimed, then returned, then reclaimed, ...
+
+    Hosts begin lent, but for those that are `away`: they are returned first.
+    """
     last: dict[str, OwnerEvent] = {}
     latest_s = 0.0
     for event in events:
@@ -151,11 +183,11 @@ def check_order(events: tuple[OwnerEvent, ...], key: str) -> None:
             raise SpecError(key, event.at_s, f"events in order of time (the one before is at {latest_s:g} s)")
         latest_s = event.at_s
         before = last.get(event.host)
-        if event.kind == (before.kind if before else "return"):
+        begins = "reclaim" if event.host in away else "return"
+        if event.kind == (before.kind if before else begins):
             allowed = "a reclaim" if event.kind == "return" else "a return"
-            raise SpecError(
-                f"{key}.{event.host}", event.kind, f"{allowed} at {event.at_s:g} s: hosts begin lent"
-            )
+            state = "begins away" if begins == "reclaim" else "hosts begin lent"
+            raise SpecError(f"{key}.{event.host}", event.kind, f"{allowed} at {event.at_s:g} s: {state}")
         if before and event.at_s < before.gone_s:
             raise SpecError(
                 f"{key}.{event.host}", event.at_s, f"a return after the notice, {before.gone_s:g} s"

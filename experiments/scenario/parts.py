@@ -74,6 +74,10 @@ class Jobs:
 
     interarrival: Law = field(default=Law("exponential", 600.0), metadata=drawn(D.DURATION))
     initial: int = whole(0, 100_000, 0)  # a burst at the start: ten times as dense as the rest
+    count: int | None = whole(0, 1_000_000, None, optional=True)  # exactly so many, at any time alike
+    work_s: float = quantity(
+        D.DURATION, 0.0
+    )  # with `count`: what all run times add up to; 0: as they are drawn
     payload: Law = field(default=Law("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE))
     run_time: Law = field(
         default=Law("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)

@@ -6,6 +6,7 @@ from experiments.scenario.owners import OwnerEvent
 from experiments.traces.counts import load_spot_trace
 from experiments.traces.generated import generate
 from experiments.traces.lifetimes import load_preemptions
+from experiments.traces.paper_campus import paper_campus
 from experiments.traces.recorded import load_trace
 from experiments.traces.trace import JobArrival, JobSpec, Trace
 
@@ -18,4 +19,5 @@ __all__ = [
     "load_preemptions",
     "load_spot_trace",
     "load_trace",
+    "paper_campus",
 ]

@@ -7,9 +7,12 @@ changing the law of payloads leaves all other draws as they were. A scaled scena
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
 
 from experiments.scenario import Jobs, Law, Owners, Scenario
 from experiments.scenario.owners import OwnerEvent
+from experiments.traces.counted import counted_events
 from experiments.traces.streams import stream, unit_exponential
 from experiments.traces.trace import JobArrival, JobSpec, Trace, in_order
 
@@ -21,11 +24,19 @@ def generate(scenario: Scenario) -> Trace:
 
     To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
-    return Trace(f"generated, seed {scenario.seed}", arrivals(scenario), owner_events(scenario))
+    if scenario.owners.count is None:
+        return Trace(f"generated, seed {scenario.seed}", arrivals(scenario), owner_events(scenario))
+    counted = counted_events(scenario)
+    return Trace(counted.origin, arrivals(scenario), counted.events, counted.away)
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
-    """The jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law."""
+    """The jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law.
+
+    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number).
+    """
+    if scenario.jobs.count is not None:
+        return counted_arrivals(scenario.jobs, scenario.jobs.count, scenario.seed, scenario.duration_s)
     specs = job_specs(scenario.jobs, scenario.seed)
     times = arrival_times(scenario.jobs, scenario.seed, scenario.duration_s)
     return tuple(JobArrival(at_s, next(specs)) for at_s in times)
@@ -60,6 +71,33 @@ def job_specs(jobs: Jobs, seed: int) -> Iterator[JobSpec]:
             min_capability=jobs.min_capabilities[int(capabilities.random() * len(jobs.min_capabilities))],
             loss_budget_s=jobs.loss_budget_s,
         )
+
+
+def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple[JobArrival, ...]:
+    """Exactly `count` jobs. Payloads and run times are stratified: one from each of `count` equal parts of the law, in random
+    order, so that a short trace, too, has the law's median and spread. Run times add up to `work_s`, if that is given."""
+    rng = stream(seed, "arrivals")
+    times = sorted(rng.random() * until_s for _ in range(count))
+    payloads = stratified(jobs.payload, count, stream(seed, "payloads"))
+    runs = stratified(jobs.run_time, count, stream(seed, "run times"))
+    stretch = jobs.work_s / sum(runs) if jobs.work_s and runs else 1.0
+    specs = zip(times, job_specs(jobs, seed), payloads, runs, strict=False)
+    return tuple(
+        JobArrival(
+            at_s,
+            replace(
+                spec, payload_bytes=max(1, round(payload)), steps=max(1, round(run * stretch / jobs.step_s))
+            ),
+        )
+        for at_s, spec, payload, run in specs
+    )
+
+
+def stratified(law: Law, count: int, rng: Random) -> list[float]:
+    """A draw from each of `count` equally likely parts of a law, in random order."""
+    values = [law.quantile((part + rng.random()) / count) for part in range(count)]
+    rng.shuffle(values)
+    return values
 
 
 def draws(law: Law, seed: int, *purpose: str) -> Iterator[float]:

@@ -41,18 +41,21 @@ class JobArrival:
 class Trace:
     """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted.
 
-    Hosts begin lent: one that is away from the start has a reclaim at 0 s. `Scale.apply(trace)` plays it.
+    Hosts begin lent, but for those that are `away`. `Scale.apply(trace)` plays it.
     """
 
     origin: str
     arrivals: tuple[JobArrival, ...]
     owner_events: tuple[OwnerEvent, ...]
+    away: tuple[
+        str, ...
+    ] = ()  # hosts that their owners have from the start: a return comes first, or nothing
 
     def __post_init__(self) -> None:
         times = [arrival.at_s for arrival in self.arrivals]
         if any(after < before for before, after in pairwise(times)):
             raise SpecError("arrivals", "out of order", "arrivals in order of time")
-        check_order(self.owner_events, "owner_events")
+        check_order(self.owner_events, "owner_events", self.away)
 
     @property
     def emergencies(self) -> int:
@@ -66,6 +69,7 @@ class Recorded:
 
     origin: str
     events: tuple[OwnerEvent, ...]
+    away: tuple[str, ...] = ()  # hosts that their owners have from the start
 
 
 def in_order(events: list[OwnerEvent], until_s: float) -> tuple[OwnerEvent, ...]:

@@ -109,6 +109,8 @@ def make_world(
 
 def _put_on_heap(world: VirtualWorld, trace: Trace, seed: int) -> None:
     """Agents boot, jobs arrive, owners come and go."""
+    for name in trace.away:
+        world.machines[name].closed = True
     for name in world.machines:
         boot_s = world.stage.streams.span(world.stage.costs.boot_s, "boot", name)
         world.at(boot_s, partial(world.start, name), Priority.PROCESS)
