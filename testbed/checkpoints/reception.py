@@ -9,9 +9,9 @@ in the same place, the bytes are looked at, and stay if they hash right.
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from blake3 import blake3
@@ -27,6 +27,7 @@ from testbed.checkpoints.files import (
     write_span,
 )
 from testbed.checkpoints.manifest import Manifest
+from testbed.checkpoints.mapped import MappedFile
 
 Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset) of a stored copy
 
@@ -34,15 +35,16 @@ Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset
 class Reception:
     """One checkpoint on its way in. Not thread-safe: one thread at a time, any thread.
 
-    Made by `CheckpointStore.begin`. Must end in `abandon`, which may stand in a `finally`: after `commit` it only gives back
-    memory, which of a large payload takes so long (30 ms a GiB) that the peer need not wait for it.
+    Made by `CheckpointStore.begin`; `file` is the partial one. Must end in `abandon`, which may stand in a `finally`: after
+    `commit`, which hands the file on, it does nothing.
     """
 
     def __init__(
         self,
         manifest: Manifest,
         partial: Path,
-        publish: Callable[[Manifest, Path], None],
+        file: MappedFile,
+        publish: Callable[[Manifest, Path, MappedFile], None],
         release: Callable[[], None],
     ) -> None:
         self.manifest = manifest
@@ -50,11 +52,10 @@ class Reception:
         self.bytes_written = 0  # that came through `write`
         self._partial = partial
         self._publish, self._release = publish, release
-        self._map: mmap.mmap | None = None
+        self._file: MappedFile | None = file
         self._wanted: dict[bytes, list[int]] = {}
         for number, digest in enumerate(manifest.chunks):
             self._wanted.setdefault(digest, []).append(number)
-        self._fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._buffer = memoryview(bytearray(manifest.chunk_bytes))
 
     def prepare(self, find: Finder, held: Manifest | None = None) -> None:
@@ -62,7 +63,7 @@ class Reception:
 
         `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
         """
-        likely = self._touched(list(data_spans(self._fd))) if held is None else self._shared(held)
+        likely = self._touched(list(data_spans(self.fileno()))) if held is None else self._shared(held)
         self._reserve(0 if held is None else held.payload_bytes)
         self._resume(likely)
         for digest, numbers in list(self._wanted.items()):
@@ -93,16 +94,29 @@ class Reception:
 
     def fileno(self) -> int:
         """The file, for bytes that come by splice(2) to a chunk's own place: they count after `seal`."""
-        self._require_open()
-        return self._fd
+        return self._open().fd
+
+    @contextmanager
+    def memory(self) -> Iterator[memoryview | None]:
+        """The whole file, for bytes that are put where they belong and count after `seal`, if that is the cheapest way in.
+
+        None if it is not: the file is new, or on a disk.
+        """
+        file, size_bytes = self._open(), self.manifest.payload_bytes
+        if not file.is_mapped_memory(size_bytes):
+            yield None
+            return
+        with memoryview(file.map(size_bytes)) as view:
+            yield view
 
     def seal(self, chunk: int) -> None:
         """The bytes of a missing chunk were put into the file from outside: verifies them there. Raises ChunkMismatch."""
         digest = self.manifest.chunks[chunk]
         offset, length = self.manifest.span(chunk)
-        if self._map is None:
-            self._map = mmap.mmap(self.fileno(), self.manifest.payload_bytes, prot=mmap.PROT_READ)
-        with memoryview(self._map) as view, view[offset : offset + length] as data:
+        with (
+            memoryview(self._open().map(self.manifest.payload_bytes)) as view,
+            view[offset : offset + length] as data,
+        ):
             found = blake3(data).digest()
         if found != digest:
             raise ChunkMismatch(chunk)
@@ -111,35 +125,37 @@ class Reception:
 
     def commit(self) -> Manifest:
         """Makes the checkpoint durable and visible: it is completed when this returns. Raises CheckpointError if not whole."""
-        self._require_open()
+        file = self._open()
         if self._wanted:
             raise CheckpointError(f"{self._partial}: {len(self.missing)} chunks are still missing")
-        os.fsync(self._fd)
-        self._publish(self.manifest, self._partial)
-        self._close_file()
+        os.fsync(file.fd)
+        self._publish(self.manifest, self._partial, file)
+        self._file = None
+        self._release()
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
         """Gives up. What was verified stays for the next attempt, unless `keep_partial` is False."""
-        if self._fd >= 0:
-            if not keep_partial or os.fstat(self._fd).st_blocks == 0:
-                self._partial.unlink(missing_ok=True)
-            self._close_file()
-        if self._map is not None:
-            self._map.close()
+        if self._file is None:
+            return
+        if not keep_partial or os.fstat(self._file.fd).st_blocks == 0:
+            self._partial.unlink(missing_ok=True)
+        self._file.close()
+        self._file = None
+        self._release()
 
     def _reserve(self, held_bytes: int) -> None:
-        before = os.fstat(self._fd)
+        before = os.fstat(self.fileno())
         needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
         free = free_bytes(self._partial.parent)
         if needed > free:
             raise StoreFull(self._partial.parent, needed, free)
         try:
-            allocate(self._fd, self.manifest.payload_bytes, min(held_bytes, before.st_size))
+            allocate(self.fileno(), self.manifest.payload_bytes, min(held_bytes, before.st_size))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            os.ftruncate(self._fd, min(before.st_size, self.manifest.payload_bytes))
+            os.ftruncate(self.fileno(), min(before.st_size, self.manifest.payload_bytes))
             raise StoreFull(self._partial.parent, needed, free) from error
 
     def _touched(self, written: list[tuple[int, int]]) -> set[int]:
@@ -168,37 +184,32 @@ class Reception:
 
     def _holds(self, chunk: int, digest: bytes) -> bool:
         offset, length = self.manifest.span(chunk)
-        return hash_span(self._fd, offset, length, self._buffer) == digest
+        return hash_span(self.fileno(), offset, length, self._buffer) == digest
 
     def _copy(self, place: tuple[int, int], digest: bytes, chunk: int) -> bool:
         offset, length = self.manifest.span(chunk)
-        return copy_span(*place, self._fd, offset, length) and self._holds(chunk, digest)
+        return copy_span(*place, self.fileno(), offset, length) and self._holds(chunk, digest)
 
     def _settle(self, digest: bytes, chunk: int) -> None:
         """The chunk is in its place: brings its equals to theirs."""
         offset, length = self.manifest.span(chunk)
         for other in self._wanted[digest]:
             if other != chunk:
-                copy_span(self._fd, offset, self._fd, self.manifest.span(other)[0], length)
+                copy_span(self.fileno(), offset, self.fileno(), self.manifest.span(other)[0], length)
         del self._wanted[digest]
 
     def _length_of(self, chunks: list[int]) -> int:
         return sum(self.manifest.span(number)[1] for number in chunks)
 
     def _write_span(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        self._require_open()
         try:
-            write_span(self._fd, data, offset)
+            write_span(self.fileno(), data, offset)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             raise StoreFull(self._partial.parent, len(data), free_bytes(self._partial.parent)) from error
 
-    def _require_open(self) -> None:
-        if self._fd < 0:
+    def _open(self) -> MappedFile:
+        if self._file is None:
             raise CheckpointError(f"{self._partial}: this reception has ended")
-
-    def _close_file(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
-        self._release()
+        return self._file

@@ -8,8 +8,8 @@ predecessor a checkpoint need not even write those.
 What makes it safe:
 
 - Nobody reads a file that is written over. Whoever had a payload open when it was dropped (a sender, a restore, a mapping) goes
-  on reading the old bytes, as after unlink(2). The kernel is asked: a write lease (F_SETLEASE, fcntl(2)) is granted only while
-  no other open file description of the file exists, and a spare has no name that others know.
+  on reading the old bytes, as after unlink(2). The kernel is asked (`MappedFile.is_ours_alone`), and a spare has no name that
+  others know.
 - The old checkpoint is gone for good before its file becomes a spare: its manifest's removal and the renaming are on the disk
   first, or a power cut could bring back a manifest over another checkpoint's bytes.
 - Nothing in a spare is believed: a reception counts only chunks whose bytes in the file have the right hash.
@@ -22,16 +22,16 @@ disk is known before a byte moves" would break), nothing is recycled.
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
-import signal
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from testbed.checkpoints.files import free_bytes
 from testbed.checkpoints.manifest import Manifest
+from testbed.checkpoints.mapped import MappedFile
 
 MAX_SPARES: Final = (
     2  # a standby writes one checkpoint of a job over the last but one; a second job may do likewise
@@ -49,6 +49,12 @@ class Spare:
 
     path: Path
     manifest: Manifest
+    file: MappedFile
+
+    def discard(self) -> None:
+        """Gives its room back."""
+        self.path.unlink(missing_ok=True)
+        self.file.close()
 
 
 class Spares:
@@ -71,40 +77,39 @@ class Spares:
         """What the spares take of the file system."""
         return sum(spare.manifest.payload_bytes for spare in self._spares)
 
-    def retire(self, payload: Path, manifest: Manifest) -> Spare | None:
-        """Takes a dropped payload out of sight: aside if it fits the bounds, else it is unlinked.
+    def retire(self, payload: Path, manifest: Manifest, file: MappedFile) -> Spare | None:
+        """Takes a dropped payload, open as `file`, out of sight: aside if it fits the bounds, else it is unlinked.
 
         What is returned must be handed to `offer` once the old name's removal is on the disk.
         """
         with self._guard:
-            if not self._fits(manifest.payload_bytes):
-                payload.unlink(missing_ok=True)
-                return None
             self._names += 1
-            aside = self._directory / f"{self._names}.spare"
-        try:
-            payload.rename(aside)
-        except FileNotFoundError:  # somebody removed one of the two by hand
-            payload.unlink(missing_ok=True)
-            return None
-        return Spare(aside, manifest)
+            spare = Spare(self._directory / f"{self._names}.spare", manifest, file)
+            fits = self._fits(manifest.payload_bytes)
+        if fits:
+            with suppress(FileNotFoundError):  # somebody removed one of the two by hand
+                payload.rename(spare.path)
+                return spare
+        payload.unlink(missing_ok=True)
+        spare.discard()
+        return None
 
     def offer(self, spare: Spare) -> None:
         """From now on `take` may hand it out; the oldest make way."""
         with self._guard:
             self._spares.append(spare)
             for surplus in self._spares[:-MAX_SPARES]:
-                surplus.path.unlink(missing_ok=True)
+                surplus.discard()
             del self._spares[:-MAX_SPARES]
 
-    def take(self, manifest: Manifest, target: Path) -> Manifest | None:
-        """Renames a file that nobody has open to `target`, and says what it held; None if there is none that suits."""
+    def take(self, manifest: Manifest, target: Path) -> tuple[Manifest, MappedFile] | None:
+        """Renames a file that nobody else has open to `target`: what it held, and the file; None if none suits."""
         with self._guard:
             for spare in self._by_merit(manifest):
-                if _nobody_has_open(spare.path):
-                    self._spares.remove(spare)
+                if spare.file.is_ours_alone() and spare.path.exists():
                     spare.path.rename(target)
-                    return spare.manifest
+                    self._spares.remove(spare)
+                    return spare.manifest, spare.file
         return None
 
     def make_room(self, needed_bytes: int) -> None:
@@ -116,7 +121,7 @@ class Spares:
         """Removes the spares that a job left, or all."""
         with self._guard:
             for spare in [s for s in self._spares if job in (None, s.manifest.job)]:
-                spare.path.unlink(missing_ok=True)
+                spare.discard()
                 self._spares.remove(spare)
 
     def close(self) -> None:
@@ -145,46 +150,24 @@ def _ratio(a_bytes: int, b_bytes: int) -> float:
     return larger / smaller if smaller else float("inf")
 
 
-def _nobody_has_open(path: Path) -> bool:
-    """Does no other open file description of this file exist? False too where the kernel will not say."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return _lease(fd)
-    finally:
-        os.close(fd)
-
-
-def _lease(fd: int) -> bool:
-    """Takes a write lease and gives it back: the answer is whether it was granted."""
-    try:
-        fcntl.fcntl(
-            fd, fcntl.F_SETSIG, signal.SIGURG
-        )  # a stranger's open() meanwhile: SIGIO would end this process
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError:
-        return False
-    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return True
-
-
 def _recycling_is_safe(directory: Path) -> bool:
     """Tries it out: leases are granted, one reader prevents them, and blocks are not shared between files."""
     probe, clone = directory / "probe", directory / "clone"
+    probe.write_bytes(bytes(4096))
+    clone.touch()
+    file = MappedFile(probe)
     try:
-        probe.write_bytes(bytes(4096))
-        clone.touch()
-        return _nobody_has_open(probe) and _reader_prevents_lease(probe) and not _can_clone(probe, clone)
+        file.map(4096)
+        return file.is_ours_alone() and _reader_prevents_lease(file, probe) and not _can_clone(probe, clone)
     finally:
-        probe.unlink(missing_ok=True)
-        clone.unlink(missing_ok=True)
+        file.close()
+        probe.unlink()
+        clone.unlink()
 
 
-def _reader_prevents_lease(path: Path) -> bool:
+def _reader_prevents_lease(file: MappedFile, path: Path) -> bool:
     with path.open("rb"):
-        return not _nobody_has_open(path)
+        return not file.is_ours_alone()
 
 
 def _can_clone(source: Path, target: Path) -> bool:

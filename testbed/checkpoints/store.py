@@ -39,9 +39,11 @@ from testbed.checkpoints.errors import (
 from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
 from testbed.checkpoints.index import ChunkIndex, Key
 from testbed.checkpoints.manifest import CHUNK_BYTES, JOB, Manifest, check_job
+from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.reception import Finder, Reception
 from testbed.checkpoints.spares import Spares
 
+MAX_OPEN: Final = 8  # received payloads whose files stay open, to be written over once dropped: the newest
 _FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
 
 
@@ -59,7 +61,9 @@ class CheckpointStore:
         self._manifests: dict[Key, Manifest] = {}
         self._index = ChunkIndex()
         self._receiving: set[Key] = set()
-        self._received: set[Key] = set()  # completed here since the start by a reception, not by `ingest`
+        self._received: dict[
+            Key, MappedFile
+        ] = {}  # by receptions, oldest first: files that may be written over
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -80,6 +84,9 @@ class CheckpointStore:
         """Lets another process open the store. Receptions still open keep their partial files; spare files go."""
         if self._lock_file >= 0:
             self._spares.close()
+            for file in self._received.values():
+                file.close()
+            self._received.clear()
             os.close(self._lock_file)
             self._lock_file = -1
 
@@ -159,9 +166,10 @@ class CheckpointStore:
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
             partial = self._path(manifest.key, "partial")
-            held = None if partial.exists() else self._spares.take(manifest, partial)
+            spare = None if partial.exists() else self._spares.take(manifest, partial)
+            held, file = spare or (None, MappedFile(partial))
             reception = Reception(
-                manifest, partial, self._publish_received, lambda: self._release(manifest.key)
+                manifest, partial, file, self._publish_received, lambda: self._release(manifest.key)
             )
             undo.pop_all()
             undo.callback(reception.abandon, keep_partial=held is None)
@@ -197,12 +205,11 @@ class CheckpointStore:
             if manifest is None:
                 raise NotStored(f"{self.root}: {job}/{sequence} was dropped this moment")
             self._index.discard(manifest)
-            received = key in self._received
-            self._received.discard(key)
+            file = self._received.pop(key, None)
         self._path(key, "manifest").unlink(missing_ok=True)
         payload, spare = self._path(key, "payload"), None
-        if received:
-            spare = self._spares.retire(payload, manifest)
+        if file is not None:
+            spare = self._spares.retire(payload, manifest, file)
         else:
             payload.unlink(missing_ok=True)
         fsync_directory(self._directory(job))
@@ -312,10 +319,14 @@ class CheckpointStore:
             self._manifests[manifest.key] = manifest
             self._index.add(manifest)
 
-    def _publish_received(self, manifest: Manifest, payload: Path) -> None:
+    def _publish_received(self, manifest: Manifest, payload: Path, file: MappedFile) -> None:
         self._publish(manifest, payload)
         with self._guard:
-            self._received.add(manifest.key)
+            self._received[manifest.key] = file
+            surplus = list(self._received)[:-MAX_OPEN]
+            closing = [self._received.pop(key) for key in surplus]
+        for old in closing:
+            old.close()
 
     def _make_directory(self, job: str) -> None:
         directory = self._directory(job)

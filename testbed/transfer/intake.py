@@ -9,7 +9,8 @@ they are hashed while they are still in the processor's cache. One splice takes 
 as far as the missing chunks are neighbours: a tenth faster than chunk by chunk. Measured next to recv into a buffer and pwrite,
 and to recv into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large
 folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
-other core.
+other core. But a file in memory that an earlier reception has mapped already (`Reception.memory`) takes the bytes from the
+socket by themselves: no pipe, no page to look up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -44,8 +46,9 @@ class Intake:
         try:
             with suppress(OSError):  # this user's pipes are at their limit: smaller ones work too
                 fcntl.fcntl(self._pipe_in, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            for start, end in runs(chunks):
-                self._fill(start, end)
+            with self._reception.memory() as self._memory:
+                for start, end in runs(chunks):
+                    self._fill(start, end)
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
@@ -63,17 +66,21 @@ class Intake:
 
     def _move(self, offset: int, most: int) -> int:
         """Bytes moved from the socket to this place in the file."""
-        arrived = rest = self._arrived(min(most, PIPE_BYTES))
+        if self._memory is not None:
+            with self._memory[offset : offset + min(most, PIPE_BYTES)] as place:
+                return self._taken(lambda: os.readv(self._sock, [place]))
+        count = min(most, PIPE_BYTES)
+        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, count))
         while rest:
             rest -= os.splice(
                 self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
             )
         return arrived
 
-    def _arrived(self, most: int) -> int:
-        """Bytes moved from the socket into the pipe; 0 after waiting for some. TransferFailed at the end of the stream."""
+    def _taken(self, read: Callable[[], int]) -> int:
+        """Bytes read from the socket; 0 after waiting for some. TransferFailed at the end of the stream."""
         try:
-            count = os.splice(self._sock, self._pipe_in, most)
+            count = read()
         except BlockingIOError:
             self._wait()
             return 0
