@@ -35,6 +35,7 @@ class Level(StrEnum):
 
     REPRODUCED = "reproduced"
     ORDERING = "ordering reproduced"
+    UNDECIDED = "undecided"
     NOT_REPRODUCED = "not reproduced"
     NOT_COMPARABLE = "not comparable"
 
@@ -67,13 +68,15 @@ class Config:
     """How large a run: `quick` in one process, or in full; `seeds` None for the claim's own number.
 
     `directory`: where the claim keeps its files. `workers`: processes of a full run. `progress(done, total)` is called
-    after each piece. ValueError: fewer than 2 seeds (no interval), no worker.
+    after each piece. `systems`: rows of the policies to be compared beside those that the claim has. ValueError: fewer than 2
+    seeds (no interval), no worker.
     """
 
     directory: Path
     quick: bool = False
     seeds: int | None = None
     workers: int = 1
+    systems: tuple[str, ...] = ()
     progress: Callable[[int, int], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:

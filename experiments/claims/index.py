@@ -16,6 +16,7 @@ from experiments.claims.values import Value, Values
 TONES = {
     Level.REPRODUCED: "good",
     Level.ORDERING: "warn",
+    Level.UNDECIDED: "warn",
     Level.NOT_REPRODUCED: "bad",
     Level.NOT_COMPARABLE: "calm",
 }

@@ -21,6 +21,7 @@ from experiments.claims.values import read, write
 COLOURS = {
     Level.REPRODUCED: "green",
     Level.ORDERING: "yellow",
+    Level.UNDECIDED: "yellow",
     Level.NOT_COMPARABLE: "cyan",
     Level.NOT_REPRODUCED: "red",
 }

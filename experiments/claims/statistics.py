@@ -8,7 +8,7 @@ percentile interval); from 30 seeds on that changes little. It still never leave
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +18,11 @@ from scipy import stats
 from experiments.theory.laws import Floats
 
 RESAMPLES = 4000
+POOLED_RESAMPLES = 1000  # a statistic of everything has to be computed for each
 LEVEL = 0.95
+
+
+Statistic = Callable[[Sequence[Floats]], float]  # of the samples of several seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,44 @@ def paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     same = not differences.any()
     p_value = 1.0 if same else float(stats.wilcoxon(differences).pvalue)
     return Paired(interval(differences.tolist()), p_value)
+
+
+def pooled(statistic: Statistic, samples: Sequence[Floats]) -> Interval | None:
+    """Of a statistic of all seeds' samples together (a sum over a sum, a median), whole seeds resampled.
+
+    For numbers of which one seed alone holds too few to be a number. None: the statistic of all samples is not finite.
+    """
+    return _bootstrap(lambda chosen: statistic([samples[n] for n in chosen]), len(samples))
+
+
+def pooled_pair(
+    statistic: Statistic,
+    first: Sequence[Floats],
+    second: Sequence[Floats],
+    combine: Callable[[float, float], float],
+) -> Interval | None:
+    """`combine` of the statistic of two systems on the same seeds, resampled together. ValueError: not pairs."""
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} samples beside {len(second)}: pairs, one of each a seed")
+
+    def both(chosen: Sequence[int]) -> float:
+        return combine(statistic([first[n] for n in chosen]), statistic([second[n] for n in chosen]))
+
+    return _bootstrap(both, len(first))
+
+
+def _bootstrap(statistic: Callable[[Sequence[int]], float], count: int) -> Interval | None:
+    """Resamples in which the statistic is not a number (nothing happened) say nothing and are left out."""
+    whole = statistic(range(count))
+    if not math.isfinite(whole):
+        return None
+    if count == 1:
+        return Interval(whole, whole, whole, 1)
+    rng = np.random.default_rng(20240229)
+    found = np.array([statistic(rng.integers(count, size=count).tolist()) for _ in range(POOLED_RESAMPLES)])
+    outside = _widened((1.0 - LEVEL) / 2.0, count)
+    low, high = np.quantile(found[np.isfinite(found)], (outside, 1.0 - outside))
+    return Interval(whole, min(float(low), whole), max(float(high), whole), count)
 
 
 @lru_cache(maxsize=8)

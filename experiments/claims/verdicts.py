@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from experiments.claims.claim import Check, Kind, Level, Outcome, Verdict
 from experiments.claims.values import Value
 
+FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
+
 
 def near(kind: Kind, text: str, value: Value, target: float, tolerance: float) -> Check:
     """Whether the value is `target` to a relative `tolerance`. ValueError: no such tolerance."""
@@ -43,7 +45,8 @@ def above(kind: Kind, text: str, value: Value, bound: float) -> Check:
 
 
 def decide(checks: Sequence[Check]) -> Verdict:
-    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and there is one. Else not.
+    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and there is one. Not reproduced: an
+    ordering fails, or a value where there is no ordering. Undecided: neither, more seeds would say.
 
     ValueError: nothing to judge by.
     """
@@ -52,12 +55,15 @@ def decide(checks: Sequence[Check]) -> Verdict:
     if not values and not orderings:
         raise ValueError("no check of a value or an ordering: give one, or say that it is not comparable")
     open_orderings, open_values = _not_held(orderings), _not_held(values)
-    if open_orderings or (open_values and not orderings):
-        return Verdict(Level.NOT_REPRODUCED, _because(open_orderings + open_values), tuple(checks))
-    if open_values:
+    if not open_orderings and not open_values:
+        held = f"{len(values)} values and {len(orderings)} orderings hold"
+        return Verdict(Level.REPRODUCED, held, tuple(checks))
+    if orderings and not open_orderings:
         return Verdict(Level.ORDERING, _because(open_values), tuple(checks))
-    held = f"{len(values)} values and {len(orderings)} orderings hold"
-    return Verdict(Level.REPRODUCED, held, tuple(checks))
+    decisive = open_orderings if orderings else open_values
+    is_refuted = any(check.outcome is Outcome.FAILS for check in decisive)
+    level = Level.NOT_REPRODUCED if is_refuted else Level.UNDECIDED
+    return Verdict(level, _because(open_orderings + open_values), tuple(checks))
 
 
 def not_comparable(because: str, checks: Sequence[Check] = ()) -> Verdict:
@@ -70,7 +76,14 @@ def _not_held(checks: Sequence[Check]) -> list[Check]:
 
 
 def _because(checks: Sequence[Check]) -> str:
-    return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in checks)
+    """Those that fail before those that are undecided; with their numbers if they are few, and never more than some."""
+    worst_first = sorted(checks, key=lambda check: check.outcome is not Outcome.FAILS)
+    if len(checks) <= FEW:
+        return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)
+    told = "; ".join(f"{check.outcome}: {check.text}" for check in worst_first[:MOST_TOLD])
+    return (
+        told if len(checks) <= MOST_TOLD else f"{told}; and {len(checks) - MOST_TOLD} more (see the checks)"
+    )
 
 
 def _ends(value: Value) -> tuple[float, float]:
