@@ -53,9 +53,7 @@ from testbed.messages import (
 )
 from topologies.spec import TrafficClass
 
-SAME_NOTICE_S = (
-    0.05  # the switch is read ten times a second: deadlines closer than this are one notice, read again
-)
+SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
 
 
 @dataclass
@@ -191,11 +189,8 @@ class AgentCore:
         said: list[do.Effect] = [] if job.started is None else [do.Send(job.started)]
         if job.final is None:
             return said
-        return [
-            *said,
-            do.Send(job.taken(job.final, final=True)),
-            *self._send_snapshot(job, job.final.sequence),
-        ]
+        taken = do.Send(job.taken(job.final, final=True))
+        return [*said, taken, *self._send_snapshot(job, job.final.sequence)]
 
     def _disconnected(self) -> list[do.Effect]:
         """Jobs go on under their lease. Recoveries stop: the coordinator has them sent by somebody else."""
@@ -367,15 +362,17 @@ class AgentCore:
             sending.retry_at_s = now_s + RETRY_S  # somebody waits for this one
             return []
         del self.sendings.table[event.job, event.destination]
-        if job is not None:
-            self._sent(job, event, now_s)
-        return [do.Send(account(event))]
+        kept = [] if job is None else self._sent(job, event, now_s)
+        return [do.Send(account(event)), *kept]
 
-    def _sent(self, job: Running, event: ev.SendEnded, now_s: float) -> None:
+    def _sent(self, job: Running, event: ev.SendEnded, now_s: float) -> list[do.Effect]:
+        """A job that has moved is the destination's from here on; what is left of it here is a checkpoint, to be forgotten."""
         if job.final is None:
             job.copy_ended(event.destination, now_s, ok=event.ok)
         elif event.ok and job.moves_to(event.destination):
-            del self.running[event.job]  # it is the destination's from here on
+            del self.running[event.job]
+            return self._keep(job.final)
+        return []
 
     # ------------------------------------------------------------ small things
 

@@ -1,0 +1,56 @@
+"""Hosts whose clocks disagree: an agent lives in its own seconds, and everything that it asks of the world is turned back.
+
+No message carries a moment, only durations, so offsets must not matter at all. A clock that runs slow makes a lease last longer
+than its coordinator counts: `fence_margin_s` must cover the drift over one lease (2 s at 3 % are 0.06 s).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from testbed.agent import effects as do
+from testbed.agent import events as ev
+from testbed.agent.core import AgentCore
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Reads `offset_s` + `rate` times the true seconds, as CLOCK_MONOTONIC of a host that booted at some time would."""
+
+    offset_s: float = 0.0
+    rate: float = 1.0
+
+    def reads(self, true_s: float) -> float:
+        """What it shows at a true moment."""
+        return self.offset_s + self.rate * true_s
+
+    def true_s(self, reading_s: float) -> float:
+        """The true moment at which it shows this; an infinite one stays."""
+        return reading_s if abs(reading_s) == inf else (reading_s - self.offset_s) / self.rate
+
+
+@dataclass
+class SkewedAgent(AgentCore):
+    """An agent that is handed true time and lives by its clock."""
+
+    clock: Clock = field(default_factory=Clock)
+    latest_s: float = -inf  # what its clock showed last: a clock of this kind never goes back
+
+    def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
+        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
+        reading_s = max(self.latest_s, self.clock.reads(now_s))
+        due_s = super().next_deadline_s()
+        if isinstance(event, ev.Woke) and self.clock.true_s(due_s) <= now_s:
+            reading_s = max(reading_s, due_s)
+        self.latest_s = reading_s
+        return [self._true(effect) for effect in super().handle(event, reading_s)]
+
+    def next_deadline_s(self) -> float:
+        """In true time."""
+        return self.clock.true_s(super().next_deadline_s())
+
+    def _true(self, effect: do.Effect) -> do.Effect:
+        if isinstance(effect, do.ExtendLease):
+            return replace(effect, until_s=self.clock.true_s(effect.until_s))
+        return effect

@@ -1,0 +1,110 @@
+"""Which cases a storm really reached: a storm that never exercises a thing proves nothing about it.
+
+A case of a core is what happened to it and the state that it met: a message to the coordinator with the phase of the job that it
+is about, an event of an agent with the phase of its job there. A fact is a case with its cause.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.core import events as cev
+from controller.core.facts import Fact
+from controller.core.world import World
+from testbed import messages as m
+from testbed.agent import events as aev
+from testbed.agent.core import AgentCore
+
+DULL = (m.Heartbeat, m.HeartbeatAck, m.Grant)
+
+
+def coordinator_case(world: World, event: cev.Event) -> str:
+    """What the coordinator hears, and what it believes of whom that concerns; "" for what is always the same."""
+    match event:
+        case cev.AgentSaid(_, m.Heartbeat()) | cev.Woke():
+            return ""
+        case cev.AgentSaid(host, message):
+            return f"coordinator: {_message(message)}{_about(world, host, message)}"
+        case cev.JobSubmitted():
+            return "coordinator: JobSubmitted" + (", again" if event.job.name in world.jobs else "")
+        case cev.AgentGone(host):
+            busy = "with jobs" if world.hosts[host].jobs else "idle"
+            return f"coordinator: AgentGone, {busy}"
+    return f"coordinator: {type(event).__name__}"
+
+
+def _about(world: World, host: str, message: Any) -> str:
+    name = getattr(message, "job", None) or getattr(getattr(message, "checkpoint", None), "job", None)
+    if name is None:
+        state = world.hosts[host]
+        return ", known" if state.incarnation >= 0 else ", first"
+    job = world.jobs.get(name)
+    if job is None:
+        return ", job unknown"
+    stale = getattr(message, "attempt", job.attempt) != job.attempt
+    return f", job {job.phase}" + (", an earlier attempt" if stale else "")
+
+
+def agent_case(core: AgentCore, event: aev.Event) -> str:
+    """What an agent meets, and the phase of the job there; "" for what is always the same."""
+    if isinstance(event, aev.Woke | aev.WorkloadProgressed | aev.Sampled):
+        return ""
+    thing: Any = event.message if isinstance(event, aev.Received) else event
+    if isinstance(thing, DULL):
+        return ""
+    name = getattr(thing, "job", None) or getattr(getattr(thing, "checkpoint", None), "job", None)
+    name = getattr(name, "name", name)
+    return f"agent: {_message(thing)}{_phase(core, name, thing)}"
+
+
+def _phase(core: AgentCore, name: str | None, thing: Any) -> str:
+    if name is None:
+        return ", busy" if core.running else ", idle"
+    running = core.running.get(name)
+    if running is None:
+        return ", job not here"
+    other = getattr(thing, "attempt", running.attempt) != running.attempt
+    return f", job {running.phase}" + (", another attempt" if other else "")
+
+
+def fact_case(fact: Fact) -> str:
+    """A fact, with its cause if it has one."""
+    told = getattr(fact, "cause", None)
+    reason = _reason(fact)
+    return ", ".join(filter(None, [f"fact: {type(fact).__name__}", told, reason]))
+
+
+def _reason(fact: Fact) -> str:
+    """The fixed part of a reason in words."""
+    words = getattr(fact, "reason", "") or ""
+    return str(words).partition(":")[0].partition(";")[0][:48]
+
+
+def _message(message: Any) -> str:
+    """Its name, with what distinguishes its branches."""
+    name = type(message).__name__
+    match message:
+        case m.JobEnded() | m.Hello():
+            return (
+                f"{name} {message.outcome}" if isinstance(message, m.JobEnded) else f"{name}{_hello(message)}"
+            )
+        case m.OwnerReclaims():
+            return f"{name} {'with notice' if message.notice_s > 0.0 else 'now'}"
+        case m.SnapshotTaken() | aev.SnapshotDone() | aev.SnapshotFailed():
+            return f"{name} final" if message.final else name
+        case m.TransferEnded():
+            return f"{name} {'well' if message.ok else 'badly'}"
+        case aev.SendEnded():
+            return f"{name} {'well' if message.ok else 'badly, may be retried' if message.retryable else 'badly'}"
+        case aev.WorkloadEnded():
+            return f"{name} {'finished' if message.finished else 'failed'}"
+        case aev.SwitchRead():
+            return f"{name} {'lent' if message.lent else 'noticed' if message.isolate_in_s else 'closed'}"
+        case m.StartJob():
+            return f"{name} {'from a checkpoint' if message.restore else 'from nothing'}"
+    return name
+
+
+def _hello(hello: m.Hello) -> str:
+    told = [("jobs", hello.jobs), ("ended", hello.ended), ("stored", hello.stored)]
+    return "".join(f" +{name}" for name, things in told if things)

@@ -1,0 +1,342 @@
+"""From a seed to a script: a campus, settings, jobs, owners and faults, all drawn from one stream, written as text.
+
+Half of the faults come at a time, half upon an occurrence: somewhere between two steps of the protocol, where bugs are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from math import inf
+
+from controller.core.policies import LEARNERS, POLICIES
+from experiments.storms.ground import ground_of
+from experiments.storms.script import Line, Script
+from topologies.spec import Campus, Role
+
+STORM_S = 30.0
+SUBMIT_S = 20.0
+MOST_HOSTS = 20
+QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
+SKEWED_SHARE = 0.5
+MESSAGES = (
+    *(
+        "StartJob",
+        "JobStarted",
+        "Migrate",
+        "SnapshotTaken",
+        "CheckpointStored",
+        "SendStored",
+        "TransferEnded",
+        "Hello",
+    ),
+    *(
+        "Welcome",
+        "JobEnded",
+        "StopJob",
+        "Protect",
+        "OwnerReclaims",
+        "OwnerReturns",
+        "CancelTransfers",
+        "Forget",
+    ),
+)
+FACTS = ("MigrationAdmitted", "JobDispatched", "JobStopped", "CheckpointCompleted", "MigrationDegraded")
+LOCAL = (
+    "SnapshotDone",
+    "CheckpointReceived",
+    "WorkloadStarted",
+    "SendEnded",
+    "SnapshotFailed",
+    "Disconnected",
+)
+
+
+class _Draft:
+    """Lines, as they are drawn."""
+
+    def __init__(self, rng: random.Random, campus: Campus, jobs: Sequence[str], *, quiet: bool) -> None:
+        self.rng, self.campus, self.quiet = rng, campus, quiet
+        self.hosts = [host.name for host in campus.hosts if host.role is not Role.COORDINATOR]
+        self.owned = [host.name for host in campus.hosts if host.role is Role.VOLUNTEER]
+        self.links = [(link.a, link.b) for link in campus.links]
+        self.jobs = jobs
+        self.lines: list[Line] = []
+
+    def say(self, at_s: float, *words: object) -> None:
+        """A line at that time."""
+        verb, *rest = [_word(word) for word in words]
+        self.lines.append(Line(round(max(0.0, at_s), 3), verb, tuple(rest)))
+
+    def host(self) -> str:
+        """Any host, or where a job is, moves to, or keeps its checkpoints."""
+        return self._some(self.hosts)
+
+    def owner(self) -> str:
+        """A volunteer, or where a job is, moves to, or keeps its checkpoints (nothing happens where nobody owns it)."""
+        return self._some(self.owned)
+
+    def _some(self, names: Sequence[str]) -> str:
+        rng = self.rng
+        return rng.choice("@@>^") + rng.choice(self.jobs) if rng.random() < 0.4 else rng.choice(names)
+
+
+def generate(seed: int, *, campus_file: str | None = None, policy: str | None = None) -> Script:
+    """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one."""
+    rng = random.Random(f"storm {seed}")
+    quiet = rng.random() < QUIET_SHARE
+    script = Script(
+        (),
+        _campus(rng, seed, campus_file, quiet=quiet),
+        _settings(rng, policy),
+        {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
+        (f"storm {seed}",),
+    )
+    campus = ground_of(script).campus
+    jobs = [f"j{n}" for n in range(rng.randint(2, max(4, min(16, 2 * len(campus.hosts)))))]
+    draft = _Draft(rng, campus, jobs, quiet=quiet)
+    _plan_clocks(draft)
+    _plan_arrivals(draft)
+    for _ in range(rng.choice([4, 10, 25, 50])):
+        _plan_fault(draft)
+    draft.lines.sort(key=lambda line: line.at_s)
+    return script.with_lines(draft.lines)
+
+
+# ---------------------------------------------------------------- ground
+
+
+def _campus(rng: random.Random, seed: int, campus_file: str | None, *, quiet: bool) -> dict[str, str]:
+    options = {"seed": str(seed)}
+    if quiet:
+        options["quiet"] = "1"
+    if rng.random() < 0.1:
+        options["enforcement"] = rng.choice(["drop", "none"])
+    if rng.random() < 0.1:
+        options["leave"] = _word(rng.choice([2.0, 8.0]))
+    if campus_file is not None:
+        return {"file": campus_file, **options}
+    hosts = rng.choice([2, 3, 3, 4, 5, 5, 6, 7, 8, 10, 14, MOST_HOSTS])
+    return {
+        "hosts": str(hosts),
+        "on_demand": str(rng.choice([0, 1, 1, 2])),
+        "buildings": str(rng.randint(1, min(5, hosts))),
+        "slots": str(rng.choice([1, 2, 4])),
+        "mix": rng.choice(["one", "small", "small", "paper"]),
+        "uplink_mb": str(rng.choice([8, 20, 40])),
+        "beta": _word(rng.choice([0.3, 0.3, 0.1, 0.6])),
+        **options,
+    }
+
+
+def _settings(rng: random.Random, policy: str | None) -> dict[str, str]:
+    options = {
+        "policy": policy or rng.choice(["reclaimnet", *POLICIES]),
+        "spare_gpus": str(rng.choice([0, 0, 0, 1])),
+        "level_start": _word(rng.choice([0.5, 1.0, 3.0])),
+        "offer_ttl_s": _word(rng.choice([inf, inf, 4.0, 0.0])),
+    }
+    if rng.random() < 0.3:
+        options["learner"] = rng.choice(sorted(LEARNERS))
+    if rng.random() < 0.3:
+        options["k_min"] = "1"
+    return options
+
+
+# ---------------------------------------------------------------- what happens
+
+
+def _plan_clocks(draft: _Draft) -> None:
+    rng = draft.rng
+    if draft.quiet or rng.random() >= SKEWED_SHARE:
+        return
+    for host in draft.hosts:
+        draft.say(
+            0.0,
+            "clock",
+            host,
+            round(rng.choice([-1e4, 0.0, 3e5, 1e7]) + rng.uniform(0, 9), 3),
+            1.0 + rng.choice([-0.03, -0.001, 0.0, 0.001, 0.03]),
+        )
+
+
+def _plan_arrivals(draft: _Draft) -> None:
+    rng = draft.rng
+    late = rng.random() < 0.2
+    for name in draft.hosts:
+        draft.say(rng.uniform(0.0, 8.0 if late else 0.5), "start", name)
+    scale = draft.campus.access_link(draft.owned[0]).rate_bytes_per_s / 10e6
+    for name in draft.jobs:
+        size = int(rng.choice([100_000, 2_000_000, 8_000_000, 30_000_000]) * scale)
+        options = {"steps": rng.randint(5, 120), "payload": size, "draw": round(rng.random(), 3)}
+        options["budget"] = rng.choice([3, 10, 900])
+        if rng.random() < 0.15:
+            options["memory"] = 30e9
+        draft.say(
+            rng.uniform(0.0, SUBMIT_S), "submit", name, *(f"{k}={_word(v)}" for k, v in options.items())
+        )
+
+
+def _plan_fault(draft: _Draft) -> None:
+    rng = draft.rng
+    planned = [plan for plan in PLANS for _ in range(plan_weight(plan, quiet=draft.quiet))]
+    rng.choice(planned)(draft, rng.uniform(0.5, STORM_S))
+
+
+def plan_weight(plan: Callable[[_Draft, float], None], *, quiet: bool) -> int:
+    """How often a kind of fault is drawn."""
+    return 0 if quiet and plan in LOUD else PLANS[plan]
+
+
+def _kill(draft: _Draft, at_s: float) -> None:
+    rng, host = draft.rng, draft.host()
+    verb = ("crash", host) if rng.random() < 0.3 else ("kill", host, rng.choice([0.004, 0.5, 5.0]))
+    draft.say(at_s, *verb)
+    draft.say(at_s + rng.choice([0.01, 0.3, 2.0, 6.0]), "start")
+
+
+def _pause(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "pause", draft.host(), draft.rng.choice([0.1, 1.0, 1.9, 2.1, 5.0]))
+
+
+def _cut(draft: _Draft, at_s: float) -> None:
+    late = [0.0, 0.1, 1.0, 4.0]
+    draft.say(at_s, "cut", draft.host(), draft.rng.choice(late), draft.rng.choice(late))
+
+
+def _restart(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "restart", draft.rng.choice([0.01, 0.3, 1.5, 4.0]))
+
+
+def _link(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    draft.say(
+        at_s,
+        "link",
+        *rng.choice(draft.links),
+        rng.choice([0.0, 0.0, 0.1, 0.5]),
+        rng.choice([0.3, 1.5, 4.0, 10.0]),
+    )
+
+
+def _late(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    host = rng.choice([*draft.hosts, "*"])
+    draft.say(at_s, "late", host, rng.choice([0.05, 0.4, 1.0, 1.9]), rng.choice([0.1, 1.0, 5.0]))
+
+
+def _fail(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    what = rng.choice(["sending", "sending", "snapshot", "snapshot", "workload"])
+    retry = ["retry=1"] if rng.random() < 0.5 else []
+    draft.say(at_s, "fail", rng.choice([*draft.hosts, "*"]), what, rng.choice([0.3, 2.0, 6.0]), *retry)
+
+
+def _fill(draft: _Draft, at_s: float) -> None:
+    host = draft.rng.choice(draft.hosts)
+    draft.say(at_s, "fill", host)
+    draft.say(at_s + draft.rng.choice([1.0, 5.0, 15.0]), "empty", host)
+
+
+def _spoil(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "spoil", draft.host(), draft.rng.choice(draft.jobs))
+
+
+def _repeat(draft: _Draft, at_s: float) -> None:
+    kinds = ["JobStarted", "JobEnded", "CheckpointStored", "CheckpointStored", "SnapshotTaken"]
+    draft.say(at_s, "repeat", draft.rng.choice(draft.hosts), draft.rng.choice(kinds))
+
+
+def _now(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "reclaim", draft.owner())
+    _all_return(draft, at_s + draft.rng.uniform(0.05, 8.0))
+
+
+def _notice(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    notice_s = rng.choice([0.3, 1.0, 3.0, 8.0])
+    draft.say(at_s, "reclaim", draft.owner(), notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
+    _all_return(draft, at_s + notice_s + rng.uniform(-0.5, 6.0))
+
+
+def _all_return(draft: _Draft, at_s: float) -> None:
+    """Whoever it was."""
+    draft.say(at_s, "return", "*")
+
+
+def _flap(draft: _Draft, at_s: float) -> None:
+    rng, owner = draft.rng, draft.rng.choice(draft.owned)
+    for turn in range(rng.randint(2, 5)):
+        begin_s = at_s + 0.4 * turn
+        draft.say(begin_s, "reclaim", owner, rng.choice([0.0, 0.2, 3.0]))
+        draft.say(begin_s + rng.uniform(0.0, 0.4), "return", owner)
+
+
+def _everybody(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    for owner in draft.owned:
+        draft.say(at_s + rng.uniform(0.0, 0.3), "reclaim", owner, rng.choice([0.0, 2.0]))
+        draft.say(at_s + rng.uniform(3.0, 6.0), "return", owner)
+
+
+def _again(draft: _Draft, at_s: float) -> None:
+    rng, owner = draft.rng, draft.rng.choice(draft.owned)
+    draft.say(at_s, "reclaim", owner, rng.choice([1.0, 4.0]))
+    draft.say(at_s + 0.5, "reclaim", owner, rng.choice([0.0, 0.3, 5.0]))
+    draft.say(at_s + rng.uniform(2.0, 9.0), "return", owner)
+
+
+def _submit_again(draft: _Draft, at_s: float) -> None:
+    """A user who did not hear the answer."""
+    draft.say(at_s, "submit", draft.rng.choice(draft.jobs))
+
+
+def _upon(draft: _Draft, at_s: float) -> None:
+    """Something happens to a host in the middle of something else."""
+    rng = draft.rng
+    kinds = (*FACTS, *LOCAL) if draft.quiet else (*FACTS, *LOCAL, *MESSAGES)
+    after = [] if rng.random() < 0.6 else [f"after={rng.choice([0.002, 0.01, 0.1, 0.5])}"]
+    host = rng.choice(["*", "*", rng.choice(draft.hosts)])
+    whom = "it" if rng.random() < 0.7 else draft.host()
+    actions: list[tuple[object, ...]] = [
+        ("kill", whom, rng.choice([0.004, 0.5])),
+        ("crash", whom),
+        ("pause", whom, rng.choice([0.1, 1.0, 2.1])),
+        ("cut", whom, rng.choice([0.0, 0.1, 1.0]), rng.choice([0.0, 0.1, 1.0])),
+        ("reclaim", whom),
+        ("reclaim", whom, rng.choice([0.3, 1.0, 3.0])),
+        ("return", whom),
+        ("fail", whom, rng.choice(["sending", "snapshot", "workload"]), 1.0),
+    ]
+    if not draft.quiet:
+        actions += [("restart", rng.choice([0.01, 1.0]))] * 2
+    draft.say(at_s, "upon", rng.choice(kinds), host, *after, *rng.choice(actions))
+    back_s = at_s + rng.uniform(1.0, 8.0)
+    draft.say(back_s, "start")
+    _all_return(draft, back_s)
+
+
+PLANS: dict[Callable[[_Draft, float], None], int] = {
+    _kill: 3,
+    _pause: 2,
+    _cut: 3,
+    _restart: 2,
+    _link: 2,
+    _late: 2,
+    _fail: 3,
+    _fill: 1,
+    _spoil: 1,
+    _repeat: 1,
+    _now: 3,
+    _notice: 6,
+    _flap: 2,
+    _everybody: 1,
+    _again: 2,
+    _submit_again: 1,
+    _upon: 12,
+}
+LOUD = (_restart, _late, _repeat)
+
+
+def _word(value: object) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,198 @@
+"""A script, played: the storm, then calm weather in which everything must come to its end, and what was broken if anything was.
+
+In the calm faults are over, owners return, agents run. Then every job finishes within `CALM_S`, nothing of any job is left on a
+host or in the books, and the promises hold over the whole journal. An admission's promise to be in time is not judged where
+something that no fact tells of (a stopped process, a slow cable, a full disk) may have made it late.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+
+from experiments.history import notices
+from experiments.promises import Broken
+from experiments.promises import broken as broken_promises
+from experiments.run_context import RunContext
+from experiments.storms.ground import ground_of
+from experiments.storms.residue import check_nothing_is_left
+from experiments.storms.script import Script
+from experiments.storms.verbs import check, perform
+from experiments.storms.world import StormWorld
+from experiments.virtual.checks import broken
+from testbed.enforcement import Enforcement
+from testbed.errors import InvariantBroken, TestbedError
+from topologies.errors import SpecError
+from topologies.scale import Scale
+
+IN_TIME = "an admitted migration is in time"
+AFTER_S = 10.0  # after the last line: what was planned with a delay happens
+CALM_S = 240.0
+MOST_EVENTS = 400_000
+SETTLE_LEASES = 3.0  # after the end: the last messages arrive
+STORY_LINES = 60
+CRASHES = (  # what a core may raise that is a bug of it
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    TestbedError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What was broken: of whom, which rule, and what led to it."""
+
+    subject: str
+    rule: str
+    story: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The rule without names and numbers: two failures of one kind are probably one bug."""
+        words = re.sub(r"\b(?:h|od|j|b|a|d)\d+\b|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "N", self.rule)
+        return words.partition("\n")[0].partition("[")[0].partition("{")[0][:160]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended, how much happened, and what was reached."""
+
+    failure: Failure | None
+    events: int
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def play(script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld) -> Outcome:
+    """The whole storm. SpecError: the script cannot be played at all."""
+    ground = ground_of(script)
+    world = world_of(ground, tells_story=tells_story)
+    check(script, list(world.machines))
+    failure = None
+    try:
+        run(world, script)
+    except SpecError:
+        raise
+    except InvariantBroken as error:
+        failure = _failure(world, error)
+    except CRASHES as error:
+        failure = _crashed(world, error)
+    world.counts[f"policy: {ground.settings.policy}"] += 1
+    return Outcome(failure, world.events, world.counts)
+
+
+def run(world: StormWorld, script: Script) -> None:
+    """All lines, then the calm. InvariantBroken: at the first thing that is wrong."""
+    for line in script.lines:
+        world.run(line.at_s)
+        perform(world, line)
+    world.run(script.end_s + AFTER_S)
+    calm(world)
+
+
+def calm(world: StormWorld) -> None:
+    """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
+    _end_faults(world)
+    limit_s = world.now_s + CALM_S
+    while not world.over() and world.now_s < limit_s:
+        if world.settings.offer_ttl_s < inf:
+            _offer_again(world)
+        world.run(world.now_s + 5.0)
+    if not world.over():
+        left = {j.name: (j.phase.value, j.host) for j in world.coordinator.world.unfinished()}
+        raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
+    if world.events > MOST_EVENTS:
+        raise broken(world, "the world", f"{world.events} events, at most {MOST_EVENTS} are sensible")
+    world.run(world.now_s + SETTLE_LEASES * world.settings.lease_s)
+    check_nothing_is_left(world)
+    for breach in promises(world):
+        raise broken(world, breach.subject, f"promise: {breach.rule}: {breach.story[-1]}")
+
+
+def promises(world: StormWorld) -> list[Broken]:
+    """What `experiments.promises` says of the journal, less what no journal can excuse."""
+    context = RunContext(
+        0,
+        Scale(),
+        world.stage.campus,
+        world.coordinator.world.share,
+        world.settings.on_demand_cost,
+        world.settings.target_delay_s,
+        world="storm",
+        ended_at_s=world.now_s,
+    )
+    return [
+        b
+        for b in broken_promises(world.facts, context)
+        if b.rule != IN_TIME or not _was_late(world, b.subject)
+    ]
+
+
+def _was_late(world: StormWorld, job: str) -> bool:
+    """Whether something that no fact tells of may have made one of the job's moves late."""
+    if world.ground.enforcement is not Enforcement.PACE:
+        return True
+    return any(
+        world.was_disturbed((notice.source, notice.destination), notice.at_s, notice.deadline_s)
+        for notice in notices(world.facts)
+        if notice.job == job
+    )
+
+
+def _end_faults(world: StormWorld) -> None:
+    world.weather.clear()
+    for link in world.stage.campus.links:
+        world.set_link(link.a, link.b, 1.0)
+    for name in world.machines:
+        world.fill(name, full=False)
+        world.start(name)
+        world.give_back(name)
+
+
+def _offer_again(world: StormWorld) -> None:
+    """Spot offers that lapsed come back with an owner's next return only (paper B)."""
+    for host in world.coordinator.world.hosts.values():
+        if host.is_volunteer and not host.jobs:
+            world.reclaim(host.name)
+            world.later(lambda name=host.name: world.give_back(name), 0.3)  # type: ignore[misc]
+
+
+# ---------------------------------------------------------------- what went wrong
+
+
+def _failure(world: StormWorld, error: InvariantBroken) -> Failure:
+    subject = error.subject.rpartition(": ")[2]
+    return Failure(subject, error.rule, story_of(world, subject))
+
+
+def _crashed(world: StormWorld, error: Exception) -> Failure:
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    at = (
+        f"{where.tb_frame.f_code.co_filename.rpartition('/')[2]}:{where.tb_frame.f_code.co_name}"
+        if where
+        else ""
+    )
+    return Failure(
+        "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.stage.story)[-STORY_LINES:]
+    )
+
+
+def story_of(world: StormWorld, subject: str) -> tuple[str, ...]:
+    """The lines of the world's story that are about a job (or host), and the last ones of all."""
+    lines = list(world.stage.story)
+    word = re.compile(rf"\b{re.escape(subject)}\b")
+    about = (
+        [line for line in lines[:-8] if word.search(line)]
+        if subject in {*world.jobs, *world.machines}
+        else []
+    )
+    return (*about[-STORY_LINES:], *lines[-8:])

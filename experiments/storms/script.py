@@ -1,0 +1,108 @@
+"""A storm as text, to be read, shortened, replayed and kept.
+
+    # a remark; those at the top say what the scenario is about
+    campus hosts=3 on_demand=1        where it happens; the first line. `ground.py` lists the options
+    settings policy=no-admission      what differs from the usual settings of storms (fields of `Settings`)
+    costs switch_s=0,0.1              what differs in what the machinery takes (fields of `Costs`)
+    4 reclaim @a 20                   TIME VERB ARGUMENTS, see `verbs.py`
+
+Lines happen in the order of their times; those of one time in the order of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+from topologies.errors import SpecError
+
+HEADS = ("campus", "settings", "costs")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that happens at a time, seconds."""
+
+    at_s: float
+    verb: str
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([f"{self.at_s:.6g}", self.verb, *self.words])
+
+    @property
+    def positional(self) -> tuple[str, ...]:
+        """The words that are no options."""
+        return tuple(word for word in self.words if "=" not in word)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The words of the form `key=value`."""
+        return options_of(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Where it happens, and what."""
+
+    lines: tuple[Line, ...] = ()
+    campus: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    costs: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        heads = zip(HEADS, (self.campus, self.settings, self.costs), strict=True)
+        told = [_head(name, options) for name, options in heads if options or name == "campus"]
+        return (
+            "\n".join([*(f"# {remark}".rstrip() for remark in self.remarks), *told, *map(str, self.lines)])
+            + "\n"
+        )
+
+    @property
+    def end_s(self) -> float:
+        """When the last line happens."""
+        return max((line.at_s for line in self.lines), default=0.0)
+
+    def with_lines(self, lines: Iterable[Line]) -> Script:
+        """The same ground, other lines."""
+        return replace(self, lines=tuple(lines))
+
+
+def parse(text: str, source: str = "script") -> Script:
+    """The script of a text. SpecError: source and line, what it is and what is allowed."""
+    heads: dict[str, dict[str, str]] = {name: {} for name in HEADS}
+    remarks: list[str] = []
+    lines: list[Line] = []
+    for number, written in enumerate(text.splitlines(), 1):
+        said, _, remark = written.partition("#")
+        words = said.split()
+        if not words:
+            if remark and not lines:
+                remarks.append(remark.strip())
+        elif words[0] in heads:
+            heads[words[0]] |= options_of(words[1:])
+        else:
+            lines.append(_line(words, f"{source}:{number}"))
+    lines.sort(key=lambda line: line.at_s)
+    return Script(tuple(lines), heads["campus"], heads["settings"], heads["costs"], tuple(remarks))
+
+
+def options_of(words: Iterable[str]) -> dict[str, str]:
+    """Those of the form `key=value`."""
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _line(words: list[str], where: str) -> Line:
+    try:
+        at_s = float(words[0])
+    except ValueError:
+        raise SpecError(where, words[0], f"a time in seconds, or one of {', '.join(HEADS)}") from None
+    if not isfinite(at_s) or at_s < 0.0 or len(words) < 2:
+        raise SpecError(where, " ".join(words), "TIME VERB ARGUMENTS with a time of at least 0")
+    return Line(at_s, words[1], tuple(words[2:]))
+
+
+def _head(name: str, options: Mapping[str, str]) -> str:
+    return " ".join([name, *(f"{key}={value}" for key, value in options.items())])

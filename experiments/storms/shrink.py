@@ -1,0 +1,141 @@
+"""A storm that breaks a promise, made as short as it gets and still breaks the same one.
+
+Delta debugging (Zeller and Hildebrandt, 2002, ddmin) over the lines; then hosts, options and numbers are made fewer and simpler,
+and the lines are tried again. A candidate counts if it fails in the same way (`Failure.kind`); a slip to a bug of another kind is
+not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from experiments.storms.play import Failure, play
+from experiments.storms.script import Line, Script
+from experiments.storms.verbs import VERBS, hosts_named
+from experiments.storms.world import StormWorld
+from topologies.errors import SpecError
+
+MOST_TRIES = 1500
+Judge = Callable[[Script], bool]
+
+
+@dataclass
+class _Budget:
+    """Plays that are left; `fails` counts them."""
+
+    judge: Judge
+    left: int
+
+    def fails(self, script: Script) -> bool:
+        """Whether it still fails in the same way; when nothing is left, no."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return self.judge(script)
+
+
+def shrink(
+    script: Script, failure: Failure, *, tries: int = MOST_TRIES, world_of: type[StormWorld] = StormWorld
+) -> Script:
+    """The shortest script that was found within so many plays; the same one, if it does not fail when it is played again."""
+
+    def judge(candidate: Script) -> bool:
+        try:
+            found = play(candidate, world_of=world_of).failure
+        except SpecError:
+            return False  # a host that is no more
+        return found is not None and found.kind == failure.kind
+
+    budget, size = _Budget(judge, tries), None
+    while size != (size := _size(script)):
+        script = _fewer_lines(script, budget)
+        script = _simpler(script, budget)
+    return script
+
+
+def _size(script: Script) -> tuple[int, int]:
+    return len(script.lines), len(str(script))
+
+
+def _fewer_lines(script: Script, budget: _Budget) -> Script:
+    """ddmin: leave out a half, a quarter, an eighth, ..., each line."""
+    lines, parts = list(script.lines), 2
+    while len(lines) >= 1:
+        step = max(1, -(-len(lines) // parts))
+        for first in range(0, len(lines), step):
+            rest = lines[:first] + lines[first + step :]
+            if budget.fails(script.with_lines(rest)):
+                lines, parts = rest, max(2, parts - 1)
+                break
+        else:
+            if step == 1:
+                break
+            parts = min(len(lines), 2 * parts)
+    return script.with_lines(lines)
+
+
+def _simpler(script: Script, budget: _Budget) -> Script:
+    """Take each simplification that keeps the failure, until none does."""
+    again = True
+    while again and budget.left > 0:
+        again = False
+        for candidate in _simplifications(script):
+            if budget.fails(candidate):
+                script, again = candidate, True
+                break
+    return script
+
+
+def _simplifications(script: Script) -> Iterator[Script]:
+    yield from _smaller_campuses(script)
+    for head in ("campus", "settings", "costs"):
+        options: dict[str, str] = dict(getattr(script, head))
+        for key in [key for key in options if key not in ("hosts", "file")]:
+            yield _with_head(script, head, {k: v for k, v in options.items() if k != key})
+    for n, line in enumerate(script.lines):
+        for simpler in _simpler_lines(line):
+            yield script.with_lines([*script.lines[:n], simpler, *script.lines[n + 1 :]])
+
+
+def _with_head(script: Script, head: str, options: dict[str, str]) -> Script:
+    match head:
+        case "campus":
+            return replace(script, campus=options)
+        case "settings":
+            return replace(script, settings=options)
+    return replace(script, costs=options)
+
+
+def _smaller_campuses(script: Script) -> Iterator[Script]:
+    """Fewer hosts; lines about those that are gone go with them."""
+    for key, least in (("hosts", 1), ("on_demand", 0), ("buildings", 1), ("slots", 1)):
+        have = int(script.campus.get(key, least))
+        for fewer in sorted({least, have // 2, have - 1}):
+            if least <= fewer < have:
+                campus = {**script.campus, key: str(fewer)}
+                gone = {f"{'h' if key == 'hosts' else 'od'}{n}" for n in range(fewer + 1, have + 1)}
+                kept = [
+                    line
+                    for line in script.lines
+                    if key not in ("hosts", "on_demand") or not gone & hosts_named(line)
+                ]
+                yield replace(script, campus=campus, lines=tuple(kept))
+
+
+def _simpler_lines(line: Line) -> Iterator[Line]:
+    """Fewer options, whole seconds."""
+    for word in line.words:
+        if "=" in word:
+            yield replace(line, words=tuple(w for w in line.words if w != word))
+    verb = VERBS.get(line.verb)
+    if (
+        verb is not None
+        and len(line.words) > verb.least
+        and "=" not in line.words[-1]
+        and line.verb != "upon"
+    ):
+        yield replace(line, words=line.words[:-1])
+    for digits in (0, 1, 2):
+        if round(line.at_s, digits) != line.at_s:
+            yield replace(line, at_s=round(line.at_s, digits))

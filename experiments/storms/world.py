@@ -1,0 +1,222 @@
+"""The virtual world as storms want it: made from a script, with clocks that disagree, a coordinator that can die, and counts."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from math import inf
+
+from controller.core import effects as cdo
+from controller.core import events as cev
+from controller.core.coordinator import Coordinator
+from controller.core.levels.fixed import Fixed
+from experiments.storms.clock import Clock, SkewedAgent
+from experiments.storms.coverage import agent_case, coordinator_case, fact_case
+from experiments.storms.ground import Ground
+from experiments.storms.weather import Weather
+from experiments.virtual.checks import Invariants, broken
+from experiments.virtual.heap import Priority
+from experiments.virtual.machine import Machine
+from experiments.virtual.world import DATA_PORT, VirtualWorld
+from testbed import messages as m
+from testbed.agent import effects as ado
+from testbed.agent import events as aev
+from testbed.agent.core import AgentCore
+from topologies.spec import DirectedLink, Role
+
+STORY_LINES = 4000
+ALL = "*"
+
+
+class StormWorld(VirtualWorld):
+    """See the module. `counts` says how often each fault, and each case of each core, really happened."""
+
+    def __init__(self, ground: Ground, *, tells_story: bool = False, checks: bool = True) -> None:
+        self.ground = ground
+        self.counts: Counter[str] = Counter()
+        self.clocks: dict[str, Clock] = {}
+        self.down = False  # the coordinator's process is dead
+        self.journal: list[
+            tuple[float, cev.Event]
+        ] = []  # as on disk: every event, before anybody is told what followed
+        self.disturbed: list[tuple[float, float, str]] = []  # (from, until, host): what no fact tells
+        self._repeats: set[tuple[str, str]] = set()
+        self._unsaid: list[tuple[m.JobSpec, float]] = []  # jobs that nobody could be told of yet
+        self.weather = Weather(lambda: self.now_s, self.noticed)
+        super().__init__(
+            ground.campus,
+            ground.settings,
+            ground.seed,
+            costs=ground.costs,
+            faults=self.weather.faults(messages=not ground.quiet),
+            enforcement=ground.enforcement,
+            quiet=ground.quiet,
+            codec=not ground.quiet,
+            tells_story=tells_story,
+            after_each=Invariants() if checks else None,
+        )
+        self.stage.story = deque(maxlen=STORY_LINES)
+
+    # ------------------------------------------------------------ what is noticed
+
+    def noticed(self, what: str, host: str) -> None:
+        """A fault took effect."""
+        self.counts[f"fault: {what}"] += 1
+
+    def disturb(self, host: str, for_s: float) -> None:
+        """For a while something is slow that no fact tells of, at a host or everywhere (ALL)."""
+        self.disturbed.append((self.now_s, self.now_s + for_s, host))
+
+    def was_disturbed(self, hosts: tuple[str | None, ...], from_s: float, until_s: float) -> bool:
+        """Whether that may have made one of these hosts late in that time."""
+        return any(
+            begin_s < until_s and end_s > from_s and (host == ALL or host in hosts)
+            for begin_s, end_s, host in self.disturbed
+        )
+
+    # ------------------------------------------------------------ the cores
+
+    def new_coordinator(self) -> Coordinator:
+        """As the parent's; with `leave` its controller is a fixed one by which waiting jobs leave."""
+        core = super().new_coordinator()
+        if self.ground.leave_s is not None:
+            core.world.queue.controller = Fixed(self.settings.level_start, leave_at_age_s=self.ground.leave_s)
+        return core
+
+    def new_agent(self, machine: Machine) -> AgentCore:
+        """With the clock of its host."""
+        clock = self.clocks.get(machine.name)
+        if clock is None:
+            return super().new_agent(machine)
+        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, dict(machine.store), clock=clock)
+
+    def agent(self, machine: Machine, event: aev.Event) -> None:
+        """Count it, and let those act who wait for it."""
+        core = machine.core
+        if core is not None and (case := agent_case(core, event)):
+            self.counts[case] += 1
+        super().agent(machine, event)
+        self.weather.occurs(type(event).__name__, machine.name)
+
+    def decide(self, event: cev.Event) -> None:
+        """Journal it first; nobody decides while the coordinator is down."""
+        if self.down:
+            return
+        if not self.quiet:
+            self.journal.append((self.now_s, event))
+        if case := coordinator_case(self.coordinator.world, event):
+            self.counts[case] += 1
+        before = {name: job.phase for name, job in self.jobs.items()}
+        super().decide(event)
+        for name, job in self.jobs.items():
+            if before.get(name) is not job.phase:
+                self.counts[f"job: {before.get(name, 'new')} -> {job.phase}"] += 1
+
+    def _perform(self, effect: cdo.Effect) -> None:
+        super()._perform(effect)
+        if isinstance(effect, cdo.Record):
+            self.counts[fact_case(effect.fact)] += 1
+            host = getattr(effect.fact, "host", None) or getattr(effect.fact, "source", None) or ALL
+            self.weather.occurs(type(effect.fact).__name__, host)
+
+    def _arm_coordinator(self) -> None:
+        if not self.down:
+            super()._arm_coordinator()
+
+    # ------------------------------------------------------------ more faults
+
+    def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
+        """A user whose coordinator does not answer tries again."""
+        if self.down:
+            self._unsaid.append((spec, draw))
+        else:
+            super().submit(spec, draw)
+
+    def restart(self, down_s: float) -> bool:
+        """The coordinator's process is killed, and begins again from its journal after a while."""
+        if self.down or self.quiet:
+            return False
+        self.stage.note(f"the coordinator is killed, and begins again in {down_s:g} s")
+        self.down = True
+        self.connections.refused = True
+        self.connections.hang_up()
+        self._wake_s = inf
+        self.disturb(ALL, down_s + 2.0 * self.settings.lease_s)
+        self.at(self.now_s + down_s, self._begin_again, Priority.FAULT)
+        return True
+
+    def _begin_again(self) -> None:
+        """Replay what the journal holds; every connection that it knows of is gone."""
+        self.stage.note("the coordinator begins again from its journal")
+        core = self.new_coordinator()
+        replayed = [
+            (at_s, effect.fact)
+            for at_s, event in self.journal
+            for effect in core.handle(event, at_s)
+            if isinstance(effect, cdo.Record)
+        ]
+        if replayed != self.facts:
+            differing = next(
+                (pair for pair in zip(replayed, self.facts, strict=False) if pair[0] != pair[1]), None
+            )
+            raise broken(
+                self, "the coordinator", f"its journal replays to other facts: {differing or 'more or fewer'}"
+            )
+        self.coordinator = core
+        self.down = self.connections.refused = False
+        for host in [host.name for host in core.world.hosts.values() if host.connected]:
+            self.decide(cev.AgentGone(host, "the coordinator began again"))
+        self._arm_coordinator()
+        unsaid, self._unsaid = self._unsaid, []
+        for spec, draw in unsaid:
+            self.submit(spec, draw)
+
+    def crash(self, name: str) -> bool:
+        """The whole host dies: nobody is told, and its clock begins at zero when it is there again."""
+        machine = self.machines[name]
+        if machine.core is None:
+            return False
+        self.kill(name, inf)
+        rate = self.clocks.get(name, Clock()).rate
+        self.clocks[name] = Clock(-rate * self.now_s, rate)
+        return True
+
+    @property
+    def owned(self) -> list[str]:
+        """Hosts that somebody may take back."""
+        return [host.name for host in self.stage.campus.hosts if host.role is Role.VOLUNTEER]
+
+    def is_away(self, name: str) -> bool:
+        """Whether its owner has it, or has said so."""
+        machine = self.machines[name]
+        return machine.closed or machine.isolate_at_s is not None
+
+    def fill(self, name: str, *, full: bool) -> bool:
+        """A disk has no room any more, or has some again."""
+        disk = self.machines[name].disk
+        changed, disk.full = disk.full is not full, full
+        return changed
+
+    def slow(self, a: str, b: str, factor: float) -> bool:
+        """A cable works at a part of its rate; 0: it is down."""
+        if DirectedLink(a, b) not in self.stage.campus.capacity_bytes_per_s:
+            return False
+        self.set_link(a, b, factor)
+        return True
+
+    def repeat(self, kind: str, host: str) -> None:
+        """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
+        self._repeats.add((kind, host))
+
+    def _act(self, machine: Machine, effect: ado.Effect) -> None:
+        super()._act(machine, effect)
+        if isinstance(effect, ado.Send) and self._repeats:
+            said = (type(effect.message).__name__, machine.name)
+            if said in self._repeats:
+                self._repeats.discard(said)
+                self.noticed("message repeated", machine.name)
+                super()._act(machine, effect)
+
+    def later(self, act: Callable[[], None], delay_s: float = 0.0) -> None:
+        """After the decision that is being made, or some time later."""
+        self.at(self.now_s + delay_s, act, Priority.FAULT)
