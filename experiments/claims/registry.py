@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.claims import b2, b3, b4, b5
+from experiments.claims import a_gap, b2, b3, b4, b5
 from experiments.claims.claim import Claim
 from topologies.errors import SpecError
 
 CLAIMS: dict[str, Claim] = {
+    "A-gap": a_gap.CLAIM,
     "B2": b2.CLAIM,
     "B3": b3.CLAIM,
     "B4": b4.CLAIM,

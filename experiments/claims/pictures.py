@@ -1,0 +1,116 @@
+"""What the pictures of paper A's claims share: one palette for systems, one dress for axes, bars with the paper's marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+INK: Final = "#222222"
+OURS: Final = "#2b6cb0"
+PAPER: Final = "#c2410c"
+PALETTE: Final = {
+    "slurm-pr": "#8c6d31",
+    "no-migration": "#636363",
+    "static": "#bd9e39",
+    "bamboo": "#6b6ecf",
+    "random-dst": "#d6616b",
+    "no-tc-bpf": "#e7969c",
+    "tv-fixed-interval": "#7b4173",
+    "reclaimnet-as-printed": "#74a9cf",
+    "reclaimnet": OURS,
+    "oracle": "#2f855a",
+}
+OTHERS: Final = ("#17becf", "#bcbd22", "#e377c2", "#ff7f0e")
+
+
+def colour(system: str) -> str:
+    """Always the same for a system; for a name that the paper does not know, one that its letters choose."""
+    return PALETTE.get(system, OTHERS[sum(map(ord, system)) % len(OTHERS)])
+
+
+@contextmanager
+def canvas(
+    path: Path, rows: int, columns: int, size: tuple[float, float], title: str, **how: Any
+) -> Iterator[tuple[Any, Any]]:
+    """(figure, panels as an array of rows and columns); saved to `path` at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, **how)
+    try:
+        yield figure, panels
+        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left", color=INK)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130)
+    finally:
+        plt.close(figure)
+
+
+def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
+    """Labels with units, a light grid, no box."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if title:
+        axes.set_title(title, fontsize=10.5, loc="left", fontweight="bold", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row of a panel: ours with its interval, and what the paper prints; None: there is none."""
+
+    label: str
+    colour: str
+    ours: float | None
+    low: float | None = None
+    high: float | None = None
+    published: float | None = None
+
+
+def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = False) -> None:
+    """Horizontal bars, the first on top; whiskers are 95 % intervals, diamonds the paper's numbers."""
+    for place, row in enumerate(rows):
+        if row.ours is not None:
+            axes.barh(place, row.ours, color=row.colour, height=0.66, zorder=2)
+        if row.ours is not None and row.low is not None and row.high is not None:
+            off = [[max(0.0, row.ours - row.low)], [max(0.0, row.high - row.ours)]]
+            axes.errorbar(row.ours, place, xerr=off, color=INK, linewidth=1.1, capsize=2.5, zorder=3)
+        if row.published is not None:
+            style = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6}
+            axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **style)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.invert_yaxis()
+    if log:
+        axes.set_xscale("log")
+    dress(axes, unit, "", title, grid="x")
+    axes.tick_params(axis="y", length=0)
+
+
+def key_of_bars() -> list[Any]:
+    """Legend handles for `bars`."""
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], color=INK, linewidth=1.1, marker="|", label="95 % interval over the seeds"),
+        Line2D(
+            [],
+            [],
+            color="white",
+            marker="D",
+            markeredgecolor=PAPER,
+            markeredgewidth=1.6,
+            label="paper A prints",
+        ),
+    ]
+
+
+def band(axes: Any, xs: Sequence[float], low: Sequence[float], high: Sequence[float], tone: str) -> None:
+    """A 95 % interval along a curve."""
+    axes.fill_between(xs, low, high, color=tone, alpha=0.2, linewidth=0, zorder=1)
