@@ -1,8 +1,9 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]`, `[owners]`, `[[research]]`, `[scale]`; all but the campus may be left out. What the keys
-mean is said where they are declared: `parts.py` and `owners.py`.
+`[queue]`, `[protocol]`, `[jobs]`, `[owners]`, `[[research]]`, `[background]`, `[scale]`; all but the campus may be left
+out. What the keys mean is said where they are declared: `parts.py`, `owners.py` and `background.py`. Without a section
+`[background]` there is none; with an empty one it is paper A's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.scenario import declare
+from experiments.scenario.background import Background
 from experiments.scenario.owners import Owners
 from experiments.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
 from experiments.scenario.scenario import MAX_SEED, Scenario
@@ -58,9 +60,11 @@ def _scenario(table: Table, folder: Path) -> Scenario:
     duration_s = table.quantity("duration", Dimension.DURATION, Scenario.duration_s)
     sections: dict[str, Any] = {key: declare.read(part, table.table(key)) for key, part in _SECTIONS.items()}
     research = tuple(declare.read(ResearchFlow, each) for each in table.tables("research"))
+    background = declare.read(Background, table.table("background")) if table.has("background") else None
     scale = _scale(table.table("scale"))
     table.done()
-    return Scenario(name, campus, seed, duration_s, research=research, scale=scale, **sections)
+    parts = {**sections, "research": research, "background": background}
+    return Scenario(name, campus, seed, duration_s, scale=scale, **parts)
 
 
 def _campus(table: Table, folder: Path) -> Campus:
@@ -92,5 +96,8 @@ def _lines(scenario: Scenario) -> Iterator[str]:
     for flow in scenario.research:
         yield from ("", "[[research]]")
         yield from (f"{name} = {text}" for name, text in declare.pairs(flow))
+    if scenario.background is not None:
+        yield from ("", "[background]")
+        yield from (f"{name} = {text}" for name, text in declare.pairs(scenario.background))
     yield from ("", "[campus]")
     yield from files.campus_lines(scenario.campus, "campus.")

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from experiments.scenario.background import Background
 from experiments.scenario.declare import Quantity
 from experiments.scenario.owners import Owners, check_order
 from experiments.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
@@ -34,6 +35,7 @@ class Scenario:
     jobs: Jobs = field(default_factory=Jobs)
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
+    background: Background | None = None  # none: links carry nothing else
     scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from random import Random
 
 from experiments.scenario import Jobs, Law, Owners, Scenario
 from experiments.scenario.owners import OwnerEvent
+from experiments.traces.background import background_traffic
 from experiments.traces.counted import counted_events
 from experiments.traces.streams import stream, unit_exponential
 from experiments.traces.trace import JobArrival, JobSpec, Trace, in_order
@@ -24,10 +25,12 @@ def generate(scenario: Scenario) -> Trace:
 
     To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
     """
+    jobs, background = arrivals(scenario), background_traffic(scenario)
     if scenario.owners.count is None:
-        return Trace(f"generated, seed {scenario.seed}", arrivals(scenario), owner_events(scenario))
+        origin = f"generated, seed {scenario.seed}"
+        return Trace(origin, jobs, owner_events(scenario), background=background)
     counted = counted_events(scenario)
-    return Trace(counted.origin, arrivals(scenario), counted.events, counted.away)
+    return Trace(counted.origin, jobs, counted.events, counted.away, background)
 
 
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:

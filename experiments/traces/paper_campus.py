@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.scenario import Jobs, Law, Owners, Peak, Protocol, Scenario
+from experiments.scenario import Background, Jobs, Law, Owners, Peak, Protocol, Scenario
 from experiments.scenario.owners import HOUR_S
 from experiments.traces.generated import generate
 from experiments.traces.trace import Trace
@@ -46,7 +46,7 @@ class PaperCampus:
 
     day_factor: float = 2.15  # of the hazard, 7:00 to 1:00 outside the peaks
     peak_factor: float = 6.0  # F1
-    lent_share: float = 0.30
+    lent_share: float = 0.5
     absence_sigma: float = 1.0
     burst: int = 7  # "up to 7 simultaneous departures"
     burst_share: float = 0.12  # of reclaims
@@ -86,6 +86,7 @@ def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | 
         protocol=Protocol(restart_s=chosen.restart_s),
         jobs=_jobs(chosen, part, days * DAY_S),
         owners=_owners(chosen, part),
+        background=Background(),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from experiments.scenario.owners import OwnerEvent, check_order
-from topologies.dimension import DURATION, NUMBER, SIZE
+from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
 
 
@@ -38,18 +39,39 @@ class JobArrival:
 
 
 @dataclass(frozen=True, slots=True)
+class BackgroundTraffic:
+    """What everybody else sends: flows between nodes (hosts or switches), each at a constant rate during an epoch, on the wire.
+
+    Row n of `rates_bytes_per_s` holds from n epochs on, one rate a flow, the last one for ever.
+    """
+
+    epoch_s: float = field(metadata=DURATION)
+    flows: tuple[tuple[str, str], ...]
+    rates_bytes_per_s: tuple[tuple[float, ...], ...] = field(metadata=RATE)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.epoch_s < math.inf:
+            raise SpecError("background.epoch", self.epoch_s, "a duration greater than 0")
+        for epoch, row in enumerate(self.rates_bytes_per_s):
+            if len(row) != len(self.flows):
+                raise SpecError(f"background.rates[{epoch}]", len(row), f"{len(self.flows)}: one rate a flow")
+            if not all(0.0 <= rate < math.inf for rate in row):
+                raise SpecError(f"background.rates[{epoch}]", min(row), "finite rates of 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted.
 
-    Hosts begin lent, but for those that are `away`. `Scale.apply(trace)` plays it.
+    Hosts begin lent, but for those that are `away`: their owners have them from the start, and a return comes first, or
+    nothing. `Scale.apply(trace)` plays it.
     """
 
     origin: str
     arrivals: tuple[JobArrival, ...]
     owner_events: tuple[OwnerEvent, ...]
-    away: tuple[
-        str, ...
-    ] = ()  # hosts that their owners have from the start: a return comes first, or nothing
+    away: tuple[str, ...] = ()
+    background: BackgroundTraffic | None = None
 
     def __post_init__(self) -> None:
         times = [arrival.at_s for arrival in self.arrivals]
