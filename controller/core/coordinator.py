@@ -2,7 +2,9 @@
 
 What follows from an event is decided here and in the modules named after it: `membership` (hosts), `dispatch` (offers, attempts,
 interruption), `reports` (what agents say about jobs), `checkpoints` (who holds what), `migration` (P2, P3), `protection` (P1),
-`grants` (rates). They all work on one `World`, and nothing else does.
+`grants` (rates), `reunion` (a restart). They all work on one `World`, and nothing else does.
+
+Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (`controller.restart`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from math import inf
 
 from controller.core import effects as do
 from controller.core import events as ev
-from controller.core import facts, membership
+from controller.core import facts, membership, reunion
 from controller.core.admission import migration_share
 from controller.core.bandwidth import PAYLOAD_SHARE, LinkBandwidth
 from controller.core.checkpoints import stored_by, transfer_ended
@@ -62,6 +64,7 @@ class Coordinator:
         )
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
+        self._reunion: reunion.Reunion | None = None  # after a restart, until it is known who is there
 
     # ------------------------------------------------------------ the two calls
 
@@ -75,6 +78,8 @@ class Coordinator:
 
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
+        if self._reunion is not None:
+            return self._reunion.until_s
         hosts, margin_s = self.world.hosts.values(), self.world.settings.fence_margin_s
         silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
         fence_s = min([h.fence_at_s for h in hosts], default=inf)
@@ -88,6 +93,8 @@ class Coordinator:
     # ------------------------------------------------------------ events
 
     def _react(self, event: ev.Event, now_s: float) -> list[do.Effect]:
+        if self._reunion is not None and not isinstance(event, ev.Restarted):
+            return self._while_gathering(self._reunion, event, now_s)
         match event:
             case ev.AgentSaid(host, message):
                 return self._agent_said(self.world.hosts[host], message, now_s)
@@ -97,8 +104,15 @@ class Coordinator:
                 return self._submitted(event, now_s)
             case ev.Woke():
                 return self._learn(now_s)
+            case ev.Restarted(silent_s):
+                self._reunion = reunion.begin(self.world, self._reunion, now_s)
+                return [record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))]
 
     def _due(self, now_s: float) -> list[do.Effect]:
+        if self._reunion is not None:
+            if not self._reunion.over(now_s):
+                return []
+            return [*self._judge(self._reunion, now_s), *self._due(now_s)]
         world = self.world
         effects = [*expire_offers(world, now_s), *send_off_waiting(world, now_s)]
         for host in self._overdue(now_s):
@@ -154,6 +168,26 @@ class Coordinator:
         """The queue asks which of several offers a job should take."""
         return choose_offer(self.world, job, {o.offer_id: self.world.offers[o.offer_id] for o in offers})
 
+    # ------------------------------------------------------------ after a restart
+
+    def _while_gathering(self, gathered: reunion.Reunion, event: ev.Event, now_s: float) -> list[do.Effect]:
+        match event:
+            case ev.AgentSaid(_, m.Hello() as hello):
+                self._begin_ticking(now_s)
+                return gathered.came(self.world, hello, now_s)
+            case ev.AgentSaid(host, m.Heartbeat() as beat):
+                return self._heartbeat(self.world.hosts[host], beat, now_s)
+            case ev.AgentGone(host, _):
+                gathered.went(self.world, self.world.hosts[host], now_s)
+            case ev.AgentSaid() | ev.JobSubmitted():
+                gathered.kept.append(event)
+        return []
+
+    def _judge(self, gathered: reunion.Reunion, now_s: float) -> list[do.Effect]:
+        self._reunion = None
+        effects = reunion.judge(self.world, gathered, now_s)
+        return [*effects, *(effect for event in gathered.kept for effect in self._react(event, now_s))]
+
     # ------------------------------------------------------------ what agents say
 
     def _agent_said(self, host: HostState, message: m.FromAgent, now_s: float) -> list[do.Effect]:
@@ -178,14 +212,18 @@ class Coordinator:
                 return stored_by(self.world, host, stored, now_s)
 
     def _hello(self, host: HostState, hello: m.Hello, now_s: float) -> list[do.Effect]:
-        if self._tick_s == inf:
-            self._tick_s = now_s + self.world.settings.control_period_s
+        self._begin_ticking(now_s)
+        told = membership.told_to_run(self.world, host)  # what is decided below, it cannot claim yet
         effects = membership.join(self.world, host, hello, now_s)
         for ended in hello.ended:
             effects += job_ended(self.world, host, ended, now_s)
         for stored in hello.stored:
             effects += stored_by(self.world, host, stored, now_s)
-        return [*effects, *membership.reconcile(self.world, host, hello.jobs, now_s)]
+        return [*effects, *membership.reconcile(self.world, host, hello.jobs, told, now_s)]
+
+    def _begin_ticking(self, now_s: float) -> None:
+        if self._tick_s == inf:
+            self._tick_s = now_s + self.world.settings.control_period_s
 
     def _heartbeat(self, host: HostState, beat: m.Heartbeat, now_s: float) -> list[do.Effect]:
         membership.heard(self.world, host, now_s)

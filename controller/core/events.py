@@ -1,30 +1,31 @@
-"""What can happen to the coordinator."""
+"""What can happen to the coordinator.
+
+The journal keeps every event and nothing else is needed to come to the same decisions again, so an event carries all that a
+decision may depend on, chance included, and is a message that can be written and read.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from testbed.messages import FromAgent, JobSpec
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSaid:
+class AgentSaid(Struct, frozen=True, tag=True):
     """A message from the agent of `host` (the first on a connection is Hello)."""
 
     host: str
     message: FromAgent
 
 
-@dataclass(frozen=True, slots=True)
-class AgentGone:
+class AgentGone(Struct, frozen=True, tag=True):
     """The connection to the agent of `host` is closed; its jobs may still run until their lease lapses."""
 
     host: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobSubmitted:
+class JobSubmitted(Struct, frozen=True, tag=True):
     """Somebody submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
 
     job: JobSpec
@@ -32,9 +33,14 @@ class JobSubmitted:
     operator: int = 0  # who gets the answer
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Struct, frozen=True, tag=True):
     """Nothing but time has passed: `next_deadline_s()` is due."""
 
 
-Event = AgentSaid | AgentGone | JobSubmitted | Woke
+class Restarted(Struct, frozen=True, tag=True):
+    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left."""
+
+    silent_s: float
+
+
+Event = AgentSaid | AgentGone | JobSubmitted | Woke | Restarted

@@ -206,6 +206,13 @@ class HostLost(Fact, frozen=True):
     jobs: list[str]
 
 
+class CoordinatorRestarted(Fact, frozen=True):
+    """The coordinator began again from its journal, whose last event is `silent_s` older; it waits for these hosts' agents."""
+
+    silent_s: float
+    hosts: list[str]
+
+
 class HostReclaimed(Fact, frozen=True):
     """The owner reclaims: notice 0 means that the host is closed already."""
 
@@ -299,6 +306,7 @@ AnyFact = (
     | GrantEnded
     | HostJoined
     | HostLost
+    | CoordinatorRestarted
     | HostReclaimed
     | HostReturned
     | OfferLapsed

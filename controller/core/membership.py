@@ -12,15 +12,15 @@ from controller.core import effects as do
 from controller.core import facts
 from controller.core.dispatch import gpu_freed, interrupt, withdraw_offers
 from controller.core.grants import tell_grants
-from controller.core.migration import abandon, order, plan_moves, replan
+from controller.core.migration import abandon, land_unheard, order, plan_moves, replan
 from controller.core.protection import forget_standby, protect
 from controller.core.state import HostState, JobState, Phase
-from controller.core.world import World, record
+from controller.core.world import World, present, record
 from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
 
 
 def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
-    """An agent registers. Its jobs that it no longer runs are interrupted; what it runs unasked is stopped."""
+    """An agent registers, and may run jobs from here on; `reconcile` comes next."""
     host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
@@ -35,20 +35,44 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
     return effects
 
 
-def reconcile(world: World, host: HostState, claims: list[JobClaim], now_s: float) -> list[do.Effect]:
-    """After Hello: both sides agree on what runs there; then its free GPUs are offered."""
+def told_to_run(world: World, host: HostState) -> list[tuple[str, int]]:
+    """(job, attempt) of what the host was told to run, by name: what its Hello should claim."""
+    here = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is not Phase.FETCHING]
+    return [(job.name, job.attempt) for job in here]
+
+
+def reconcile(
+    world: World, host: HostState, claims: list[JobClaim], told: list[tuple[str, int]], now_s: float
+) -> list[do.Effect]:
+    """After Hello: both sides agree on what runs there; then its free GPUs are offered.
+
+    `told` is what it had been told to run before its Hello; what it was told since, it cannot claim yet.
+    """
+    effects = [*agree(world, host, claims, told, now_s), *remind(world, host, now_s)]
+    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+
+
+def agree(
+    world: World, host: HostState, claims: list[JobClaim], told: list[tuple[str, int]], now_s: float
+) -> list[do.Effect]:
+    """What it was told to run and does not claim is interrupted; what it claims unasked is stopped."""
     claimed = {(claim.job, claim.attempt): claim for claim in claims}
     effects: list[do.Effect] = []
-    for job in world.jobs_on(host):
-        if job.host == host.name and job.phase is not Phase.FETCHING:
-            claim = claimed.pop((job.name, job.attempt), None)
-            if claim is not None:
-                job.step, job.interval_s = max(job.step, claim.step), None
-            else:
-                effects += interrupt(world, job, "agent_lost", now_s)
-    effects += [do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed)]
-    effects += [*tell_grants(world, host.name), *_orders_again(world, host, now_s)]
-    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+    for name, attempt in told:
+        job = present(world, host, name, attempt)
+        if job is None:
+            continue
+        claim = claimed.pop((name, attempt), None)
+        if claim is not None:
+            job.step, job.interval_s = max(job.step, claim.step), None
+        else:
+            effects += land_unheard(world, job, now_s) or interrupt(world, job, "agent_lost", now_s)
+    return [*effects, *(do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed))]
+
+
+def remind(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+    """Rates and orders that it may have missed."""
+    return [*tell_grants(world, host.name), *_orders_again(world, host, now_s)]
 
 
 def _orders_again(world: World, host: HostState, now_s: float) -> list[do.Effect]:
@@ -71,12 +95,22 @@ def leave(world: World, host: HostState, reason: str, now_s: float) -> list[do.E
     """The connection is gone: nothing is sent there, nothing new starts there, its jobs are fenced."""
     if not host.connected:
         return []
+    disconnect(world, host, now_s)
+    return [*lose(world, host, reason, now_s), *protect(world, now_s)]
+
+
+def disconnect(world: World, host: HostState, now_s: float) -> None:
+    """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
     host.connected = False
     host.fence_at_s = max(now_s, host.lease_until_s + world.settings.fence_margin_s)
     world.hazards.withdraw(host.name, now_s)
     withdraw_offers(world, host)
+
+
+def lose(world: World, host: HostState, reason: str, now_s: float) -> list[do.Effect]:
+    """It is not expected back soon: whatever counted on it finds another."""
     lost = facts.HostLost(host.name, reason, sorted(host.jobs))
-    return [record(lost), *_let_go(world, host, now_s), *protect(world, now_s)]
+    return [record(lost), *let_go(world, host, now_s)]
 
 
 def fence(world: World, host: HostState, now_s: float) -> list[do.Effect]:
@@ -136,7 +170,7 @@ def offer_all(world: World, host: HostState, now_s: float) -> list[do.Effect]:
 def _notice(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """What runs there moves away; what was on its way there goes elsewhere."""
     running = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
-    effects = _let_go(world, host, now_s)
+    effects = let_go(world, host, now_s)
     return [*effects, *plan_moves(world, running, now_s), *protect(world, now_s)]
 
 
@@ -151,13 +185,13 @@ def _hurry(world: World, host: HostState, now_s: float) -> list[do.Effect]:
 
 
 def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.Effect]:
-    effects = _let_go(world, host, now_s)
+    effects = let_go(world, host, now_s)
     for job in [job for job in world.jobs_on(host) if job.host == host.name]:
         effects += interrupt(world, job, cause, now_s)
     return [*effects, *protect(world, now_s)]
 
 
-def _let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
+def let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
     effects: list[do.Effect] = []
     for job in list(world.unfinished()):

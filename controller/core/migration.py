@@ -35,7 +35,7 @@ from controller.core.placement import Choice, NoDestination
 from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S, Pledge
 from controller.core.state import Checkpoint, Flow, HostState, JobState, Move, Phase
 from controller.core.world import World, record
-from testbed.messages import Migrate, StopJob
+from testbed.messages import SEQUENCES_PER_ATTEMPT, Migrate, StopJob
 from topologies.spec import TrafficClass
 
 
@@ -103,6 +103,22 @@ def land(world: World, job: JobState, checkpoint: Checkpoint, now_s: float) -> l
     destination = world.hosts[move.destination]
     effects += begin_attempt(world, job, destination, checkpoint)
     return [*effects, start(job, destination), *gpu_freed(world, source, now_s), *settle(world)]
+
+
+def land_unheard(world: World, job: JobState, now_s: float) -> list[do.Effect]:
+    """Its source has the job no more, and its destination holds all that was computed there: only the news of it was lost.
+
+    Nothing if it is not so.
+    """
+    newest = world.freshest(job)
+    if job.move is None or newest is None or job.move.destination not in world.holders(newest):
+        return []
+    if newest.stored.sequence // SEQUENCES_PER_ATTEMPT != job.attempt or newest.stored.step < job.step:
+        return []
+    job.stopped_cause = "final_checkpoint"
+    job.stopped_at_s = now_s if job.stopped_at_s is None else job.stopped_at_s
+    stopped = facts.JobStopped(job.name, job.attempt, job.host or "", job.stopped_cause, newest.stored.step)
+    return [record(stopped), *land(world, job, newest, now_s)]
 
 
 def landed(job: JobState, now_s: float) -> list[do.Effect]:

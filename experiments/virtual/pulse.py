@@ -21,6 +21,7 @@ from controller.core import events as cev
 from controller.core.coordinator import Coordinator
 from experiments.virtual.connections import Connections
 from experiments.virtual.machine import Machine
+from experiments.virtual.memory import LeaseTold, Memory, StepTold, Told
 from experiments.virtual.stage import Stage
 from experiments.virtual.workloads import Workloads
 from testbed import messages as m
@@ -33,9 +34,10 @@ class Pulses:
     def __init__(
         self, stage: Stage, coordinator: Coordinator, connections: Connections, workloads: Workloads
     ) -> None:
-        self._stage, self._coordinator = stage, coordinator
+        self._stage, self.coordinator = stage, coordinator
         self._connections, self._workloads = connections, workloads
         self._delay_s = stage.costs.message_s
+        self.memory: Memory | None = None  # of what the coordinator is told by the way
 
     def heard(self, machine: Machine, message: Any) -> None:
         """An agent heard the coordinator: if that was an acknowledgement and all is well, its pulse is held."""
@@ -60,7 +62,7 @@ class Pulses:
         machine.beats_from_s = pulse.heartbeat_at_s
         pulse.heartbeat_at_s = pulse.lease_until_s = machine.lease_until_s = inf
         pulse.unacknowledged.clear()
-        self._coordinator.world.hosts[machine.name].lease_until_s = inf
+        self._tell(LeaseTold(machine.name, inf))
 
     def rouse(self, machine: Machine) -> None:
         """From now on heartbeats count; those that were left out were all acknowledged as far as there was time."""
@@ -75,9 +77,8 @@ class Pulses:
         answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
         pulse.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
         pulse.lease_until_s = machine.lease_until_s = answered + lease_s
-        self._coordinator.world.hosts[machine.name].lease_until_s = (
-            heard + self._delay_s + self._coordinator.world.settings.lease_s
-        )
+        until_s = heard + self._delay_s + self.coordinator.world.settings.lease_s
+        self._tell(LeaseTold(machine.name, until_s))
         self._stage.heap.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
 
     def freshen(self) -> None:
@@ -88,11 +89,18 @@ class Pulses:
 
     def tell_steps(self, machine: Machine) -> None:
         """What a heartbeat would say of a host's jobs."""
-        jobs, now_s = self._coordinator.world.jobs, self._stage.now_s
+        jobs, now_s = self.coordinator.world.jobs, self._stage.now_s
         for (name, attempt), process in machine.processes.items():
             job = jobs.get(name)
             if job is not None and job.attempt == attempt and job.host == machine.name:
-                job.step = max(job.step, process.step(now_s))
+                step = process.step(now_s)
+                if step > job.step:
+                    self._tell(StepTold(name, step))
+
+    def _tell(self, told: Told) -> None:
+        told.tell(self.coordinator.world)
+        if self.memory is not None:
+            self.memory.keep(self._stage.now_s, told)
 
 
 def asks_for_steps(event: cev.Event) -> bool:

@@ -41,6 +41,7 @@ from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
 from experiments.virtual.pulse import Pulses, asks_for_steps
 from experiments.virtual.research import Research
+from experiments.virtual.restarts import Restarts
 from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads
 from testbed import messages as m
@@ -78,7 +79,6 @@ class VirtualWorld:
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         self._seed = seed
         self.stage = build_stage(campus, costs or costs_of(settings), faults, seed, enforcement)
-        self.coordinator = self.new_coordinator()
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
@@ -91,7 +91,10 @@ class VirtualWorld:
         self.transfers = Transfers(self.stage, enforcement)
         self.owners = Owners(self.stage, self._host_closed, self._host_opened)
         self.research = Research(self.stage, tuple(research), duration_s)
-        self.pulses = Pulses(self.stage, self.coordinator, self.connections, self.workloads)
+        self.pulses = Pulses(self.stage, self.new_coordinator(), self.connections, self.workloads)
+        self.restarts = Restarts(
+            self.stage, self.connections, self.pulses, self.new_coordinator, self.facts, quiet=self.quiet
+        )
         if self.quiet:
             self.connections.heard = self.pulses.heard
         faults.plan(self)
@@ -145,6 +148,8 @@ class VirtualWorld:
         """The run ends: the last counters are told."""
         if not self.quiet:
             return
+        if self.connections.refused:
+            return
         for machine in self.machines.values():
             if samples := self.stage.wire.egress.sample(machine.name, self.now_s):
                 self.decide(cev.AgentSaid(machine.name, m.Heartbeat(0, [], samples=samples)))
@@ -152,14 +157,26 @@ class VirtualWorld:
     # ------------------------------------------------------------ the coordinator
 
     @property
+    def coordinator(self) -> Coordinator:
+        """The core; another one after each restart."""
+        return self.pulses.coordinator
+
+    @coordinator.setter
+    def coordinator(self, core: Coordinator) -> None:
+        self.pulses.coordinator = core
+
+    @property
     def jobs(self) -> dict[str, JobState]:
         """Jobs as the coordinator believes them."""
         return self.coordinator.world.jobs
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        """A job arrives; `draw` decides who joins the queue at its brim."""
+        """A job arrives; `draw` decides who joins the queue at its brim. While nobody listens, it is tried again."""
         self.stage.specs[spec.name] = spec
-        self.decide(cev.JobSubmitted(spec, draw))
+        if self.connections.refused:
+            self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
+        else:
+            self.decide(cev.JobSubmitted(spec, draw))
 
     def decide(self, event: cev.Event) -> None:
         """Hand an event to the coordinator, and do what it says."""
@@ -167,6 +184,7 @@ class VirtualWorld:
             self._note(f"coordinator <- {_brief(event)}")
         if self.quiet and asks_for_steps(event):
             self.pulses.freshen()
+        self.restarts.keep(event)
         for effect in self.coordinator.handle(event, self.now_s):
             self._perform(effect)
         self._arm_coordinator()
@@ -178,7 +196,7 @@ class VirtualWorld:
         self._wake_s = deadline_s
 
     def _wake_coordinator(self, deadline_s: float) -> None:
-        if deadline_s == self._wake_s:
+        if deadline_s == self._wake_s and not self.connections.refused:
             self._wake_s = inf
             self.decide(cev.Woke())
 
@@ -300,6 +318,13 @@ class VirtualWorld:
         self.research.switched(machine.name, closed=False)
 
     # ------------------------------------------------------------ faults
+
+    def restart_coordinator(self, at_s: float | None = None, down_s: float = 0.0) -> None:
+        """SIGKILL of the coordinator's process then (by default now); it begins again from its journal `down_s` later.
+
+        ValueError: in a quiet world the first restart must be planned before the first event, so that its journal is kept.
+        """
+        self.restarts.plan(at_s, down_s)
 
     def _broken_off(self, link: Connection) -> None:
         """Something happens to a connection: its heartbeats count from here on."""
