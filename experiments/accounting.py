@@ -69,6 +69,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         ended=context.ended,
         deaths=list(context.deaths),
         real_scale={},
+        not_promised=dict(context.not_promised),
     )
     return _with_real_scale(summary, context)
 

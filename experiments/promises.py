@@ -16,6 +16,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from controller.core import facts as f
+from controller.core.policies import Policy
 from experiments.history import Notice, Timed, Where, end_of_attempt, end_s, notices, whereabouts
 from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext, research_shares
 from experiments.sentences import concerns, describe
@@ -57,9 +58,11 @@ def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
     """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted.
 
     The `TIMED` ones are judged only where the machine kept up: on one that did not, a late process is its doing, and such a
-    run is invalid anyway. Beyond `MOST_TOLD` breaches of one rule, the rest are one entry that counts them.
+    run is invalid anyway. What the system does not promise (`context.not_promised`) is not judged. Beyond `MOST_TOLD`
+    breaches of one rule, the rest are one entry that counts them.
     """
-    judged = {n: rule for n, rule in RULES.items() if context.fidelity.valid or n not in TIMED}
+    waived = context.not_promised.keys() | (frozenset() if context.fidelity.valid else TIMED)
+    judged = {name: rule for name, rule in RULES.items() if name not in waived}
     return [
         found for name, rule in judged.items() for found in _told(name, list(rule(facts, context)), facts)
     ]
@@ -364,6 +367,10 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
             )
 
 
+IN_SHARE = "migration traffic stays within the host's share"
+IN_TIME = "an admitted migration is in time"
+RESERVED = "research keeps its reserve"
+
 RULES: dict[str, Rule] = {
     "a job that was accepted is never lost": no_job_is_lost,
     "at most one copy of a job runs": one_copy_runs,
@@ -373,16 +380,21 @@ RULES: dict[str, Rule] = {
     "a restore uses a completed checkpoint, at its step": restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
     "grants stay within a link's migration share": grants_stay_within_the_share,
-    "migration traffic stays within the host's share": migrations_leave_within_the_share,
-    "an admitted migration is in time": admitted_migrations_are_in_time,
-    "research keeps its reserve": research_keeps_its_reserve,
+    IN_SHARE: migrations_leave_within_the_share,
+    IN_TIME: admitted_migrations_are_in_time,
+    RESERVED: research_keeps_its_reserve,
     "a closed host admits nobody": closed_hosts_admit_nobody,
 }
 
-TIMED = frozenset(
-    {
-        "migration traffic stays within the host's share",
-        "an admitted migration is in time",
-        "research keeps its reserve",
-    }
-)
+TIMED = frozenset({IN_SHARE, IN_TIME, RESERVED})
+
+
+def not_promised(row: Policy) -> dict[str, str]:
+    """The rules that a system does not promise to keep, and why: a baseline is not blamed for what it never said."""
+    waived = {}
+    if not row.enforced:
+        waived[IN_SHARE] = "nothing holds its senders to a share of a link"
+        waived[RESERVED] = "it keeps no reserve for research"
+    if not row.promises_rates:
+        waived[IN_TIME] = "it promises no migration a rate"
+    return waived

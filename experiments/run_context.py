@@ -104,7 +104,8 @@ class RunContext:
     rate is at most the share times the slack, and it lets a burst pass (that many bytes, or that long at its rate, whichever
     is more) and one super-packet of debt. `research_tolerance` is the part of
     the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
-    shaper's own burst borrows from the next window.
+    shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.promises` -> why the system that
+    ran does not promise it.
     """
 
     seed: int
@@ -124,6 +125,7 @@ class RunContext:
     guard_burst_bytes: float = GUARD_BURST_BYTES
     guard_burst_s: float = GUARD_BURST_S
     research_tolerance: float = 0.05
+    not_promised: Mapping[str, str] = field(default_factory=dict)
 
 
 def research_shares(context: RunContext) -> list[ResearchShare]:

@@ -180,6 +180,7 @@ class Summary(Struct, frozen=True):
     ended: str
     deaths: list[Death]
     real_scale: dict[str, float]
+    not_promised: dict[str, str] = {}  # rule of `promises` that the system does not promise -> why
 
 
 # ---------------------------------------------------------------- real scale

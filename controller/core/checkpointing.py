@@ -228,16 +228,18 @@ def plan_one_interval(
 class StaticPlanner:
     """A period set once for everybody, whatever is measured (paper A's B3). Called like `plan`.
 
-    Equal shares of the links; the network floor C/(beta b) still holds.
+    Equal shares of the links; the network floor C/(beta b) still holds, unless `floor` says otherwise: it is P1's.
     """
 
     interval_s: float = STATIC_INTERVAL_S
+    floor: bool = True
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
     ) -> dict[str, CheckpointPlan]:
         shared = sharing.fill([replace(_demand(job, 0.0), weight=1.0) for job in jobs], capacity)
-        return {job.key: _fixed(job, shared, self.interval_s, beta) for job in jobs}
+        occupies = beta if self.floor else math.inf
+        return {job.key: _fixed(job, shared, self.interval_s, beta, occupies) for job in jobs}
 
 
 def final_checkpoint_fits(
@@ -343,10 +345,15 @@ def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> Checkp
     return CheckpointPlan(rate, interval, shared.bottleneck[job.key])
 
 
-def _fixed(job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float) -> CheckpointPlan:
-    """A given interval, held to the network floor only; the flags tell what the job's budget would say."""
+def _fixed(
+    job: CheckpointJob, shared: sharing.Filling, interval_s: float, beta: float, occupies: float | None = None
+) -> CheckpointPlan:
+    """A given interval, held to the network floor only; the flags tell what the job's budget would say.
+
+    `occupies`: the share of its slice that writing may occupy, if it is not beta.
+    """
     rate = shared.rates[job.key]
-    floor_s = network_floor_s(job.payload_bytes, rate, beta)
+    floor_s = network_floor_s(job.payload_bytes, rate, beta if occupies is None else occupies)
     chosen_s, bound = (floor_s, Bound.NETWORK) if floor_s > interval_s else (interval_s, Bound.YOUNG)
     interval = _interval(chosen_s, bound, job.payload_bytes, rate, job.loss_budget_s, beta)
     return CheckpointPlan(rate, interval, shared.bottleneck[job.key])

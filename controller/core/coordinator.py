@@ -18,7 +18,14 @@ from controller.core import facts, membership, reunion
 from controller.core.admission import migration_share
 from controller.core.bandwidth import PAYLOAD_SHARE, LinkBandwidth
 from controller.core.checkpoints import stored_by, transfer_ended
-from controller.core.dispatch import choose_offer, expire_offers, send_off_waiting, serve_waiting, submit
+from controller.core.dispatch import (
+    choose_offer,
+    expire_offers,
+    resume_requeued,
+    send_off_waiting,
+    serve_waiting,
+    submit,
+)
 from controller.core.grants import settle
 from controller.core.hazard import Experience, HazardWindow
 from controller.core.migration import retry_degraded
@@ -50,15 +57,16 @@ class Coordinator:
         )
         queue = SpotQueue(_learner(campus, settings, row), settings.offer_ttl_s, self._choose)
         prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
+        reserve = row.reserve(campus.research_reserve)
         self.world = World(
             campus,
             settings,
             row,
             Routes(campus),
-            migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
+            migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
             queue,
             HazardWindow(settings.hazard_window_s, prior, settings.day_s, settings.day_start_s),
-            LinkBandwidth(campus.capacity_bytes_per_s, campus.research_reserve, feeds={}),
+            LinkBandwidth(campus.capacity_bytes_per_s, reserve, feeds={}),
             {host.name: HostState(host) for host in campus.hosts if host.role is not Role.COORDINATOR},
             draw,
         )
@@ -84,7 +92,8 @@ class Coordinator:
         silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
         fence_s = min([h.fence_at_s for h in hosts], default=inf)
         decided = (self._tick_s, self._learn_s, self.world.regrant_at_s, self.world.queue.next_deadline_s())
-        return min(*decided, silence_s, fence_s)
+        requeued_s = min(self.world.requeued.values(), default=inf)
+        return min(*decided, silence_s, fence_s, requeued_s)
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""
@@ -123,6 +132,7 @@ class Coordinator:
         if now_s >= world.regrant_at_s:
             effects += settle(world)
         if now_s >= self._tick_s:
+        effects += resume_requeued(world, now_s)
             self._tick_s = now_s + world.settings.control_period_s
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
             effects += [*improve_standby(world, now_s), *protect(world, now_s)]

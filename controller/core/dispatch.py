@@ -219,16 +219,17 @@ def interrupt(world: World, job: JobState, cause: str, now_s: float) -> list[do.
     if job.stopped_at_s is None:
         job.stopped_at_s = now_s
     job.stopped_cause = cause
+    replica = replica_of(world, job)
     freed = release(world, job)
     job.landing, job.degraded, job.standby = None, False, None
     job.to("interrupted")
-    effects += resume(world, job, now_s)
+    effects += _come_back(world, job, replica, now_s)
     return [*effects, *(effect for host in freed for effect in gpu_freed(world, host, now_s))]
 
 
 def release(world: World, job: JobState) -> list[HostState]:
     """The job is on no host and has nothing reserved on any; the hosts that this leaves a GPU to."""
-    names = {job.host, job.move.destination if job.move else None} - {None}
+    names = {job.host, job.move.destination if job.move else None, replica_of(world, job)} - {None}
     hosts = [world.hosts[name] for name in sorted(name for name in names if name is not None)]
     for host in hosts:
         host.jobs.discard(job.name)
@@ -244,6 +245,32 @@ def drop_move(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     job.move = None
     destination.jobs.discard(job.name)
     return gpu_freed(world, destination, now_s)
+
+
+def replica_of(world: World, job: JobState) -> str | None:
+    """The standby, if a GPU is held for the job there: it computes too."""
+    held = job.standby is not None and job.name in world.hosts[job.standby].jobs
+    return job.standby if held and job.standby != job.host else None
+
+
+def _come_back(world: World, job: JobState, replica: str | None, now_s: float) -> list[do.Effect]:
+    """Its replica goes on; or it waits until it may start again; or it is resumed at once."""
+    checkpoint = world.freshest(job)
+    if replica and checkpoint and replica in checkpoint.holders and world.hosts[replica].usable:
+        return dispatch(world, job, world.hosts[replica], checkpoint, now_s)
+    wait_s = world.policy.requeue_wait_s
+    if wait_s > 0.0 and not job.on_demand:
+        world.requeued[job.name] = now_s + wait_s
+        return [record(facts.JobWaits(job.name, f"requeued, and may start again in {wait_s:g} s"))]
+    return resume(world, job, now_s)
+
+
+def resume_requeued(world: World, now_s: float) -> list[do.Effect]:
+    """Those whose wait is over, in the order of their interruption."""
+    due = [name for name, due_s in world.requeued.items() if due_s <= now_s]
+    for name in due:
+        del world.requeued[name]
+    return [effect for name in due for effect in resume(world, world.jobs[name], now_s)]
 
 
 def resume(world: World, job: JobState, now_s: float) -> list[do.Effect]:
@@ -268,11 +295,9 @@ def over(world: World, job: JobState, trigger: str, now_s: float) -> list[do.Eff
     effects += [
         do.Tell(name, Forget(job.name, 2**62)) for name in sorted(n for n in involved if n is not None)
     ]
+    freed = release(world, job)
     job.standby = None
-    return [
-        *effects,
-        *(effect for host in release(world, job) for effect in gpu_freed(world, host, now_s)),
-    ]
+    return [*effects, *(effect for host in freed for effect in gpu_freed(world, host, now_s))]
 
 
 def _choose_host(world: World, job: JobState, checkpoint: Checkpoint | None, among: Set[str]) -> str | None:

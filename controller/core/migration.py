@@ -44,6 +44,8 @@ def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effe
 
     Two rounds: who was refused because others of the same round took the bandwidth looks once more at what is left.
     """
+    if not world.policy.migrates:
+        return [_stays(world, job, now_s) for job in jobs]
     jobs = [job for job in jobs if _can_be_told(world, job)]
     effects: list[do.Effect] = []
     chosen: dict[str, Choice | NoDestination] = {}
@@ -56,6 +58,12 @@ def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effe
         if job.move is None:
             effects += _degrade(world, job, chosen[job.name], now_s)
     return [*effects, *_depart(world, [job for job in jobs if job.move is not None], now_s)]
+
+
+def _stays(world: World, job: JobState, now_s: float) -> do.Effect:
+    """The policy moves nobody: the job runs until its host closes."""
+    notice_s, reason = _notice_s(world, job, now_s), "this system does not migrate"
+    return record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
 
 
 def retry_degraded(world: World, now_s: float) -> list[do.Effect]:
@@ -209,6 +217,8 @@ def _admitted(
     floor = answer.admitted[job.name] if pledge is None else _mean_rate(answer, job.name)
     notice_s = _notice_s(world, job, now_s)
     job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
+    if floor == 0.0:
+        job.move.hoped_bytes_per_s = _hoped(choice, asked)
     effects: list[do.Effect] = []
     if job.standby is not None and job.standby != choice.host:
         effects += close_flows(
@@ -228,6 +238,12 @@ def _admitted(
         job.name, job.attempt, job.host, choice.host, notice_s, size, floor, choice.score_s, choice.survival
     )
     return [*effects, record(admitted)]
+
+
+def _hoped(choice: Choice, asked: MigrationRequest) -> float:
+    """What P2 saw of the path: nobody promised it, but when to stop the job has to be decided somehow."""
+    time_s = choice.migration_s - asked.restart_s
+    return asked.payload_bytes / time_s if 0.0 < time_s < inf else 0.0
 
 
 def _pledge(
@@ -293,12 +309,12 @@ def order(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
 
 
 def _final_within_s(world: World, job: JobState, flow: Flow, now_s: float) -> float:
-    """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed."""
+    """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - now_s)
     assert job.move is not None
     overhead_s = world.settings.restart_s + _lead_s(world)
-    floor = job.move.floor_bytes_per_s
+    floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
     latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, job.spec.payload_bytes, floor)
     return max(0.0, latest_s - now_s)
 

@@ -43,7 +43,8 @@ THETA = 1.0  # highest load at which a host still takes a job
 class Request:
     """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains.
 
-    `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start).
+    `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start). `job`: whose request it
+    is, for policies that have decided about each job before.
     """
 
     source: str | None
@@ -54,6 +55,7 @@ class Request:
     notice_s: float | None
     restart_s: float
     source_building: str | None = None
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +230,41 @@ def select_random(
     theta: float = THETA,
 ) -> Choice | NoDestination:
     """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
+    found = able_to_run(request, candidates, theta)
+    return found if isinstance(found, NoDestination) else found.choice(int(draw * len(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class Able:
+    """Those that can run a job, by name, for selectors that have no use for a score."""
+
+    columns: Candidates
+    there_s: Floats
+    rows: Numbers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def buildings(self) -> NDArray[np.object_]:
+        """The building of each."""
+        found: NDArray[np.object_] = self.columns.buildings[self.rows]
+        return found
+
+    def choice(self, place: int) -> Choice:
+        """The one at that place; its score is the time to get there."""
+        row = int(self.rows[place])
+        return _choice(self.columns, self.there_s, row, float(self.there_s[row]))
+
+
+def able_to_run(
+    request: Request, candidates: Sequence[Candidate] | Candidates, theta: float = THETA
+) -> Able | NoDestination:
+    """Everybody that can run the job and be reached, whether or not in time."""
     columns = _in_columns(candidates)
     there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
     rows = _feasible(request, columns, there_s, theta, in_time=False)
-    if isinstance(rows, NoDestination):
-        return rows
-    row = int(rows[int(draw * len(rows))])
-    return _choice(columns, there_s, row, float(there_s[row]))
+    return rows if isinstance(rows, NoDestination) else Able(columns, there_s, rows)
 
 
 def _in_columns(candidates: Sequence[Candidate] | Candidates) -> Candidates:

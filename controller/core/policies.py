@@ -3,10 +3,12 @@ in nothing else.
 
 To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
 `admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
-whole list.
+whole list. A row with a `label` is one of the systems that Table III compares (`SYSTEMS`).
 
-What no row changes: links keep their research reserve, and grants are enforced. A baseline without
-enforcement is a setting of the world that runs it, not a decision.
+Where a system differs in more than a function, the row says so in words that the cores obey: whether a notice moves jobs
+(`migrates`), whether checkpoints travel (`checkpoints`) and where to (`central_store`), how long an interrupted job waits
+(`requeue_wait_s`), whether it has a replica (`replication`), and whether links keep their research reserve and grants are
+enforced (`enforced`). All defaults are ReclaimNet's.
 """
 
 from __future__ import annotations
@@ -15,10 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from controller.core import admission, checkpointing, joint_planning, placement, queue
+from controller.core import admission, baselines, checkpointing, joint_planning, placement, queue
+from controller.core.baselines import Replication
 from controller.core.levels.age import Age
 from controller.core.levels.replay import Replay
 from testbed.errors import SpecError
+from topologies.spec import ResearchReserve
+
+NO_RESERVE = ResearchReserve(beta=0.0)
 
 
 class Learner(Protocol):
@@ -78,7 +84,15 @@ def age(
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B."""
+    """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B.
+
+    `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until the
+    host closes, and are interrupted. `checkpoints`: they travel to a standby; else an interrupted job begins again.
+    `standby`: who chooses the standby (None: `select`). `central_store`: checkpoints go to a host that nobody can reclaim,
+    where the campus has one. `requeue_wait_s`: an interrupted job may not start again for so long. `replication`: the standby
+    holds a GPU and computes too. `enforced`: research has its reserve, and senders keep to their grants; else grants are
+    advice, and flows share the links as TCP does.
+    """
 
     about: str
     plan: checkpointing.Planner = joint_planning.plan_exact
@@ -86,11 +100,45 @@ class Policy:
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.share_totals
     learner: Learner = age
+    label: str = ""
+    migrates: bool = True
+    checkpoints: bool = True
+    standby: placement.Selector | None = None
+    central_store: bool = False
+    requeue_wait_s: float = 0.0
+    replication: Replication | None = None
+    enforced: bool = True
+
+    def __post_init__(self) -> None:
+        if self.replication is not None and (self.migrates or not self.checkpoints):
+            raise ValueError(
+                "replication: only where nothing migrates and checkpoints travel (to the replica)"
+            )
 
     @property
     def rates_vary(self) -> bool:
         """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
         return self.admit is admission.fluid_edf
+
+    @property
+    def promises_rates(self) -> bool:
+        """Whether an admitted migration is promised to be in time: it has a rate that holds, and senders keep to theirs."""
+        return self.migrates and self.enforced and self.admit is not admission.admit_all
+
+    def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
+        """What is kept for research where the campus wants `wanted`."""
+        return wanted if self.enforced else NO_RESERVE
+
+    def scaled(self, time_scale: float) -> Policy:
+        """The same for a scenario whose durations are `time_scale` times the real ones."""
+        plan, replication = self.plan, self.replication
+        if isinstance(plan, checkpointing.StaticPlanner):
+            plan = replace(plan, interval_s=plan.interval_s * time_scale)
+        if replication is not None:
+            replication = replace(replication, takeover_s=replication.takeover_s * time_scale)
+        return replace(
+            self, plan=plan, replication=replication, requeue_wait_s=self.requeue_wait_s * time_scale
+        )
 
 
 def _fixed_at_start(
@@ -113,10 +161,67 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "age": age,
 }
 
+NAIVE = checkpointing.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
+
 POLICIES: dict[str, Policy] = {
-    "reclaimnet": Policy("both papers, with the corrections that each file's first paragraph lists"),
+    "slurm-pr": Policy(
+        "preempt and requeue: a checkpoint every 10 min, no migration, back to the queue (see `baselines`)",
+        label="Slurm-PR (B1')",
+        plan=checkpointing.StaticPlanner(baselines.SLURM_CHECKPOINT_S, floor=False),
+        select=baselines.select_first,
+        admit=admission.admit_all,
+        migrates=False,
+        central_store=True,
+        requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
+        enforced=False,
+    ),
+    "no-migration": Policy(
+        "nothing travels, not even a checkpoint (Table III: no traffic): an interrupted job begins again, on any host",
+        label="No-Mig. (B2)",
+        select=placement.select_random,
+        admit=admission.admit_all,
+        migrates=False,
+        checkpoints=False,
+        enforced=False,
+    ),
+    "static": Policy(
+        "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
+        label="Static (B3)",
+        plan=checkpointing.StaticPlanner(floor=False),
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "bamboo": Policy(
+        "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
+        label="Bamboo (B1)",
+        plan=checkpointing.StaticPlanner(floor=False),
+        select=placement.select_random,
+        standby=baselines.select_elsewhere,
+        admit=admission.admit_all,
+        migrates=False,
+        replication=Replication(),
+        enforced=False,
+    ),
+    "random-dst": Policy(
+        "P1 and P3; any host that can run the job, at random",
+        label="Rand-Dst (B4)",
+        select=placement.select_random,
+    ),
+    "no-tc-bpf": Policy(
+        "P1 and P2; every migration may try, no reserve for research, nothing enforced: TCP shares the links",
+        label="No-BPF (B5)",
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "tv-fixed-interval": Policy(
+        "P2 and P3; one checkpoint period for everybody, from the means of the epoch",
+        label="TV-FI (B7)",
+        plan=checkpointing.plan_one_interval,
+    ),
     "reclaimnet-as-printed": Policy(
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
+        label="ReclaimNet, as printed",
         plan=checkpointing.plan_as_printed,
         select=partial(
             placement.select, k_min=1
@@ -124,28 +229,50 @@ POLICIES: dict[str, Policy] = {
         admit=admission.edf_stop,
         learner=algorithm1,
     ),
+    "reclaimnet": Policy(
+        "both papers, with the corrections that each file's first paragraph lists", label="ReclaimNet, ours"
+    ),
+    # ---------------------------------------------------------------- Table IV's other subsets of P1, P2, P3
+    "all-off": Policy(
+        "none of P1, P2, P3: a checkpoint every 30 min, any host at random, TCP (Table IV, first row)",
+        plan=NAIVE,
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p1": Policy(
+        "P1; any host at random, TCP",
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p2": Policy(
+        "P2; a checkpoint every 30 min, TCP",
+        plan=NAIVE,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p3": Policy(
+        "P3; a checkpoint every 30 min, any host at random",
+        plan=NAIVE,
+        select=placement.select_random,
+    ),
+    "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
+    # ---------------------------------------------------------------- one decision otherwise than ours
     "cube-roots": Policy(
         "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
         plan=checkpointing.plan,
     ),
     "static-interval": Policy(
-        "paper A's B3 in P1 only: one checkpoint period for everybody, for ever, and equal shares",
+        "ours with a checkpoint every 10 min and equal shares in place of P1",
         plan=checkpointing.StaticPlanner(),
-    ),
-    "one-interval": Policy(
-        "paper A's B7: one checkpoint period for everybody, from the means of the epoch",
-        plan=checkpointing.plan_one_interval,
-    ),
-    "random-destination": Policy(
-        "paper A's B4: any host that can run the job, at random",
-        select=placement.select_random,
     ),
     "expected-reclaims": Policy(
         "P2 in its second form: the expected number of reclaims where the paper has the probability of one",
         select=partial(placement.select, second_form=True),
     ),
     "no-admission": Policy(
-        "every migration may try, none is promised a rate; fair shares",
+        "every migration may try, none is promised a rate; fair shares, and the reserve holds",
         admit=admission.admit_all,
     ),
     "smallest-demand-first": Policy(
@@ -165,6 +292,28 @@ POLICIES: dict[str, Policy] = {
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
 }
 
+SYSTEMS: tuple[str, ...] = tuple(
+    name for name, row in POLICIES.items() if row.label
+)  # Table III, in its order
+
+ABLATION: dict[
+    tuple[bool, bool, bool], str
+] = {  # which of P1, P2, P3 are on -> row; as Table IV says, two are B5 and B4
+    (False, False, False): "all-off",
+    (True, False, False): "only-p1",
+    (False, True, False): "only-p2",
+    (False, False, True): "only-p3",
+    (True, True, False): "no-tc-bpf",
+    (True, False, True): "random-dst",
+    (False, True, True): "no-p1",
+    (True, True, True): "reclaimnet",
+}
+
+
+def ablation(p1: bool, p2: bool, p3: bool) -> Policy:
+    """ReclaimNet with only these protocols: what is off is Table IV's naive baseline (30 min, random destination, TCP)."""
+    return POLICIES[ABLATION[p1, p2, p3]]
+
 
 def policy(
     name: str,
@@ -181,8 +330,7 @@ def policy(
     row = POLICIES.get(name)
     if row is None:
         raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
-    if isinstance(row.plan, checkpointing.StaticPlanner):
-        row = replace(row, plan=checkpointing.StaticPlanner(row.plan.interval_s * time_scale))
+    row = row.scaled(time_scale) if time_scale != 1.0 else row
     chosen = row.select if isinstance(row.select, partial) else partial(row.select)
     if chosen.func is placement.select:
         given = {"alpha": alpha, "theta": theta, "k_min": k_min}

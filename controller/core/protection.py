@@ -18,7 +18,8 @@ from controller.core import facts
 from controller.core.bandwidth import bottleneck
 from controller.core.candidates import Residual, candidates, fair_share, request
 from controller.core.checkpoint_plans import Planned, plan_all
-from controller.core.checkpointing import Interval, stagger
+from controller.core.checkpointing import Interval, StaticPlanner, stagger
+from controller.core.dispatch import gpu_freed, replica_of, reserve
 from controller.core.grants import close_flow, open_flow, presync_flow, settle
 from controller.core.placement import NoDestination
 from controller.core.state import JobState, Phase
@@ -49,9 +50,14 @@ def forget_standby(world: World, job: JobState) -> list[do.Effect]:
     if job.standby is None or job.host is None:
         return []
     flow = world.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
+    replica = replica_of(world, job)
     job.standby, job.interval_s, job.sent_bytes = None, None, None
     job.misses, job.endangered = 0, False
-    return close_flow(world, flow, tell=True) if flow else []
+    closed = close_flow(world, flow, tell=True) if flow else []
+    if replica is None:
+        return closed
+    world.hosts[replica].jobs.discard(job.name)
+    return [*closed, *gpu_freed(world, world.hosts[replica], world.now_s)]
 
 
 def improve_standby(world: World, now_s: float) -> list[do.Effect]:
@@ -60,6 +66,8 @@ def improve_standby(world: World, now_s: float) -> list[do.Effect]:
     One at a time, because each that goes changes what the others would get; and only for CLEARLY_BETTER, because the new
     standby has nothing of the payload yet.
     """
+    if isinstance(world.policy.plan, StaticPlanner):
+        return []  # loss budgets have no say
     endangered = [job for job in world.unfinished() if job.endangered and _needs_protection(world, job)]
     for job in sorted(
         endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
@@ -81,21 +89,31 @@ def improve_standby(world: World, now_s: float) -> list[do.Effect]:
 def _needs_protection(world: World, job: JobState) -> bool:
     if job.phase is not Phase.RUNNING or job.host is None or job.final_sequence is not None:
         return False
+    if not world.policy.checkpoints:
+        return False
     host = world.hosts[job.host]
     return host.is_volunteer and host.connected
 
 
 def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
-    if job.standby is not None and world.hosts[job.standby].usable:
+    lacks_replica = world.policy.replication is not None and replica_of(world, job) is None
+    kept = job.standby is not None and world.hosts[job.standby].usable
+    if kept and not lacks_replica:
         return []
     assert job.host is not None
+    free = fair_share(world, job, now_s)
+    if kept and _choose(world, job, free, now_s, needs_gpu=True) is None:
+        return []  # no GPU for a replica: what is stored there is better than nothing
     protected = job.interval_s is not None
     effects = forget_standby(world, job)
-    job.standby = _choose_standby(world, job, fair_share(world, job, now_s), now_s)
+    job.standby = _choose_standby(world, job, free, now_s)
     if job.standby is None:
         if protected:
             effects.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
         return effects
+    standby = world.hosts[job.standby]
+    if lacks_replica and standby.is_volunteer and standby.free_gpus > 0:
+        reserve(world, job, standby)
     open_flow(world, presync_flow(job.name, job.host, job.standby, 0.0))  # counts for the next one that looks
     return effects
 
@@ -103,14 +121,31 @@ def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
 def _choose_standby(world: World, job: JobState, free: Residual, now_s: float) -> str | None:
     """P2 without a deadline: where a GPU is free, so that the job could go on there; else any volunteer; else on-demand."""
     assert job.host is not None
-    wanted = request(world, job, job.host, job.spec.payload_bytes, None)
-    fit = world.fit_hosts(job)
+    if world.policy.central_store and (store := _store(world, job, free)) is not None:
+        return store
     for needs_gpu in (True, False):
-        found = candidates(world, wanted, [job.host], free, now_s, among=fit, needs_gpu=needs_gpu)
-        choice = world.policy.select(wanted, found, draw=world.draw())
-        if not isinstance(choice, NoDestination):
-            return choice.host
-    kept = [h.name for h in map(world.hosts.__getitem__, sorted(fit)) if h.usable and not h.is_volunteer]
+        chosen = _choose(world, job, free, now_s, needs_gpu=needs_gpu)
+        if chosen is not None:
+            return chosen
+    return _store(world, job, free)
+
+
+def _choose(world: World, job: JobState, free: Residual, now_s: float, *, needs_gpu: bool) -> str | None:
+    """The policy's choice among volunteers."""
+    assert job.host is not None
+    wanted = request(world, job, job.host, job.spec.payload_bytes, None)
+    found = candidates(
+        world, wanted, [job.host], free, now_s, among=world.fit_hosts(job), needs_gpu=needs_gpu
+    )
+    select = world.policy.standby or world.policy.select
+    choice = select(wanted, found, draw=world.draw())
+    return None if isinstance(choice, NoDestination) else choice.host
+
+
+def _store(world: World, job: JobState, free: Residual) -> str | None:
+    """The best connected host that nobody can reclaim."""
+    fit = sorted(world.fit_hosts(job))
+    kept = [h.name for h in map(world.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
     return max(
         kept,
         key=lambda to: bottleneck(world.routes.route(job.host or "", to), free).bytes_per_s,
@@ -146,11 +181,11 @@ def _tell(
 ) -> list[do.Effect]:
     assert job.host is not None
     assert job.standby is not None
+    is_urgent = job.interval_s is None and _nothing_is_safe(world, job)
     interval_s = job.interval_s = interval.interval_s
     rate = world.flows[presync_flow(job.name, job.host, job.standby, 0.0).key].rate_bytes_per_s
-    told = Protect(
-        job.name, job.attempt, world.endpoint(job.standby), rate, interval_s, _first_s(job, interval_s, now_s)
-    )
+    first_s = 0.0 if is_urgent else _first_s(job, interval_s, now_s)
+    told = Protect(job.name, job.attempt, world.endpoint(job.standby), rate, interval_s, first_s)
     planned_fact = facts.CheckpointPlanned(
         job.name,
         job.attempt,
@@ -162,6 +197,14 @@ def _tell(
         3600.0 * hazard_per_s,
     )
     return [do.Tell(job.host, told), record(planned_fact)]
+
+
+def _nothing_is_safe(world: World, job: JobState) -> bool:
+    """Of a job with a new standby: whether what it computed is on no host that can be reached, or not on its replica yet."""
+    if replica_of(world, job) is not None and job.sent_bytes is None:
+        return True
+    computed = job.restore is not None or job.last_checkpoint_s is not None
+    return computed and world.freshest(job) is None
 
 
 def _first_s(job: JobState, interval_s: float, now_s: float) -> float:

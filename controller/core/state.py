@@ -74,6 +74,7 @@ class Move:
     floor_bytes_per_s: float
     notice_s: float
     began_s: float
+    hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
 
 
 @dataclass

@@ -64,7 +64,7 @@ def _check_copies(world: VirtualWorld) -> None:
 
 def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
     known, name = world.coordinator.world, job.name
-    waits = name in waiting or name in known.backlog
+    waits = name in waiting or name in known.backlog or name in known.requeued
     if waits != (job.phase is Phase.WAITING):
         raise broken(world, name, f"{job.phase}, and it {'waits' if waits else 'does not wait'}")
     if (job.phase in ON_HOST) != (job.host is not None):
@@ -84,7 +84,8 @@ def _check_hosts(world: VirtualWorld, known: World) -> None:
         for name in host.jobs:
             job = known.jobs[name]
             going = job.move is not None and job.move.destination == host.name
-            if job.host != host.name and not going:
+            is_replica = known.policy.replication is not None and job.standby == host.name
+            if job.host != host.name and not going and not is_replica:
                 rule = f"a GPU is held for {name}, which is {job.phase} on {job.host}"
                 raise broken(world, host.name, rule)
 

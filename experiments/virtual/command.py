@@ -47,6 +47,8 @@ def write(console: Console, out: Path, run: VirtualRun) -> int:
     page = report.write(out, summary, run.facts, run.context)
     console.print(report.summary_table(summary))
     console.print(f"{run.events} events, {len(run.facts)} facts")
+    for rule, why in summary.not_promised.items():
+        console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
     for broken in summary.invariants_broken:
         console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
         for line in broken.story:

@@ -37,12 +37,18 @@ class Process:
     alive: bool = True
     paused_until_s: float = -inf
     told_step: int = -1
+    pace: float = 1.0  # how many times as long as its `step_s` a step takes here
+
+    @property
+    def step_s(self) -> float:
+        """What a step takes."""
+        return self.spec.step_s * self.pace
 
     def step(self, now_s: float) -> int:
         """The last step that is complete."""
         if now_s < self.running_from_s:
             return self.base_step
-        done = int((now_s - self.running_from_s) / self.spec.step_s + 1e-9)
+        done = int((now_s - self.running_from_s) / self.step_s + 1e-9)
         return min(self.spec.steps, self.base_step + done)
 
     def pause(self, from_s: float, for_s: float) -> None:
@@ -53,7 +59,7 @@ class Process:
 
     def end_s(self) -> float:
         """When its last step is done."""
-        return self.running_from_s + (self.spec.steps - self.base_step) * self.spec.step_s
+        return self.running_from_s + (self.spec.steps - self.base_step) * self.step_s
 
 
 @dataclass(slots=True)

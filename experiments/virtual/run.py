@@ -13,6 +13,7 @@ from controller.core.facts import AnyFact, HostJoined
 from controller.core.policies import policy
 from experiments.accounting import Summary, summarise
 from experiments.live.settings import settings_of
+from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.traces import Trace
@@ -136,7 +137,11 @@ def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
         seed=seed,
         scale=scenario.scale,
         campus=campus,
-        share=migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
+        share=migration_share(
+            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
+        ),
+        not_promised=not_promised(row),
+    row = policy(world.settings.policy)
         on_demand_cost=queue.on_demand_cost,
         target_delay_s=queue.target_delay_s,
         world=WORLD,

@@ -9,6 +9,7 @@ from math import inf
 
 from experiments.virtual.heap import Priority
 from experiments.virtual.machine import Machine, Process
+from experiments.virtual.replicas import Replicas
 from experiments.virtual.stage import Stage
 from testbed import messages as m
 from testbed.agent import effects as ado
@@ -20,18 +21,21 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
 class Workloads:
     """Starts, ends, snapshots."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, replicas: Replicas) -> None:
+        self._stage, self._replicas = stage, replicas
         self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
 
     def start(self, machine: Machine, order: ado.StartWorkload) -> None:
         """The process is made; it runs once its state is proved."""
         spec, attempt, restore = order.spec, order.attempt, order.restore
         self._stage.specs[spec.name] = spec
-        process = Process(spec, attempt, restore.step if restore else 0)
+        pace = self._replicas.pace(machine)
+        process = Process(spec, attempt, restore.step if restore else 0, pace=pace)
         machine.processes[spec.name, attempt] = process
         core = machine.core
-        takes_s = self._stage.streams.span(self._stage.costs.start_s, "start", machine.name)
+        takes_s = self._replicas.start_s(restore)
+        if takes_s is None:
+            takes_s = self._stage.streams.span(self._stage.costs.start_s, "start", machine.name)
 
         def started() -> None:
             if process.alive and machine.core is core:

@@ -27,7 +27,8 @@ from controller.core import events as cev
 from controller.core import facts
 from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.coordinator import Coordinator
-from controller.core.settings import Settings
+from controller.core.policies import policy
+from controller.core.settings import DAY_S, Settings
 from controller.core.state import JobState, Phase
 from experiments.scenario import ResearchFlow
 from experiments.virtual.build import build_stage
@@ -41,6 +42,7 @@ from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
 from experiments.virtual.pulse import Pulses, asks_for_steps
 from experiments.virtual.research import Research
+from experiments.virtual.replicas import Replicas
 from experiments.virtual.restarts import Restarts
 from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads
@@ -77,7 +79,8 @@ class VirtualWorld:
     ) -> None:
         faults = faults or Faults()
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
-        self._seed = seed
+        self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
+        enforcement = enforcement if row.enforced else Enforcement.NONE
         self.stage = build_stage(campus, costs or costs_of(settings), faults, seed, enforcement)
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
@@ -87,7 +90,8 @@ class VirtualWorld:
         self._after_each, self._wake_s = after_each, inf
         self._capacity = dict(campus.capacity_bytes_per_s)
         self.connections = Connections(self.stage, codec=codec)
-        self.workloads = Workloads(self.stage)
+        self.replicas = Replicas(self.stage, row.replication, lambda: self.coordinator.world)
+        self.workloads = Workloads(self.stage, self.replicas)
         self.transfers = Transfers(self.stage, enforcement)
         self.owners = Owners(self.stage, self._host_closed, self._host_opened)
         self.research = Research(self.stage, tuple(research), duration_s)
@@ -313,6 +317,7 @@ class VirtualWorld:
     def _host_closed(self, machine: Machine) -> None:
         self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
         self.research.switched(machine.name, closed=True)
+        self.replicas.take_over(machine)
 
     def _host_opened(self, machine: Machine) -> None:
         self.research.switched(machine.name, closed=False)
@@ -346,6 +351,7 @@ class VirtualWorld:
             self._broken_off(link)
         self.transfers.abort_all(machine)
         self.workloads.kill_all(machine)
+        self.replicas.take_over(machine)
         self.transfers.cut_receiver(name, 0.0, "the connection broke")
         machine.core, machine.paused, machine.beats_from_s = None, False, None
         machine.deferred.clear()
