@@ -138,6 +138,7 @@ class LinkBandwidth:
     def available_column(self, now_s: float, committed_bytes_per_s: Floats | float = 0.0) -> Floats:
         """`available` of every link, by its number in `network`. Work is done only for links that were measured."""
         free = self._unmeasured.copy()
+        self._forget_deliveries(now_s - self.memory_s)
         fed = chain.from_iterable(self._fed_by.get(host, ()) for host in self._research)
         for link in {*self._delivered, *fed}:
             free[self.network.number[link]] = self.available(link, now_s)
@@ -156,6 +157,11 @@ class LinkBandwidth:
         wire = self.capacity[link]
         kept = max(self.reserve.reserve_bytes_per_s(wire), research_bytes_per_s)
         return delivery * self.payload_share * (wire - kept)
+
+    def _forget_deliveries(self, before_s: float) -> None:
+        """Links that held nobody down since then are as good as never measured."""
+        for link in [link for link, seen in self._delivered.items() if seen[-1][0] <= before_s]:
+            del self._delivered[link]
 
     def _moments(self, host: str, now_s: float) -> tuple[float, float]:
         batches = self._research.get(host)

@@ -88,7 +88,7 @@ class Coordinator:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
         if self._reunion is not None:
             return self._reunion.until_s
-        hosts, margin_s = self.world.hosts.values(), self.world.settings.fence_margin_s
+        hosts, margin_s = self.world.watched(), self.world.settings.fence_margin_s
         silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
         fence_s = min([h.fence_at_s for h in hosts], default=inf)
         decided = (self._tick_s, self._learn_s, self.world.regrant_at_s, self.world.queue.next_deadline_s())
@@ -141,7 +141,7 @@ class Coordinator:
     def _overdue(self, now_s: float) -> list[HostState]:
         """Hosts whose lease, or whose fence, may be over."""
         margin_s = self.world.settings.fence_margin_s
-        hosts = self.world.hosts.values()
+        hosts = self.world.watched()
         return [h for h in hosts if h.lease_until_s + margin_s <= now_s or h.fence_at_s <= now_s]
 
     def _learn(self, now_s: float) -> list[do.Effect]:

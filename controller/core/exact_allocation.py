@@ -159,6 +159,8 @@ class _Solver:
         self.problem, self.ceiling, self.contended = problem, ceiling, contended
         self.jobs = np.flatnonzero((routes < len(contended)).any(axis=1) & (ceiling > 0.0))
         self.routes = _compressed(routes[self.jobs], len(contended))
+        self.crossed = self.routes.ravel()
+        self.crossing = np.arange(len(self.jobs)).repeat(self.routes.shape[1])
         self.lower = problem.lower_bytes_per_s[self.jobs]
         self.upper = ceiling[self.jobs]
         self.costs = problem.costs.only(self.jobs)
@@ -173,14 +175,22 @@ class _Solver:
 
     def demand(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
         """(rates, elasticities, by how much in logarithms the wish is beyond a bound, prices) of the jobs."""
-        price = np.append(multipliers, 0.0)[self.routes].sum(axis=1)
+        price = self.along(multipliers)
         wanted, elasticity = self.costs.bought(np.maximum(price, TINY))
         rates = np.minimum(np.maximum(wanted, self.lower), self.upper)
         return rates, elasticity, np.abs(np.log(wanted / rates)), price
 
     def load(self, rates: Array) -> Array:
         """What each contended link carries."""
-        return _loads(self.routes, rates, len(self.capacity))
+        links = len(self.capacity)
+        return sums(self.crossed, rates[self.crossing], links + 1)[:links]
+
+    def along(self, multipliers: Array) -> Array:
+        """What each job pays on its way."""
+        priced = np.zeros(len(multipliers) + 1)
+        priced[:-1] = multipliers
+        paid: Array = np.add.reduce(priced[self.routes], axis=1)
+        return paid
 
     # ------------------------------------------------------------ Newton
 
@@ -188,26 +198,27 @@ class _Solver:
         """Newton until the links are full or free; steps that were taken back count too."""
         if not self.capacity.size:
             return self._answer(None, 0)
-        first = self._first_guess() if guess is None else guess[self.contended]
-        damping, here, steps = FIRST_DAMPING, self._at(first), 0
-        while not here.settled and steps < MOST_STEPS:
-            there, steps = self._at(self._stepped(here, damping)), steps + 1
-            if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
-                here, damping = there, max(damping * EASED, LEAST_DAMPING)
-            else:
-                damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
-        return self._answer(here, steps)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first = self._first_guess() if guess is None else guess[self.contended]
+            damping, here, steps = FIRST_DAMPING, self._at(first), 0
+            while not here.settled and steps < MOST_STEPS:
+                there, steps = self._at(self._stepped(here, damping)), steps + 1
+                if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
+                    here, damping = there, max(damping * EASED, LEAST_DAMPING)
+                else:
+                    damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
+            return self._answer(here, steps)
 
     def _at(self, multipliers: Array) -> _Point:
         """What the jobs buy at these multipliers, and what that says about them."""
         rates, elasticity, beyond, price = self.demand(multipliers)
-        load, cost = self.load(rates), float(self.costs.cost(rates).sum())
+        load, cost = self.load(rates), float(np.add.reduce(self.costs.cost(rates)))
         excess = load - self.capacity
         misfit = float(multipliers @ np.abs(excess)) / cost
         dual = cost + float(multipliers @ excess)
         settled = misfit <= SETTLED and self._gap(dual, self._fitted(rates, load)) <= SETTLED
         kink = min(1.0, KINK * misfit)
-        moves = rates * elasticity * np.clip(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
+        moves = rates * elasticity * _clipped(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
         return _Point(multipliers, rates, moves, price, load, cost, dual, misfit, settled)
 
     def _first_guess(self) -> Array:
@@ -241,12 +252,12 @@ class _Solver:
         multipliers = self._let_go_and_taken_up(here, damping)
         active = np.flatnonzero(multipliers > 0.0)
         charging, carried = multipliers[active], here.load[active]
-        price = np.append(multipliers, 0.0)[self.routes].sum(axis=1)
+        price = self.along(multipliers)
         steepness = here.moves / np.maximum(price, TINY)
         paid = self.load(price * here.rates)[active] / carried
         change = self._change(active, charging, steepness, damping, carried)
         rise = np.minimum(charging * change, LARGEST_RISE * paid)
-        fall = np.exp(np.clip(change, LARGEST_FALL, 0.0))
+        fall = np.exp(_clipped(change, LARGEST_FALL, 0.0))
         multipliers[active] = np.where(change > 0.0, charging + rise, charging * fall)
         return multipliers
 
@@ -305,6 +316,10 @@ class _Solver:
     def _gap(self, dual: float, rates: Array) -> float:
         cost = float(self.costs.cost(rates).sum())
         return max(0.0, (cost - dual) / cost) if 0.0 < cost < np.inf else 0.0
+
+
+def _clipped(values: Array, low: float, high: float) -> Array:
+    return np.minimum(np.maximum(values, low), high)
 
 
 def _compressed(routes: Indices, nobody: int) -> Indices:

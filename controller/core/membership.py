@@ -24,6 +24,7 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
     host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
+    world.watch()
     heard(world, host, now_s)
     if host.is_volunteer and host.usable:
         world.hazards.lend(host.name, now_s)
@@ -88,6 +89,8 @@ def _orders_again(world: World, host: HostState, now_s: float) -> list[do.Effect
 
 def heard(world: World, host: HostState, now_s: float) -> None:
     """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
+    if host.lease_until_s == inf:
+        world.watch()
     host.lease_until_s = now_s + world.settings.lease_s
 
 
@@ -103,6 +106,7 @@ def disconnect(world: World, host: HostState, now_s: float) -> None:
     """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
     host.connected = False
     host.fence_at_s = max(now_s, host.lease_until_s + world.settings.fence_margin_s)
+    world.watch()
     world.hazards.withdraw(host.name, now_s)
     withdraw_offers(world, host)
 

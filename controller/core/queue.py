@@ -297,6 +297,8 @@ class SpotQueue:
 
     def expire(self, now_s: float) -> list[int]:
         """Remove the offers whose time is over, and name them, oldest first."""
+        if now_s < self._next_lapse_s():
+            return []
         over = [offer.offer_id for offer in self._offers.values() if offer.expires_s <= now_s]
         for offer_id in over:
             del self._offers[offer_id]
@@ -313,8 +315,11 @@ class SpotQueue:
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
-        lapse_s = min((offer.expires_s for offer in self._offers.values()), default=math.inf)
-        return min(lapse_s, min(map(self._leaves_s, self._impatient()), default=math.inf))
+        return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
+
+    def _next_lapse_s(self) -> float:
+        """All offers stand equally long, so the oldest lapses first."""
+        return next(iter(self._offers.values())).expires_s if self._offers else math.inf
 
     def _check_new(self, job: SpotJob) -> None:
         if job.key in self._fresh or job.key in self._interrupted:

@@ -72,6 +72,7 @@ def begin(world: World, before: Reunion | None, now_s: float) -> Reunion:
             disconnect(world, host, now_s)
         if host.jobs or host.name in awaited:
             host.fence_at_s = fence_at_s
+    world.watch()
     submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
     return Reunion(awaited, now_s + PATIENCE * settings.heartbeat_s, kept=list(submitted))
 

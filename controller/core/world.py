@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -50,6 +50,8 @@ class World:
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _flow_paths: tuple[list[str], list[str], Paths] | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
+    _watched: list[HostState] | None = field(default=None, repr=False)
+    _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     # ------------------------------------------------------------ links
@@ -101,6 +103,19 @@ class World:
 
     # ------------------------------------------------------------ hosts
 
+    def watched(self) -> list[HostState]:
+        """At least the hosts whose lease or fence ends some time, in order: those that silence or a fence may befall."""
+        if self._watched is None:
+            hosts = self.hosts.values()
+            self._watched = [
+                h for h in hosts if h.fence_at_s < inf or (h.connected and h.lease_until_s < inf)
+            ]
+        return self._watched
+
+    def watch(self) -> None:
+        """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
+        self._watched = None
+
     def endpoint(self, host: str) -> Endpoint:
         """Where a host takes checkpoints."""
         state = self.hosts[host]
@@ -130,9 +145,14 @@ class World:
         """Jobs that run there or have a GPU reserved, by name."""
         return [self.jobs[name] for name in sorted(host.jobs)]
 
-    def unfinished(self) -> Iterable[JobState]:
+    def unfinished(self) -> Sequence[JobState]:
         """Jobs that are not over, by name."""
-        return (job for _, job in sorted(self.jobs.items()) if job.phase not in OVER)
+        submitted, jobs = self._going_on
+        if submitted != len(self.jobs):
+            submitted, jobs = len(self.jobs), [job for _, job in sorted(self.jobs.items())]
+        jobs = [job for job in jobs if job.phase not in OVER]  # for good
+        self._going_on = (submitted, jobs)
+        return jobs
 
     # ------------------------------------------------------------ checkpoints
 

@@ -30,6 +30,7 @@ class LeaseTold:
     def tell(self, world: World) -> None:
         """Change the coordinator's picture."""
         world.hosts[self.host].lease_until_s = self.until_s
+        world.watch()
 
 
 @dataclass(frozen=True, slots=True)
