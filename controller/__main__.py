@@ -26,7 +26,8 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, required=True, help="SQLite file; created if missing")
     parser.add_argument("--operator", type=Path, required=True, help="UNIX socket for operators")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--policy", choices=sorted(POLICIES), default="reclaimnet")
+    once = sorted(name for name, row in POLICIES.items() if row.replication is None)
+    parser.add_argument("--policy", choices=once, default="reclaimnet", help="those whose jobs run once")
     given = parser.parse_args()
     try:
         campus = load(given.campus)

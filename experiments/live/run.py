@@ -21,9 +21,10 @@ from experiments.accounting import Summary, summarise
 from experiments.live import research
 from experiments.live.operator import Operator, connected
 from experiments.live.owners import Director, OwnersAtWork
-from experiments.live.settings import settings_of
+from experiments.live.settings import live_row, settings_of
 from experiments.live.world import LiveWorld, live_world
 from experiments.progress import Live
+from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import Scenario
 from experiments.traces import JobArrival, Trace
@@ -188,9 +189,11 @@ def run_live(
 ) -> Outcome:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot.
+    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot, SpecError if the system is
+    one that only the virtual world can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
+    live_row(played)
     settings = settings_of(played)
     with live_world(played, settings, out) as world:
         monitor = FidelityMonitor(world.campus)
@@ -233,12 +236,15 @@ def job_spec(arrival: JobArrival) -> m.JobSpec:
 
 def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
     scenario, world = run.scenario, run.world
-    campus = scenario.campus
+    campus, row = scenario.campus, live_row(scenario)
     return RunContext(
         seed=scenario.seed,
         scale=run.real.scale,
         campus=campus,
-        share=migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE),
+        share=migration_share(
+            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
+        ),
+        not_promised=not_promised(row),
         on_demand_cost=scenario.queue.on_demand_cost,
         target_delay_s=scenario.queue.target_delay_s,
         research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),

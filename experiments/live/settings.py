@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from controller.core.policies import Policy, policy
 from controller.core.settings import Settings
 from experiments.scenario import Scenario
+from testbed.enforcement import Enforcement
+from topologies.errors import SpecError
 
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
 SNAPSHOT_S = (
@@ -40,3 +43,18 @@ def settings_of(played: Scenario) -> Settings:
         day_start_s=owners.day_start_s,
         policy=protocol.policy,
     )
+
+
+def live_row(played: Scenario) -> Policy:
+    """The row of the policy that a live run plays. SpecError: no such row, or one that only the virtual world can play."""
+    row = policy(played.protocol.policy)
+    if row.replication is not None:
+        allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
+        raise SpecError("protocol.policy", played.protocol.policy, allowed)
+    return row
+
+
+def enforcement_of(played: Scenario) -> Enforcement:
+    """How the kernel enforces grants: not at all for a system that does not ask for it, whatever the scenario says."""
+    row = live_row(played)
+    return Enforcement(played.protocol.enforcement) if row.enforced else Enforcement.NONE

@@ -19,13 +19,14 @@ from controller.host import AGENT_PORT
 from controller.process import CoordinatorConfig, run_coordinator
 from experiments.live import probe, research
 from experiments.live.operator import SOCKET
+from experiments.live.settings import enforcement_of
 from experiments.run_context import Death
 from experiments.scenario import Scenario
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
 from testbed.emulation.campus import Campus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
-from testbed.enforcement import Enforcement, payload_rate
+from testbed.enforcement import payload_rate
 from topologies.spec import Host, Role
 
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
@@ -133,7 +134,7 @@ class LiveWorld:
             pin_dir=self.campus.pin_dir / host.name,
             owner_socket=self.owner_socket(host.name),
             migration_share_bytes_per_s=payload_rate(share),
-            enforcement=Enforcement(protocol.enforcement),
+            enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
         )
         return ForkRequest(host.name, partial(run_agent, config), "agent", self._log(f"agent-{host.name}"))

@@ -114,6 +114,8 @@ def verdict(summary: Summary) -> tuple[str, str]:
         return "bad", f"{count} breach{'es' * (count > 1)} of a promise"
     if not summary.fidelity.valid:
         return "invalid", "Every promise kept, but the machine did not keep up: the run is not valid"
+    if summary.not_promised:
+        return "good", f"Every promise kept, {len(summary.not_promised)} not made"
     return "good", "Every promise kept"
 
 
@@ -128,6 +130,8 @@ def banner(summary: Summary) -> str:
     if summary.ended != "completed":
         parts.append(tag("span", summary.ended, class_="pill no"))
     body = "".join(tag("li", reason) for reason in summary.fidelity.reasons)
+    for rule, why in summary.not_promised.items():
+        body += tag("li", f"not promised: {rule}: {why}")
     for breach in summary.invariants_broken[:50]:
         story = escape("\n".join(breach.story))
         body += f"<li><b>{escape(breach.subject)}</b>: {escape(breach.rule)}<pre>{story}</pre></li>"
