@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.claims import a_gap, b2, b3, b4, b5
+from experiments.claims import a_fig4, a_fig5, a_gap, b2, b3, b4, b5
 from experiments.claims.claim import Claim
 from topologies.errors import SpecError
 
 CLAIMS: dict[str, Claim] = {
+    "A-fig4": a_fig4.CLAIM,
+    "A-fig5": a_fig5.CLAIM,
     "A-gap": a_gap.CLAIM,
     "B2": b2.CLAIM,
     "B3": b3.CLAIM,
