@@ -131,8 +131,8 @@ class Coordinator:
                 effects += membership.fence(world, host, now_s)
         if now_s >= world.regrant_at_s:
             effects += settle(world)
-        if now_s >= self._tick_s:
         effects += resume_requeued(world, now_s)
+        if now_s >= self._tick_s:
             self._tick_s = now_s + world.settings.control_period_s
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
             effects += [*improve_standby(world, now_s), *protect(world, now_s)]

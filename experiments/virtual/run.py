@@ -133,6 +133,7 @@ def _play(world: VirtualWorld, event: OwnerEvent) -> None:
 
 def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
     campus, queue = world.stage.campus, scenario.played().queue
+    row = policy(world.settings.policy)
     return RunContext(
         seed=seed,
         scale=scenario.scale,
@@ -141,7 +142,6 @@ def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
             campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
         ),
         not_promised=not_promised(row),
-    row = policy(world.settings.policy)
         on_demand_cost=queue.on_demand_cost,
         target_delay_s=queue.target_delay_s,
         world=WORLD,

@@ -41,8 +41,8 @@ from experiments.virtual.machine import Connection, Machine
 from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
 from experiments.virtual.pulse import Pulses, asks_for_steps
-from experiments.virtual.research import Research
 from experiments.virtual.replicas import Replicas
+from experiments.virtual.research import Research
 from experiments.virtual.restarts import Restarts
 from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads
@@ -316,8 +316,8 @@ class VirtualWorld:
 
     def _host_closed(self, machine: Machine) -> None:
         self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
-        self.research.switched(machine.name, closed=True)
         self.replicas.take_over(machine)
+        self.research.switched(machine.name, closed=True)
 
     def _host_opened(self, machine: Machine) -> None:
         self.research.switched(machine.name, closed=False)
@@ -350,8 +350,8 @@ class VirtualWorld:
         if link is not None:
             self._broken_off(link)
         self.transfers.abort_all(machine)
-        self.workloads.kill_all(machine)
         self.replicas.take_over(machine)
+        self.workloads.kill_all(machine)
         self.transfers.cut_receiver(name, 0.0, "the connection broke")
         machine.core, machine.paused, machine.beats_from_s = None, False, None
         machine.deferred.clear()
