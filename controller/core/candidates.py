@@ -83,6 +83,7 @@ def request(
         notice_s,
         settings.restart_s + settings.snapshot_s,
         world.hosts[source].spec.building if source else None,
+        job.name,
     )
 
 

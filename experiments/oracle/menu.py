@@ -1,0 +1,286 @@
+"""What there is to choose from in a window: destinations, times and rates, as lists; time is relaxed to them, nowhere else.
+
+For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
+handover. Destinations are the `MOST_TARGETS` that look best when nobody else is there. A chain of checkpoints (`carriage`) ends
+with the stay, at the full rate of its path, unless others may need the links then: of those *rivals* the nearest
+`MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where each of these begins. On
+one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose less than transfers
+side by side. Half the rate is offered too, for paths that share only a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf
+
+from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S
+from experiments.oracle.carriage import Carriage, Chain
+from experiments.oracle.problem import Entry, Handover, Problem, Reservation, Runner, Tenancy
+from experiments.oracle.stays import Future, Stay
+from testbed.enforcement import PACING_SHARE
+from topologies.spec import DirectedLink
+
+MOST_TARGETS = 8
+MOST_PARKED = 2  # of these may also only hold the checkpoint, while the job waits in the queue
+MOST_RIVALS = 3
+FAR = 4.0  # times as long as its own checkpoints take, before its end, others are looked at
+RATE_SHARES = (1.0, 0.5)
+DOWNTIME_WEIGHT = 1e-3  # of a second of downtime beside one of lost work: it only decides between equals
+WAIT_S = 60.0  # what waiting in the queue is taken to cost
+LENT_FOR_S = 0.1  # a host that was lent a moment ago is known to be
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job on a stay that ends before it: the targets it has from there, best first."""
+
+    runner: Runner
+    stay: Stay
+    since_s: float
+    targets: tuple[Stay, ...]
+    busy_s: float  # of the links, by its checkpoints, if it goes to the first of them
+
+    @property
+    def at_s(self) -> float:
+        """When it must be gone."""
+        return self.stay.until_s
+
+
+@dataclass(frozen=True)
+class Menu:
+    """See the module. `fits`: whether a job can run on a host; `now_s`: nothing can begin before."""
+
+    future: Future
+    carriage: Carriage
+    gpus: dict[str, int]
+    fits: Callable[[Runner, str], bool]
+    now_s: float
+    horizon_s: float
+
+    def problem(
+        self,
+        runners: Sequence[Runner],
+        tenancies: Sequence[Tenancy] = (),
+        reservations: Sequence[Reservation] = (),
+        begun: Sequence[Handover] = (),
+    ) -> Problem:
+        """All choices. `begun`: handovers whose first checkpoint has begun; they are the only ones of their nodes."""
+        kept = {(each.job, each.stay): each for each in begun}
+        nodes = [node for runner in runners for node in self._nodes(runner)]
+        open_ends = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
+        going = [way.reservation for way in kept.values() if way.reservation is not None]
+        handovers: list[Handover] = []
+        for node, way in zip(nodes, open_ends, strict=True):
+            if way is None:
+                handovers += self._handovers(node, _rivals(node, nodes), [*reservations, *going])
+            else:
+                handovers += [way, self._none(node)]
+        return Problem(
+            tuple(runners),
+            tuple(entry for runner in runners for entry in self._entries(runner)),
+            tuple(handovers),
+            self.gpus,
+            self.carriage.share_bytes_per_s,
+            tuple(tenancies),
+            (*reservations, *going),
+            self.horizon_s,
+            frozenset((node.runner.name, node.stay) for node in nodes),
+        )
+
+    # ------------------------------------------------------------ where to
+
+    def _entries(self, runner: Runner) -> Iterator[Entry]:
+        """Hosts for a new job, and the queue."""
+        if runner.stay is not None:
+            return
+        yield Entry(
+            runner.name, None, WAIT_S + 2.0 * self.carriage.lead_s(runner.payload_bytes, self._typical())
+        )
+        for stay in self._first_hosts(runner):
+            tenancy = Tenancy(stay, runner.since_s, min(runner.finish_s, stay.until_s))
+            yield Entry(runner.name, stay, self._after(runner, stay), tenancy)
+
+    def _first_hosts(self, runner: Runner) -> list[Stay]:
+        able = [stay for stay in self.future.open_at(runner.since_s) if self.fits(runner, stay.host)]
+        able.sort(key=lambda stay: (self._outlook_s(runner, stay), stay.host))
+        return able[:MOST_TARGETS]
+
+    def _nodes(self, runner: Runner) -> Iterator[Node]:
+        """Breadth first: each stay once, since when it can be reached first."""
+        starts = [runner.stay] if runner.stay is not None else self._first_hosts(runner)
+        since = dict.fromkeys(starts, runner.since_s)
+        todo = list(since)
+        for stay in todo:  # grows while it is walked
+            if not self._ends_under(runner, stay):
+                continue
+            targets = self._targets(runner, stay)
+            busy_s = self._chain(runner, stay, targets[0], 1.0).total_s if targets else 0.0
+            yield Node(runner, stay, since[stay], tuple(targets), busy_s)
+            for target in targets:
+                if target not in since:
+                    since[target] = stay.until_s
+                    todo.append(target)
+
+    def _ends_under(self, runner: Runner, stay: Stay) -> bool:
+        return stay.until_s < min(self.horizon_s, runner.finish_s)
+
+    def _targets(self, runner: Runner, stay: Stay) -> list[Stay]:
+        """Where it can go on, and stay long enough to be carried away again."""
+        at_s = stay.until_s
+        able = [
+            target
+            for target in self.future.open_at(at_s)
+            if target.host != stay.host
+            and self.fits(runner, target.host)
+            and target.until_s - at_s
+            > self.carriage.restart_s + self._chain(runner, stay, target, 1.0).lead_s
+        ]
+        able.sort(
+            key=lambda target: (
+                self._outlook_s(runner, target) + self._chain(runner, stay, target, 1.0).lead_s,
+                target.host,
+            )
+        )
+        return able[:MOST_TARGETS]
+
+    # ------------------------------------------------------------ what it costs
+
+    def _typical(self) -> float:
+        return max(self.carriage.share_bytes_per_s.values(), default=0.0)
+
+    def _chain(self, runner: Runner, stay: Stay, target: Stay, share: float) -> Chain:
+        rate = share * self.carriage.rate_bytes_per_s(stay.host, target.host)
+        return self.carriage.chain(runner.payload_bytes, runner.dirty_fraction, runner.step_s, rate)
+
+    def _after(self, runner: Runner, stay: Stay) -> float:
+        """What a stay costs that ends after the window; one that ends in it is a node, and has costs of its own."""
+        return 0.0 if stay.until_s < self.horizon_s else self._outlook_s(runner, stay)
+
+    def _outlook_s(self, runner: Runner, stay: Stay) -> float:
+        """What its end would cost a job that was alone: nothing if the job is over, little with a notice that is long enough."""
+        if stay.until_s >= runner.finish_s:
+            return 0.0
+        rate = min(self.carriage.share_bytes_per_s[link] for link in self._first_links(stay.host))
+        if self._migration_s(runner, rate) <= stay.announced_s:
+            return DOWNTIME_WEIGHT * self._migration_s(runner, rate)
+        return self.carriage.chain(runner.payload_bytes, runner.dirty_fraction, runner.step_s, rate).lead_s
+
+    def _first_links(self, host: str) -> Iterable[DirectedLink]:
+        routes = self.carriage.routes
+        return self.carriage.links(host, routes.root) if host != routes.root else ()
+
+    def _migration_s(self, runner: Runner, rate_bytes_per_s: float) -> float:
+        """What P3 asks of a notice at least: see `controller.core.pledge`."""
+        if rate_bytes_per_s <= 0.0:
+            return inf
+        carried_s = runner.payload_bytes / (GOODPUT * rate_bytes_per_s)
+        return carried_s + self._lead_in_s() + MARGIN_S + self.carriage.restart_s
+
+    def _lead_in_s(self) -> float:
+        return self.carriage.overhead_s + LAG_S
+
+    # ------------------------------------------------------------ how
+
+    def _handovers(
+        self, node: Node, rivals: Sequence[Node], taken: Sequence[Reservation]
+    ) -> Iterator[Handover]:
+        near = [r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s]
+        ends_s = sorted({*_ends_s(node, rivals), *near}, reverse=True)
+        shares = RATE_SHARES if len(ends_s) > 1 else RATE_SHARES[:1]
+        for rank, target in enumerate(node.targets):
+            yield from self._migrations(node, target, len(rivals) + len(near))
+            for end_s in ends_s:
+                for share in shares:
+                    yield from self._checkpoints(node, target, end_s, share, parks=rank < MOST_PARKED)
+        yield self._none(node)
+
+    def _none(self, node: Node) -> Handover:
+        """It loses all that it has done."""
+        lost_s = node.runner.done_s + node.at_s - node.runner.since_s
+        return Handover(node.runner.name, node.stay, None, None, False, (), lost_s, lost_s + WAIT_S)
+
+    def _checkpoints(
+        self, node: Node, target: Stay, end_s: float, share: float, *, parks: bool
+    ) -> Iterator[Handover]:
+        """A chain that ends there, if there is time for it; else its last checkpoint alone, whole."""
+        runner = node.runner
+        grant = share * self.carriage.rate_bytes_per_s(node.stay.host, target.host)
+        chain = self._chain(runner, node.stay, target, share)
+        whole_s = self.carriage.lead_s(runner.payload_bytes, grant)
+        for tried in (chain, Chain(whole_s, whole_s, (0.0,))):
+            begin_s = end_s - tried.total_s
+            if begin_s >= max(self.now_s, node.since_s, target.from_s + LENT_FOR_S):
+                yield from self._held(node, target, tried, begin_s, grant, parks=parks)
+                return
+
+    def _held(
+        self, node: Node, target: Stay, chain: Chain, begin_s: float, grant: float, *, parks: bool
+    ) -> Iterator[Handover]:
+        runner, name = node.runner, node.runner.name
+        end_s = begin_s + chain.total_s
+        loss_s = node.at_s - end_s + chain.lead_s
+        begins = tuple(begin_s + after_s for after_s in chain.begins_s)
+        taken = Reservation(self.carriage.links(node.stay.host, target.host), begin_s, end_s, grant)
+        tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
+        cost_s = loss_s + DOWNTIME_WEIGHT * self.carriage.restart_s + self._after(runner, target)
+        yield Handover(name, node.stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy)
+        if parks:
+            waits_s = loss_s + WAIT_S
+            yield Handover(name, node.stay, None, target.host, False, begins, loss_s, waits_s, taken)
+
+    def _migrations(self, node: Node, target: Stay, rivals: int) -> Iterator[Handover]:
+        """Within the notice, at the full rate: at once, or after each rival that has one too."""
+        stay, runner = node.stay, node.runner
+        grant = self.carriage.rate_bytes_per_s(stay.host, target.host)
+        spare_s = stay.announced_s - self._migration_s(runner, grant)
+        if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
+            return
+        lasts_s = runner.payload_bytes / (grant * PACING_SHARE)
+        tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
+        latest = (stay.until_s - self.carriage.lead_s(runner.payload_bytes, grant),)
+        weight_s = DOWNTIME_WEIGHT * (lasts_s + self.carriage.restart_s) + self._after(runner, target)
+        for wait_s in _waits_s(spare_s, lasts_s, min(rivals, MOST_RIVALS)):
+            from_s = stay.notice_s + self._lead_in_s() + wait_s
+            taken = Reservation(self.carriage.links(stay.host, target.host), from_s, from_s + lasts_s, grant)
+            yield Handover(
+                runner.name, stay, target, target.host, True, latest, 0.0, weight_s, taken, tenancy
+            )
+
+
+def _waits_s(spare_s: float, lasts_s: float, rivals: int) -> list[float]:
+    """At once; if there are rivals also after some of their turns, as far as there is time, and at the last moment."""
+    if not rivals:
+        return [0.0]
+    steps = [k * lasts_s for k in range(rivals + 1)]
+    return sorted({min(spare_s, step_s) for step_s in steps} | {spare_s * k / 4.0 for k in range(1, 5)})
+
+
+def _rivals(node: Node, nodes: Iterable[Node]) -> list[Node]:
+    """Nodes of other jobs that may need links at the same time, nearest first."""
+    others = [
+        other
+        for other in nodes
+        if other.runner.name != node.runner.name
+        and abs(other.at_s - node.at_s) < FAR * max(other.busy_s, node.busy_s) + other.stay.announced_s
+    ]
+    others.sort(key=lambda other: (abs(other.at_s - node.at_s), other.stay.host, other.runner.name))
+    return others[:MOST_RIVALS]
+
+
+def _ends_s(node: Node, rivals: Sequence[Node]) -> set[float]:
+    """When its checkpoints may be complete: with its stay, or before any combination of rivals."""
+    ends = {node.at_s}
+    for size in range(1, len(rivals) + 1):
+        for some in combinations(rivals, size):
+            ends.add(min(node.at_s, _before_s(some)))
+    return ends
+
+
+def _before_s(rivals: Iterable[Node]) -> float:
+    """When the first of these begins, if each is as late as can be and no two at a time."""
+    begin_s = inf
+    for rival in sorted(rivals, key=lambda rival: -rival.at_s):
+        begin_s = min(begin_s, rival.at_s) - rival.busy_s
+    return begin_s

@@ -1,0 +1,294 @@
+"""An oracle at play: it plans a window when the window begins, and has the virtual world do what is planned.
+
+The world is the same as for every other system: the same coordinator, agents, network and accounting. Only two columns of the
+policy are the oracle's (`columns`), and checkpoints are ordered here, at the moment that the plan has for them. What the plan
+did not foresee (a job that waited in the queue, one whose first host is not the plan's to choose) is planned for when
+the job runs, beside what stands already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from controller.core import effects as do
+from controller.core import events as ev
+from controller.core import facts
+from controller.core.facts import AnyFact
+from controller.core.grants import open_flow, presync_flow, settle
+from controller.core.migration import retry_degraded
+from controller.core.protection import forget_standby
+from controller.core.state import OVER, JobState, Phase
+from controller.core.world import World
+from experiments.oracle.book import Book
+from experiments.oracle.carriage import Carriage, overhead_of
+from experiments.oracle.columns import Checkpoints, Destinations
+from experiments.oracle.menu import Menu
+from experiments.oracle.problem import Handover, Problem, Runner
+from experiments.oracle.program import solve
+from experiments.oracle.stays import Stay, future_of
+from experiments.oracle.windows import Answer, Window
+from experiments.traces import JobArrival, Trace
+from experiments.virtual import VirtualWorld
+from experiments.virtual.heap import Priority
+from experiments.virtual.machine import DEFAULT_DIRTY, dirty_fraction
+from experiments.virtual.run import BEGIN_S
+from testbed.messages import Protect
+
+MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
+NO_TIMER_S = 1e9  # the longest that a message can say
+LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Windows of `window_s`, each planned with `overlap_s` of the next, within `time_limit_s` of real time (all but the last as
+    played)."""
+
+    window_s: float
+    overlap_s: float
+    time_limit_s: float
+
+
+class Player:
+    """One run's oracle. `watch` is called after each event of the world."""
+
+    def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool = True) -> None:
+        self._trace, self._horizon, self._at_first = trace, horizon, at_first
+        self._read = 0  # facts
+        self._until_s = 0.0  # up to when ends of stays are planned for
+        self.windows: list[Window] = []
+
+    # ------------------------------------------------------------ the world
+
+    def watch(self, world: VirtualWorld) -> None:
+        """Read the new facts; the first call takes the oracle's seat."""
+        if self._until_s == 0.0:
+            self._sit_down(world)
+        while self._read < len(world.facts):
+            _, fact = world.facts[self._read]
+            self._read += 1
+            self._hear(fact)
+
+    def _sit_down(self, world: VirtualWorld) -> None:
+        self._world, self._until_s = world, BEGIN_S
+        self._future = future_of(world.stage.campus, self._trace, BEGIN_S)
+        self._book = Book(self._future)
+        inside = self._inside
+        inside.policy = replace(
+            inside.policy,
+            plan=Checkpoints(self._book),
+            select=Destinations(self._book, lambda: world.now_s, self._at_first),
+        )
+        delays = (link.delay_s for link in world.stage.campus.links)
+        overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
+        restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
+        self._carriage = Carriage(world.stage.routes, inside.spendable, overhead_s, restart_s)
+        self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
+        world.at(BEGIN_S, self._begin_window)
+
+    @property
+    def _inside(self) -> World:
+        return self._world.coordinator.world
+
+    def _do(self, effects: Sequence[do.Effect]) -> None:
+        """As if the coordinator had said it."""
+        for effect in effects:
+            match effect:
+                case do.Tell(host, message):
+                    self._world.connections.tell(host, message)
+                case do.Record(fact):
+                    self._world.facts.append((self._world.now_s, fact))
+        self._world.decide(ev.Woke())
+
+    # ------------------------------------------------------------ planning
+
+    def _begin_window(self) -> None:
+        now_s, window_s = self._world.now_s, self._horizon.window_s
+        self._until_s = now_s + window_s + self._horizon.overlap_s
+        self._plan_all(now_s + window_s, amends=False)
+        self._world.at(now_s + window_s, self._begin_window)
+
+    def _plan_all(self, until_s: float, *, amends: bool) -> None:
+        """Everything is planned anew but for what has begun."""
+        now_s = self._world.now_s
+        self._world.pulses.freshen()
+        jobs = sorted(self._inside.jobs.items())
+        runners = [runner for _, job in jobs if (runner := self._runner(job)) is not None]
+        if self._at_first:
+            runners += [self._newcomer(a) for a in self._trace.arrivals if self._arrives_in(a, now_s)]
+        begun = self._book.begun(now_s)
+        self._book.clear()
+        self._adopt(self._menu().problem(runners, begun=begun), until_s, begun, amends=amends)
+
+    def _arrives_in(self, arrival: JobArrival, now_s: float) -> bool:
+        return now_s <= BEGIN_S + arrival.at_s < self._until_s and arrival.job.name not in self._inside.jobs
+
+    def _amend(self, job: JobState) -> None:
+        """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
+        if sum(each.phase not in OVER for each in self._inside.jobs.values()) <= MOST_TOGETHER:
+            self._plan_all(self._until_s, amends=True)
+            return
+        self._world.pulses.freshen()
+        runner = self._runner(job)
+        self._book.forget(job.name)
+        if runner is not None:
+            gpus, links = self._book.taken()
+            self._adopt(self._menu().problem([runner], gpus, links), self._until_s, (), amends=True)
+
+    def _menu(self) -> Menu:
+        now_s = self._world.now_s
+        return Menu(self._future, self._carriage, self._gpus, self._fits, now_s, self._until_s)
+
+    def _adopt(self, problem: Problem, until_s: float, begun: Sequence[Handover], *, amends: bool) -> None:
+        answer = solve(problem, self._horizon.time_limit_s)
+        now_s = self._world.now_s
+        self._book.enter(problem.runners, answer.chosen)
+        for choice in answer.chosen:
+            if isinstance(choice, Handover) and choice not in begun:
+                self._put_on_heap(choice)
+        self.windows.append(_window(problem, answer, now_s, until_s, amends=amends))
+
+    def _put_on_heap(self, way: Handover) -> None:
+        for begin_s in way.begins_s:
+            self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
+        if way.reservation is not None and not way.migrates:
+            self._world.at(way.reservation.until_s, partial(self._sent, way), Priority.TIMER)
+
+    # ------------------------------------------------------------ jobs
+
+    def _runner(self, job: JobState) -> Runner | None:
+        """A job that has a volunteer host, as the program sees it."""
+        host = job.move.destination if job.move is not None else job.host
+        stay = self._stay_now(host)
+        if job.phase in OVER or stay is None:
+            return None
+        spec, now_s, restart_s = job.spec, self._world.now_s, self._carriage.restart_s
+        remaining_s, done_s = (spec.steps - job.step) * spec.step_s, job.step * spec.step_s
+        since_s = now_s if job.phase is Phase.RUNNING else now_s + restart_s
+        return Runner(
+            job.name,
+            float(spec.payload_bytes),
+            spec.memory_bytes,
+            spec.min_capability,
+            spec.step_s,
+            dirty_fraction(spec),
+            since_s,
+            since_s + remaining_s * (1.0 + LATE) + 2.0 * restart_s,
+            stay,
+            done_s,
+        )
+
+    def _stay_now(self, host: str | None) -> Stay | None:
+        """What is left of the host's stay; None of a host that nobody can reclaim."""
+        return (
+            self._future.at(host, self._world.now_s)
+            if host is not None and host in self._future.stays
+            else None
+        )
+
+    def _newcomer(self, arrival: JobArrival) -> Runner:
+        job, at_s, restart_s = arrival.job, BEGIN_S + arrival.at_s, self._carriage.restart_s
+        finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
+        dirty = DEFAULT_DIRTY if job.dirty_fraction is None else job.dirty_fraction
+        return Runner(
+            job.name,
+            float(job.payload_bytes),
+            job.memory_bytes,
+            job.min_capability,
+            job.step_s,
+            dirty,
+            at_s,
+            finish_s,
+        )
+
+    def _fits(self, runner: Runner, host: str) -> bool:
+        spec = self._world.stage.campus.host_by_name[host]
+        gpu = self._world.stage.campus.gpu_by_name[spec.gpu_model] if spec.gpu_model else None
+        return (
+            gpu is not None
+            and gpu.memory_bytes >= runner.memory_bytes
+            and gpu.compute_capability >= runner.min_capability
+        )
+
+    # ------------------------------------------------------------ playing
+
+    def _hear(self, fact: AnyFact) -> None:
+        match fact:
+            case facts.JobDispatched(job=name, host=host):
+                stay = self._stay_now(host)
+                if stay is not None:
+                    self._book.where[name] = stay
+            case facts.JobRunning(job=name):
+                self._runs(self._inside.jobs[name])
+
+    def _runs(self, job: JobState) -> None:
+        """Whether the plan holds for where it runs now."""
+        stay = self._book.where.get(job.name)
+        if stay is None or job.phase is not Phase.RUNNING or job.host != stay.host:
+            return
+        way = self._book.ways.get((job.name, stay))
+        late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
+        if late or (job.name, stay) not in self._book.on_way:
+            self._amend(job)
+
+    def _send(self, way: Handover) -> None:
+        """A checkpoint of the plan begins: at its rate, to its holder."""
+        world, name, holder = self._inside, way.job, way.holder
+        job = world.jobs.get(name)
+        if job is None or holder is None or not self._stands(way, job):
+            return
+        assert job.host is not None
+        assert way.reservation is not None
+        rate = self._book.granted_bytes_per_s[name] = way.reservation.rate_bytes_per_s
+        effects = forget_standby(world, job) if job.standby != holder else []
+        job.standby = holder
+        flow = presync_flow(name, job.host, holder, rate)
+        flow.floor_bytes_per_s = rate
+        open_flow(world, flow)
+        effects += settle(world)
+        granted = world.flows[flow.key].rate_bytes_per_s
+        order = Protect(name, job.attempt, world.endpoint(holder), granted, NO_TIMER_S, 0.0)
+        self._do([*effects, do.Tell(job.host, order)])
+
+    def _stands(self, way: Handover, job: JobState) -> bool:
+        """Whether it is still the plan, and can still be done."""
+        return (
+            self._book.ways.get((way.job, way.stay)) is way
+            and job.phase is Phase.RUNNING
+            and job.host == way.stay.host
+            and self._inside.hosts[job.host].connected
+            and way.holder is not None
+            and self._inside.hosts[way.holder].usable
+        )
+
+    def _sent(self, way: Handover) -> None:
+        """Its links are for others now: for migrations that were to wait for it."""
+        if self._book.ways.get((way.job, way.stay)) is not way:
+            return
+        self._book.granted_bytes_per_s.pop(way.job, None)
+        flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
+        if flow is not None:
+            flow.floor_bytes_per_s = flow.cap_bytes_per_s = 0.0
+            self._do([*settle(self._inside), *retry_degraded(self._inside, self._world.now_s)])
+
+
+def _window(problem: Problem, answer: Answer, from_s: float, until_s: float, *, amends: bool) -> Window:
+    ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
+    return Window(
+        from_s,
+        until_s,
+        amends,
+        len(problem.runners),
+        len(ways),
+        sum(way.loss_s for way in ways),
+        answer.objective_s,
+        answer.bound_s,
+        answer.gap,
+        answer.status,
+        answer.variables,
+        answer.constraints,
+        answer.solve_s,
+    )
