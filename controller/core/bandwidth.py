@@ -11,7 +11,7 @@ in payload bytes/s, where
   samples of the egress counters over a window. Of a link that several hosts feed, means and variances are
   added: bursts of different owners are taken to be independent, and what a host sends is taken to cross every
   link that it may cross, since the counters do not know where it goes. A link that nobody measures keeps its
-  reserve and no more.
+  reserve and no more. Where switches count (`tell`), what they say is a lower bound of it.
 - **payload_share** turns wire rates into payload rates: 1448 of 1514 bytes of a full frame at an MTU of 1500.
 - **delivery** is goodput over grant of recent transfers that this link held down: a low quantile, 1 while
   there are none.
@@ -104,6 +104,7 @@ class LinkBandwidth:
         for link, hosts in self.feeds.items():
             for host in hosts:
                 self._fed_by[host].append(link)
+        self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
         self._unmeasured = self.network.column({link: self._free(link, 0.0, 1.0) for link in self.capacity})
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
@@ -112,6 +113,16 @@ class LinkBandwidth:
             batches = self._research[host]
             batches.append(Batch.of(at_s, research_bytes_per_s))
             _forget(batches, at_s - self.window_s)
+
+    def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        """Switches have counted what others send over some links: wire bytes/s, until they are told anew."""
+        for link, rate in research_bytes_per_s.items():
+            self.told[link] = min(rate, self.capacity[link])
+            self._unmeasured[self.network.number[link]] = self.left(link)
+
+    def left(self, link: DirectedLink) -> float:
+        """What the reserve and the traffic that was told leave of a link, payload bytes/s."""
+        return self._free(link, self.told.get(link, 0.0), 1.0)
 
     def delivered(self, link: DirectedLink | None, goodput_over_grant: float, now_s: float) -> None:
         """A transfer ended that `link` held down (None: none did) and got this share of its grant."""
@@ -128,7 +139,8 @@ class LinkBandwidth:
         """Upper bound of the research use of a link, wire bytes/s, at most its capacity."""
         moments = [self._moments(host, now_s) for host in self.feeds.get(link, ())]
         mean = math.fsum(m for m, _ in moments)
-        return min(self.capacity[link], mean + Z * math.sqrt(math.fsum(v for _, v in moments)))
+        seen = min(self.capacity[link], mean + Z * math.sqrt(math.fsum(v for _, v in moments)))
+        return max(seen, self.told.get(link, 0.0))
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""

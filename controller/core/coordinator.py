@@ -28,6 +28,7 @@ from controller.core.dispatch import (
 )
 from controller.core.grants import settle
 from controller.core.hazard import Experience, HazardWindow
+from controller.core.measured import links_measured
 from controller.core.migration import retry_degraded
 from controller.core.policies import LEARNERS, Policy, policy
 from controller.core.protection import improve_standby, protect
@@ -113,6 +114,8 @@ class Coordinator:
                 return self._submitted(event, now_s)
             case ev.Woke():
                 return self._learn(now_s)
+            case ev.LinksMeasured():
+                return links_measured(self.world, event, now_s)
             case ev.Restarted(silent_s):
                 self._reunion = reunion.begin(self.world, self._reunion, now_s)
                 return [record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))]
@@ -189,7 +192,7 @@ class Coordinator:
                 return self._heartbeat(self.world.hosts[host], beat, now_s)
             case ev.AgentGone(host, _):
                 gathered.went(self.world, self.world.hosts[host], now_s)
-            case ev.AgentSaid() | ev.JobSubmitted():
+            case ev.AgentSaid() | ev.JobSubmitted() | ev.LinksMeasured():
                 gathered.kept.append(event)
         return []
 

@@ -37,10 +37,16 @@ class Woke(Struct, frozen=True, tag=True):
     """Nothing but time has passed: `next_deadline_s()` is due."""
 
 
+class LinksMeasured(Struct, frozen=True, tag=True):
+    """Switches have counted: (source, target, wire bytes/s of traffic that is not ours), of each link that has changed."""
+
+    research: list[tuple[str, str, float]]
+
+
 class Restarted(Struct, frozen=True, tag=True):
     """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left."""
 
     silent_s: float
 
 
-Event = AgentSaid | AgentGone | JobSubmitted | Woke | Restarted
+Event = AgentSaid | AgentGone | JobSubmitted | Woke | LinksMeasured | Restarted

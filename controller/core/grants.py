@@ -17,7 +17,7 @@ from controller.core import effects as do
 from controller.core import facts
 from controller.core.admission import Promise
 from controller.core.filling import Wants
-from controller.core.network import Paths
+from controller.core.network import Floats, Paths
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
@@ -105,7 +105,7 @@ def _follow_timetable(world: World) -> None:
     world.regrant_at_s = inf
     if not (following := pledged(world)):
         return
-    plan = world.policy.admit([], now_s, spendable(world), committed(world)).timetable
+    plan = world.policy.admit([], now_s, world.promisable, committed(world)).timetable
     for flow, _ in following:
         flow.floor_bytes_per_s = plan.rate_at(flow.key, now_s)
     world.regrant_at_s = max(plan.next_change_s(now_s), now_s + LEAST_SPAN_S)
@@ -116,7 +116,8 @@ def settle(world: World) -> list[do.Effect]:
     _follow_timetable(world)
     keys, paths = world.flow_paths()
     flows = [world.flows[key] for key in keys]
-    rates, held_by = world.policy.share(_wants(world, flows, paths), world.spendable_column)
+    wants = _wants(world, flows, paths)
+    rates, held_by = world.policy.share(wants, _room(world, wants))
     old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
     fell = old > rates * (1.0 + LEAST_FALL)
     rose = rates > old * (1.0 + LEAST_RISE)
@@ -127,6 +128,13 @@ def settle(world: World) -> list[do.Effect]:
         for n in changed
         for effect in _grant(flows[n], float(rates[n]), str(names[held_by[n]]), world.now_s)
     ]
+
+
+def _room(world: World, wants: Wants) -> Floats:
+    """What may be given out of each link: what is spendable, or what is promised on it, if others came since."""
+    if not world.bandwidth.told:
+        return world.spendable_column
+    return np.maximum(world.spendable_column, wants.floors)
 
 
 def tell_grants(world: World, source: str) -> list[do.Effect]:

@@ -40,7 +40,7 @@ class Reunion:
     awaited: set[str]
     until_s: float
     hellos: dict[str, Hello] = field(default_factory=dict)
-    kept: list[ev.AgentSaid | ev.JobSubmitted] = field(default_factory=list)
+    kept: list[ev.AgentSaid | ev.JobSubmitted | ev.LinksMeasured] = field(default_factory=list)
 
     def over(self, now_s: float) -> bool:
         """Whether all are there, or the patience is at its end."""

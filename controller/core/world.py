@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -72,14 +72,29 @@ class World:
         return known
 
     @cached_property
-    def spendable(self) -> dict[DirectedLink, float]:
-        """What is given out of each link's share: the rest is room for falls that are too small to tell."""
+    def promisable(self) -> dict[DirectedLink, float]:
+        """What promises may stand on of each link: its share, less the room for falls that are too small to tell."""
         return {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+
+    @cached_property
+    def spendable(self) -> dict[DirectedLink, float]:
+        """What is given out anew: `promisable`, or what others were measured to leave where that is less."""
+        told = self.bandwidth.told
+        if not told:
+            return self.promisable
+        left = {link: self.bandwidth.left(link) * (1.0 - LEAST_FALL) for link in told}
+        return {link: min(rate, left.get(link, rate)) for link, rate in self.promisable.items()}
 
     @cached_property
     def spendable_column(self) -> Floats:
         """`spendable`, by number of the link."""
         return self.network.column(self.spendable)
+
+    def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        """What others take of some links, wire bytes/s, from now on."""
+        self.bandwidth.tell(research_bytes_per_s)
+        for known in ("spendable", "spendable_column"):
+            self.__dict__.pop(known, None)
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""

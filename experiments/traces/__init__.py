@@ -8,9 +8,10 @@ from experiments.traces.generated import generate
 from experiments.traces.lifetimes import load_preemptions
 from experiments.traces.paper_campus import paper_campus
 from experiments.traces.recorded import load_trace
-from experiments.traces.trace import JobArrival, JobSpec, Trace
+from experiments.traces.trace import BackgroundTraffic, JobArrival, JobSpec, Trace
 
 __all__ = [
+    "BackgroundTraffic",
     "JobArrival",
     "JobSpec",
     "OwnerEvent",

@@ -35,12 +35,19 @@ def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
         raise SpecError("background.epoch", law.epoch_s, f"at least a {MAX_EPOCHS}th of the duration")
     access, core = access_rings(scenario.campus), uplinks(scenario.campus)
     left = _left(scenario, law, epochs)
-    columns, flows = [], []
+    columns, flows, parallel = [], [], []
     for mean, pairs in ((law.local_bytes_per_s, access), (law.core_bytes_per_s, core)):
         for building, source, target, capacity in pairs:
             flows.append((source, target))
+            parallel.append(connections(capacity, min(mean, capacity)))
             columns.append(_taken(left(building, min(mean, capacity), capacity), capacity))
-    return BackgroundTraffic(law.epoch_s, tuple(flows), tuple(zip(*columns, strict=True)))
+    rows = tuple(zip(*columns, strict=True))
+    return BackgroundTraffic(law.epoch_s, tuple(flows), rows, tuple(parallel))
+
+
+def connections(capacity: float, left: float) -> int:
+    """How many make up the traffic on a link: each as fast as what is left of it, the paper's bandwidth of one flow."""
+    return max(1, round((capacity - left) / left))
 
 
 def access_rings(campus: Campus) -> list[tuple[str, str, str, float]]:

@@ -42,14 +42,20 @@ class JobArrival:
 class BackgroundTraffic:
     """What everybody else sends: flows between nodes (hosts or switches), each at a constant rate during an epoch, on the wire.
 
-    Row n of `rates_bytes_per_s` holds from n epochs on, one rate a flow, the last one for ever.
+    Row n of `rates_bytes_per_s` holds from n epochs on, one rate a flow, the last one for ever. `parallel`: how many equal
+    connections a flow is made of; where nothing is enforced, a link is shared by connections.
     """
 
     epoch_s: float = field(metadata=DURATION)
     flows: tuple[tuple[str, str], ...]
     rates_bytes_per_s: tuple[tuple[float, ...], ...] = field(metadata=RATE)
+    parallel: tuple[int, ...] = field(metadata=NUMBER)
 
     def __post_init__(self) -> None:
+        if len(self.parallel) != len(self.flows) or not all(many >= 1 for many in self.parallel):
+            raise SpecError(
+                "background.parallel", self.parallel[:8], "a whole number of 1 or more for each flow"
+            )
         if not 0.0 < self.epoch_s < math.inf:
             raise SpecError("background.epoch", self.epoch_s, "a duration greater than 0")
         for epoch, row in enumerate(self.rates_bytes_per_s):

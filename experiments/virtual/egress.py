@@ -25,7 +25,7 @@ class _Counter:
 
 
 class Egress:
-    """Counters of all hosts, payload inside, wire bytes in samples."""
+    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples."""
 
     def __init__(self, network: FluidNetwork, hosts: Iterable[str]) -> None:
         self._network = network
@@ -34,7 +34,9 @@ class Egress:
     def changed(self, flows: Iterable[Flow]) -> None:
         """Rates have changed: is there a new peak?"""
         for source in {flow.links[0].source for flow in flows if flow.links}:
-            counter = self._of[source]
+            counter = self._of.get(source)
+            if counter is None:  # background between switches
+                continue
             rate = sum(
                 flow.rate_bytes_per_s
                 for flow in self._network.flows_from(source)

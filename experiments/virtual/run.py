@@ -17,6 +17,7 @@ from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.traces import Trace
+from experiments.virtual.background import Background
 from experiments.virtual.costs import Costs
 from experiments.virtual.faults import Faults
 from experiments.virtual.heap import Priority
@@ -110,12 +111,16 @@ def make_world(
 
 def _put_on_heap(world: VirtualWorld, trace: Trace, seed: int) -> None:
     """Agents boot, jobs arrive, owners come and go."""
+    if trace.background is not None:
+        world.background = Background(world.stage, world.connections, trace.background)
     for name in trace.away:
         world.machines[name].closed = True
     for name in world.machines:
         boot_s = world.stage.streams.span(world.stage.costs.boot_s, "boot", name)
         world.at(boot_s, partial(world.start, name), Priority.PROCESS)
     world.at(BEGIN_S, world.research.begin, Priority.OWNER)
+    if world.background is not None:
+        world.at(BEGIN_S, world.background.begin, Priority.OWNER)
     admission = random.Random(f"{seed} admission")
     for arrival in trace.arrivals:
         submit = partial(world.submit, job_spec(arrival), admission.random())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from experiments.virtual.egress import Egress
@@ -28,17 +28,23 @@ class Wire:
         size_bytes: float,
         cap_bytes_per_s: float,
         done: Callable[[], None] | None = None,
+        parallel: float = 1.0,
     ) -> None:
-        """A flow begins; `done` is called when its last byte is there."""
+        """A flow begins (or `parallel` equal ones as one); `done` is called when its last byte is there."""
         if done is not None:
             self._done[key] = done
+        now_s = self._heap.now_s
         self._changed(
-            self.network.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, self._heap.now_s)
+            self.network.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel)
         )
 
     def regrant(self, key: str, cap_bytes_per_s: float) -> None:
         """Another cap for a flow."""
         self._changed(self.network.regrant(key, cap_bytes_per_s, self._heap.now_s))
+
+    def regrant_all(self, caps_bytes_per_s: Mapping[str, float]) -> None:
+        """Other caps for many flows at once."""
+        self._changed(self.network.regrant_all(caps_bytes_per_s, self._heap.now_s))
 
     def stop(self, key: str) -> Flow:
         """Cut a flow; it says what it moved."""

@@ -31,6 +31,7 @@ from controller.core.policies import policy
 from controller.core.settings import DAY_S, Settings
 from controller.core.state import JobState, Phase
 from experiments.scenario import ResearchFlow
+from experiments.virtual.background import Background
 from experiments.virtual.build import build_stage
 from experiments.virtual.connections import Connections
 from experiments.virtual.costs import Costs, costs_of
@@ -94,6 +95,7 @@ class VirtualWorld:
         self.workloads = Workloads(self.stage, self.replicas)
         self.transfers = Transfers(self.stage, enforcement)
         self.owners = Owners(self.stage, self._host_closed, self._host_opened)
+        self.background: Background | None = None
         self.research = Research(self.stage, tuple(research), duration_s)
         self.pulses = Pulses(self.stage, self.new_coordinator(), self.connections, self.workloads)
         self.restarts = Restarts(

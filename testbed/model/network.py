@@ -59,6 +59,7 @@ class Flow:
     number: int  # in order of beginning: breaks ties
     path: tuple[int, ...]
     level: int
+    parallel: float = 1.0  # it stands for so many flows that share its rate
     rate_bytes_per_s: float = 0.0
     moved_bytes: float = 0.0
     since_s: float = 0.0
@@ -105,8 +106,10 @@ class FluidNetwork:
         size_bytes: float,
         cap_bytes_per_s: float,
         now_s: float,
+        parallel: float = 1.0,
     ) -> list[Flow]:
-        """Begin a flow. ValueError: the key is in use, a link is unknown, a size or cap is negative."""
+        """Begin a flow, or `parallel` equal ones as one. ValueError: the key is in use, a link is unknown, a size or cap is
+        negative."""
         if key in self._flows:
             raise ValueError(f"flow {key} exists")
         if not (size_bytes >= 0.0 and cap_bytes_per_s >= 0.0):
@@ -124,6 +127,7 @@ class FluidNetwork:
             number,
             path,
             level,
+            parallel,
             since_s=now_s,
         )
         self._flows[key] = flow
@@ -143,6 +147,20 @@ class FluidNetwork:
             return []
         flow.cap_bytes_per_s = cap_bytes_per_s
         return self._reshare(flow.level, flow.path, [flow], now_s)
+
+    def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[Flow]:
+        """Other caps for many flows at once: as if one after the other, but shared anew only once for each class."""
+        moved: dict[int, list[Flow]] = {}
+        for key, cap in caps_bytes_per_s.items():
+            flow = self._flows[key]
+            if flow.cap_bytes_per_s != cap:
+                flow.cap_bytes_per_s = cap
+                moved.setdefault(flow.level, []).append(flow)
+        changed: list[Flow] = []
+        for level in sorted(moved):
+            touched = sorted({link for flow in moved[level] for link in flow.path})
+            changed += self._reshare(level, touched, moved[level], now_s)
+        return changed
 
     def stop(self, key: str, now_s: float) -> tuple[Flow, list[Flow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
@@ -230,7 +248,8 @@ class FluidNetwork:
     ) -> list[Flow]:
         members, used = self._members[level], self._used[level]
         flows, room = self._closure(level, touched, seeds)
-        rates = max_min([(flow.cap_bytes_per_s, flow.path) for flow in flows], room)
+        asked = [(flow.cap_bytes_per_s, flow.path) for flow in flows]
+        rates = max_min(asked, room, [flow.parallel for flow in flows])
         changed = []
         for flow, rate in zip(flows, rates, strict=True):
             if abs(rate - flow.rate_bytes_per_s) > ROUNDING * rate:
@@ -282,28 +301,33 @@ class FluidNetwork:
             heappush(self._ends, (end_s, flow.number, flow.version, flow))
 
 
-def max_min(flows: Sequence[tuple[float, tuple[int, ...]]], room: Mapping[int, float]) -> list[float]:
+def max_min(
+    flows: Sequence[tuple[float, tuple[int, ...]]],
+    room: Mapping[int, float],
+    parallel: Sequence[float] | None = None,
+) -> list[float]:
     """Max-min fair rates of flows, each (cap, links), where links without a `room` bind nobody.
 
-    Progressive filling: the level rises until a flow reaches its cap or a link is full; who is concerned is settled there.
+    `parallel`: for how many equal flows each stands, by default one. Progressive filling: the level rises until a flow
+    reaches its cap or a link is full; who is concerned is settled there.
     """
     rates = [cap for cap, _ in flows]
+    if not room:
+        return rates
+    many = parallel if parallel is not None else [1.0] * len(flows)
     on = {link: [n for n, (_, path) in enumerate(flows) if link in path] for link in room}
     left = dict(room)
     rising = {n for some in on.values() for n in some}
-    for n in sorted(rising, key=lambda n: (flows[n][0], n)):
+    for n in sorted(rising, key=lambda n: (flows[n][0] / many[n], n)):
         while n in rising:
-            counts = {link: sum(1 for m in some if m in rising) for link, some in on.items()}
+            counts = {link: sum([many[m] for m in some if m in rising]) for link, some in on.items()}
             levels = [(left[link] / count, link) for link, count in counts.items() if count]
             level, link = min(levels)
-            if flows[n][0] <= level:
-                settled, level = [n], flows[n][0]
-            else:
-                settled = [m for m in on[link] if m in rising]
-            for m in settled:
+            capped = flows[n][0] <= level * many[n]
+            for m in [n] if capped else [m for m in on[link] if m in rising]:
                 rising.discard(m)
-                rates[m] = level
+                rates[m] = flows[n][0] if capped else level * many[m]
                 for each in flows[m][1]:
                     if each in left:
-                        left[each] = max(0.0, left[each] - level)
+                        left[each] = max(0.0, left[each] - rates[m])
     return rates
