@@ -40,13 +40,13 @@ def _complete(world: World, job: JobState, host: HostState, stored: m.StoredChec
     for sequence, older in job.checkpoints.items():
         if sequence < stored.sequence:
             older.holders.discard(host.name)  # a store keeps a job's latest only
-    known = job.checkpoints.get(stored.sequence)
-    if known is not None:
-        if host.name in known.holders:
-            return []
-        known.holders.add(host.name)
+    known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
+    if host.name in known.holders:
+        return []
+    known.holders.add(host.name)
+    if stored.sequence in job.completed:
         return [record(facts.CheckpointHeld(job.name, stored.sequence, host.name))]
-    job.checkpoints[stored.sequence] = Checkpoint(stored, {host.name})
+    job.completed.add(stored.sequence)
     completed = facts.CheckpointCompleted(
         job.name, stored.sequence, stored.step, host.name, stored.payload_bytes
     )
@@ -61,7 +61,8 @@ def _forget_older(world: World, job: JobState, stored: m.StoredCheckpoint) -> li
     old = {h for c in job.checkpoints.values() if c.stored.step <= stored.step for h in c.holders}
     useless = sorted(old - keep - job.checkpoints[stored.sequence].holders)
     for checkpoint in job.checkpoints.values():
-        checkpoint.holders -= set(useless)
+        checkpoint.holders.difference_update(useless)
+    job.checkpoints = {number: c for number, c in job.checkpoints.items() if c.holders}
     return [do.Tell(name, m.Forget(job.name, stored.sequence)) for name in useless]
 
 

@@ -90,7 +90,8 @@ class JobState:
     on_demand: bool = False  # paper B sent it there, at cost k
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
-    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones, by sequence
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones that are held, by sequence
+    completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     standby: str | None = None
     interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
