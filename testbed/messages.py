@@ -118,6 +118,7 @@ class Hello(Message, frozen=True):
     ended: list[JobEnded]  # told until the coordinator forgets the job
     lent: bool
     reclaim_in_s: Seconds | None = None  # a notice is running
+    closures: Count = 0  # see OwnerReclaims
 
 
 class Heartbeat(Message, frozen=True):
@@ -132,11 +133,16 @@ class Heartbeat(Message, frozen=True):
 
 
 class OwnerReclaims(Message, frozen=True):
-    """The owner takes the host back: in `notice_s` (0: now, the jobs named are dead already)."""
+    """The owner takes the host back: in `notice_s` (0: now, the jobs named are dead already).
+
+    `closures` counts how often it was taken so far. A job whose start was ordered before the last of them was known will
+    not be started: it counts as dead, whenever its order arrives.
+    """
 
     notice_s: Seconds
     grace: bool
     stopped: list[JobClaim]
+    closures: Count = 0
 
 
 class OwnerReturns(Message, frozen=True):
@@ -229,11 +235,15 @@ class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartJob(Message, frozen=True):
-    """Run the job; `restore` names a checkpoint that the host has stored, None means from step 0."""
+    """Run the job; `restore` names a checkpoint that the host has stored, None means from step 0.
+
+    `closures` is what the host had told when this was ordered (`OwnerReclaims`).
+    """
 
     job: JobSpec
     attempt: Count
     restore: StoredCheckpoint | None
+    closures: Count = 0
 
 
 class StopJob(Message, frozen=True):

@@ -124,7 +124,33 @@ def test_a_closed_switch_kills_first_cuts_transfers_and_tells_last() -> None:
     assert kinds[0] is do.KillWorkload
     assert kinds.index(do.AbortSending) < kinds.index(do.Send)
     reclaimed = said(effects, m.OwnerReclaims)[0]
-    assert reclaimed == m.OwnerReclaims(0.0, False, [m.JobClaim("a", 1, 7)])
+    assert reclaimed == m.OwnerReclaims(0.0, False, [m.JobClaim("a", 1, 7)], closures=1)
+
+
+def test_a_start_that_was_ordered_before_the_owner_s_reclaim_was_known_is_refused_after_his_return() -> None:
+    core = agent()
+    core.handle(ev.SwitchRead(False, 0.0), 10.1)
+    core.handle(ev.SwitchRead(True), 10.2)
+    [ended] = said(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.3), m.JobEnded)
+    assert ended.outcome == "stopped"
+    assert of(core.handle(ev.Received(m.StartJob(JOB, 2, None, closures=1)), 10.4), do.StartWorkload)
+
+
+def test_a_process_that_saw_its_lease_lapse_was_stopped_and_did_not_fail() -> None:
+    core = running()
+    ended = ev.WorkloadEnded("a", 1, False, 7, reason="its lease lapsed", fenced=True)
+    [said_so] = said(core.handle(ended, 10.5), m.JobEnded)
+    assert said_so.outcome == "stopped"
+    assert core.ended == {}
+
+
+def test_a_moved_job_leaves_a_checkpoint_that_is_told_and_can_be_forgotten() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=0.0)
+    snapshot(core, 1_000_001, 10.6, final=True)
+    effects = sent(core, TARGET.host, 1_000_001, 10.7, ok=True)
+    assert [stored.checkpoint.sequence for stored in said(effects, m.CheckpointStored)] == [1_000_001]
+    assert core.running == {}
 
 
 def test_the_same_notice_read_again_is_said_once() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from controller.core import effects as do
 from controller.core import facts
-from controller.core.dispatch import interrupt, start
+from controller.core.dispatch import EVERYTHING, interrupt, start
 from controller.core.grants import close_flows, settle
 from controller.core.migration import land, replan
 from controller.core.protection import forget_standby, protect
@@ -18,7 +18,6 @@ from topologies.spec import DirectedLink
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
 MAX_MISSES = 2  # checkpoints in a row that may fail before another standby is sought
-EVERYTHING = 2**62  # above every sequence: Forget all of a job
 
 
 def stored_by(world: World, host: HostState, stored: m.StoredCheckpoint, now_s: float) -> list[do.Effect]:
@@ -40,6 +39,7 @@ def _complete(world: World, job: JobState, host: HostState, stored: m.StoredChec
     for sequence, older in job.checkpoints.items():
         if sequence < stored.sequence:
             older.holders.discard(host.name)  # a store keeps a job's latest only
+    job.traces.add(host.name)
     known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:
         return []

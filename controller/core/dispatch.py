@@ -19,6 +19,8 @@ from controller.core.world import World, record
 from testbed.messages import Forget, SendStored, StartJob
 from topologies.spec import TrafficClass
 
+EVERYTHING = 2**62  # above every sequence: Forget all of a job
+
 # ---------------------------------------------------------------- arrivals and offers
 
 
@@ -186,6 +188,7 @@ def begin_attempt(
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     world.timers += 1
     job.timer = world.timers
+    job.traces.add(host.name)
     reserve(world, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None
@@ -206,7 +209,7 @@ def _work_lost(job: JobState, restore_step: int) -> list[do.Effect]:
 def start(job: JobState, host: HostState) -> do.Effect:
     """Tell the host to run the attempt."""
     restore = job.restore.stored if job.restore else None
-    return do.Tell(host.name, StartJob(job.spec, job.attempt, restore))
+    return do.Tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 
 
 def interrupt(world: World, job: JobState, cause: str, now_s: float) -> list[do.Effect]:
@@ -291,10 +294,8 @@ def over(world: World, job: JobState, trigger: str, now_s: float) -> list[do.Eff
     """The job is finished or has failed: nothing of it remains anywhere."""
     job.to(trigger)
     effects = close_flows(world, job=job.name, tell=True)
-    involved = {job.host, job.standby, *(h for c in job.checkpoints.values() for h in c.holders)}
-    effects += [
-        do.Tell(name, Forget(job.name, 2**62)) for name in sorted(n for n in involved if n is not None)
-    ]
+    involved = sorted(job.traces | ({job.standby} if job.standby else set()))
+    effects += [do.Tell(name, Forget(job.name, EVERYTHING)) for name in involved]
     freed = release(world, job)
     job.standby = None
     return [*effects, *(effect for host in freed for effect in gpu_freed(world, host, now_s))]

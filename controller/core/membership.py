@@ -24,6 +24,7 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
     host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
+    host.closures = hello.closures
     world.watch()
     heard(world, host, now_s)
     if host.is_volunteer and host.usable:
@@ -139,7 +140,7 @@ def owner_reclaims(world: World, host: HostState, message: OwnerReclaims, now_s:
     here = [job.name for job in world.jobs_on(host) if job.host == host.name]
     reclaimed = record(facts.HostReclaimed(host.name, message.notice_s, message.grace, here))
     withdraw_offers(world, host)
-    host.lent = False
+    host.lent, host.closures = False, message.closures
     if message.notice_s > 0.0:
         world.hazards.withdraw(host.name, now_s)
         host.reclaim_at_s = now_s + message.notice_s

@@ -8,10 +8,10 @@ from __future__ import annotations
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.checkpoints import land_if_there
-from controller.core.dispatch import interrupt, over
+from controller.core.dispatch import EVERYTHING, interrupt, over
 from controller.core.migration import landed, plan_moves, turn_begins
 from controller.core.protection import protect
-from controller.core.state import HostState, Phase
+from controller.core.state import OVER, HostState, Phase
 from controller.core.world import World, present, record
 from testbed import messages as m
 
@@ -47,7 +47,8 @@ def job_ended(world: World, host: HostState, message: m.JobEnded, now_s: float) 
     """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint."""
     job = present(world, host, message.job, message.attempt)
     if job is None or job.phase not in TOLD:
-        return [do.Tell(host.name, m.Forget(message.job, 0))]
+        goes_on = message.job in world.jobs and world.jobs[message.job].phase not in OVER
+        return [do.Tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))]
     job.step = max(job.step, message.step)
     if message.outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one

@@ -92,6 +92,7 @@ class JobState:
     restore: Checkpoint | None = None  # what the present attempt resumes from
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones that are held, by sequence
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
+    traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
     standby: str | None = None
     interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
@@ -134,6 +135,7 @@ class HostState:
     data_port: int = 0
     lent: bool = False
     reclaim_at_s: float | None = None
+    closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number

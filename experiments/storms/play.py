@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 
+from controller.core.policies import policy
 from experiments.history import notices
-from experiments.promises import Broken
+from experiments.promises import IN_SHARE, IN_TIME, Broken, not_promised
 from experiments.promises import broken as broken_promises
 from experiments.run_context import RunContext
 from experiments.storms.ground import ground_of
@@ -27,7 +28,6 @@ from testbed.errors import InvariantBroken, TestbedError
 from topologies.errors import SpecError
 from topologies.scale import Scale
 
-IN_TIME = "an admitted migration is in time"
 AFTER_S = 10.0  # after the last line: what was planned with a delay happens
 CALM_S = 240.0
 MOST_EVENTS = 400_000
@@ -127,18 +127,24 @@ def promises(world: StormWorld) -> list[Broken]:
         world.settings.target_delay_s,
         world="storm",
         ended_at_s=world.now_s,
+        not_promised=_not_promised(world),
     )
-    return [
-        b
-        for b in broken_promises(world.facts, context)
-        if b.rule != IN_TIME or not _was_late(world, b.subject)
-    ]
+    found = broken_promises(world.facts, context)
+    return [breach for breach in found if breach.rule != IN_TIME or not _was_late(world, breach.subject)]
+
+
+def _not_promised(world: StormWorld) -> dict[str, str]:
+    """By the system, and by what holds its senders to their rates here."""
+    waived = not_promised(policy(world.settings.policy))
+    if world.ground.enforcement is not Enforcement.PACE:
+        waived[IN_TIME] = "senders do not get the rates that they are granted"
+    if world.ground.enforcement is Enforcement.NONE:
+        waived[IN_SHARE] = "nothing holds its senders to a share of a link"
+    return waived
 
 
 def _was_late(world: StormWorld, job: str) -> bool:
     """Whether something that no fact tells of may have made one of the job's moves late."""
-    if world.ground.enforcement is not Enforcement.PACE:
-        return True
     return any(
         world.was_disturbed((notice.source, notice.destination), notice.at_s, notice.deadline_s)
         for notice in notices(world.facts)
@@ -188,7 +194,7 @@ def _crashed(world: StormWorld, error: Exception) -> Failure:
 
 def story_of(world: StormWorld, subject: str) -> tuple[str, ...]:
     """The lines of the world's story that are about a job (or host), and the last ones of all."""
-    lines = list(world.stage.story)
+    lines = [line for line in world.stage.story if "EgressMeasured" not in line]
     word = re.compile(rf"\b{re.escape(subject)}\b")
     about = (
         [line for line in lines[:-8] if word.search(line)]

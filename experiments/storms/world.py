@@ -14,11 +14,11 @@ from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.ground import Ground
 from experiments.storms.weather import Weather
-from experiments.virtual.checks import Invariants, broken
+from experiments.virtual.checks import Invariants
 from experiments.virtual.heap import Priority
 from experiments.virtual.machine import Machine
+from experiments.virtual.memory import Memory
 from experiments.virtual.world import DATA_PORT, VirtualWorld
-from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
@@ -41,7 +41,6 @@ class StormWorld(VirtualWorld):
         ] = []  # as on disk: every event, before anybody is told what followed
         self.disturbed: list[tuple[float, float, str]] = []  # (from, until, host): what no fact tells
         self._repeats: set[tuple[str, str]] = set()
-        self._unsaid: list[tuple[m.JobSpec, float]] = []  # jobs that nobody could be told of yet
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -56,6 +55,7 @@ class StormWorld(VirtualWorld):
             after_each=Invariants() if checks else None,
         )
         self.stage.story = deque(maxlen=STORY_LINES)
+        self.restarts.memory = self.pulses.memory = Memory()
 
     # ------------------------------------------------------------ what is noticed
 
@@ -99,11 +99,7 @@ class StormWorld(VirtualWorld):
         self.weather.occurs(type(event).__name__, machine.name)
 
     def decide(self, event: cev.Event) -> None:
-        """Journal it first; nobody decides while the coordinator is down."""
-        if self.down:
-            return
-        if not self.quiet:
-            self.journal.append((self.now_s, event))
+        """Count it, and what becomes of jobs by it."""
         if case := coordinator_case(self.coordinator.world, event):
             self.counts[case] += 1
         before = {name: job.phase for name, job in self.jobs.items()}
@@ -119,57 +115,15 @@ class StormWorld(VirtualWorld):
             host = getattr(effect.fact, "host", None) or getattr(effect.fact, "source", None) or ALL
             self.weather.occurs(type(effect.fact).__name__, host)
 
-    def _arm_coordinator(self) -> None:
-        if not self.down:
-            super()._arm_coordinator()
-
     # ------------------------------------------------------------ more faults
-
-    def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        """A user whose coordinator does not answer tries again."""
-        if self.down:
-            self._unsaid.append((spec, draw))
-        else:
-            super().submit(spec, draw)
 
     def restart(self, down_s: float) -> bool:
         """The coordinator's process is killed, and begins again from its journal after a while."""
-        if self.down or self.quiet:
+        if self.connections.refused:
             return False
-        self.stage.note(f"the coordinator is killed, and begins again in {down_s:g} s")
-        self.down = True
-        self.connections.refused = True
-        self.connections.hang_up()
-        self._wake_s = inf
         self.disturb(ALL, down_s + 2.0 * self.settings.lease_s)
-        self.at(self.now_s + down_s, self._begin_again, Priority.FAULT)
+        self.restart_coordinator(down_s=down_s)
         return True
-
-    def _begin_again(self) -> None:
-        """Replay what the journal holds; every connection that it knows of is gone."""
-        self.stage.note("the coordinator begins again from its journal")
-        core = self.new_coordinator()
-        replayed = [
-            (at_s, effect.fact)
-            for at_s, event in self.journal
-            for effect in core.handle(event, at_s)
-            if isinstance(effect, cdo.Record)
-        ]
-        if replayed != self.facts:
-            differing = next(
-                (pair for pair in zip(replayed, self.facts, strict=False) if pair[0] != pair[1]), None
-            )
-            raise broken(
-                self, "the coordinator", f"its journal replays to other facts: {differing or 'more or fewer'}"
-            )
-        self.coordinator = core
-        self.down = self.connections.refused = False
-        for host in [host.name for host in core.world.hosts.values() if host.connected]:
-            self.decide(cev.AgentGone(host, "the coordinator began again"))
-        self._arm_coordinator()
-        unsaid, self._unsaid = self._unsaid, []
-        for spec, draw in unsaid:
-            self.submit(spec, draw)
 
     def crash(self, name: str) -> bool:
         """The whole host dies: nobody is told, and its clock begins at zero when it is there again."""

@@ -70,12 +70,14 @@ class Workloads:
 
         self._stage.heap.at(process.end_s(), ended, Priority.PROCESS)
 
-    def _exit(self, machine: Machine, process: Process, *, finished: bool, reason: str) -> None:
+    def _exit(
+        self, machine: Machine, process: Process, *, finished: bool, reason: str, fenced: bool = False
+    ) -> None:
         name, attempt = process.spec.name, process.attempt
         step = process.step(self._stage.now_s)
         process.alive = False
         machine.processes.pop((name, attempt), None)
-        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason)
+        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced)
         self._stage.tell_agent(machine, ended)
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
@@ -94,7 +96,7 @@ class Workloads:
             return
         for process in list(machine.processes.values()):
             self._stage.note(f"{machine.name}: {process.spec.name} fences itself")
-            self._exit(machine, process, finished=False, reason="the lease lapsed")
+            self._exit(machine, process, finished=False, reason="the lease lapsed", fenced=True)
 
     def report(self, machine: Machine) -> None:
         """Let the agent know how far its workloads are: asked before anything that depends on it."""

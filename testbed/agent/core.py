@@ -66,6 +66,7 @@ class AgentCore:
     stored: dict[tuple[str, int], StoredCheckpoint] = field(default_factory=dict)
     lent: bool = True
     reclaim_at_s: float | None = None
+    closures: int = 0  # how often the owner has taken the host since this agent began
     pulse: Pulse = field(default_factory=Pulse)
     running: dict[str, Running] = field(default_factory=dict)
     sendings: Sendings = field(default_factory=Sendings)
@@ -180,6 +181,7 @@ class AgentCore:
             list(self.ended.values()),
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
+            self.closures,
         )
         again = [effect for _, job in sorted(self.running.items()) for effect in self._say_again(job)]
         return [do.Send(hello), *again]
@@ -210,7 +212,7 @@ class AgentCore:
         if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < SAME_NOTICE_S:
             return []
         self.lent, self.reclaim_at_s = False, deadline_s
-        return [do.Send(OwnerReclaims(read.isolate_in_s, read.grace, []))]
+        return [do.Send(OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
 
     def _lend_again(self) -> list[do.Effect]:
         if self.lent:
@@ -220,13 +222,13 @@ class AgentCore:
 
     def _close(self, grace: bool) -> list[do.Effect]:
         """The host is the owner's from here on: kill first, tell after."""
-        self.lent, self.reclaim_at_s = False, None
+        self.lent, self.reclaim_at_s, self.closures = False, None, self.closures + 1
         stopped = self._claims()
         left = [e for job in list(self.running.values()) for e in self._end(job)]
         aborts = [
             e for job, destination in list(self.sendings.table) for e in self.sendings.abort(job, destination)
         ]
-        return do.kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped))])
+        return do.kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped, self.closures))])
 
     # ------------------------------------------------------------ workloads
 
@@ -244,6 +246,8 @@ class AgentCore:
         """Why not to start it. An attempt that is older than the order is simply replaced."""
         if not self.lent:
             return "the owner has reclaimed this host"
+        if order.closures < self.closures:
+            return "it was ordered before it was known that the owner had reclaimed this host"
         if now_s >= self.pulse.lease_until_s:
             return "the lease had lapsed when the order came"
         if present is not None and present.attempt >= order.attempt:
@@ -262,6 +266,8 @@ class AgentCore:
         job = self._of(event.job, event.attempt)
         if job is None or job.phase is Phase.MOVED:
             return []
+        if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
+            return self._stop(event.job, event.attempt, "the lease lapsed")
         how: Literal["finished", "failed"] = "finished" if event.finished else "failed"
         outcome = JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
         self.ended[event.job] = outcome
@@ -298,12 +304,7 @@ class AgentCore:
         if job is None:
             return self._stop(order.job, order.attempt, "")
         to = order.destination.host
-        aborts = [
-            e
-            for other in self.sendings.of(order.job)
-            if other != to
-            for e in self.sendings.abort(order.job, other)
-        ]
+        aborts = self.sendings.abort_elsewhere(order.job, to)
         job.move_to(order.destination, order.rate_bytes_per_s, now_s + order.final_within_s)
         if job.final is not None:
             return [*aborts, *self._send_snapshot(job, job.final.sequence)]

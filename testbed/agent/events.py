@@ -54,7 +54,7 @@ class WorkloadProgressed:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEnded:
-    """The workload process is gone, of itself (killed ones are not announced)."""
+    """The workload process is gone, of itself (killed ones are not announced). `fenced`: it saw its lease lapse."""
 
     job: str
     attempt: int
@@ -62,6 +62,7 @@ class WorkloadEnded:
     step: int
     digest: str = ""
     reason: str = ""
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

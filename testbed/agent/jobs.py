@@ -112,7 +112,7 @@ class Jobs:
                     pass
                 case Exited():
                     why = reason or event.reason
-                    self._over(key, ev.WorkloadEnded(*key, finished, step, digest, why))
+                    self._over(key, ev.WorkloadEnded(*key, finished, step, digest, why, event.lease_lapsed))
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
         if key in self._expected:

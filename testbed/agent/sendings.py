@@ -75,6 +75,10 @@ class Sendings:
         sending = self.table.pop((job, destination), None)
         return [do.AbortSending(job, destination)] if sending and sending.on_its_way else []
 
+    def abort_elsewhere(self, job: str, destination: str) -> list[do.Effect]:
+        """Stop sending anything of a job, but to there."""
+        return [effect for to in self.of(job) if to != destination for effect in self.abort(job, to)]
+
     def abort_job(self, job: str) -> list[do.Effect]:
         """Stop sending anything of a job."""
         return [effect for to in self.of(job) for effect in self.abort(job, to)]
