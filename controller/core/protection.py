@@ -102,7 +102,7 @@ def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
         return []
     assert job.host is not None
     free = fair_share(world, job, now_s)
-    if kept and _choose(world, job, free, now_s, needs_gpu=True) is None:
+    if kept and _choose(world, job, free, now_s, needs_gpu=True, draw=0.0) is None:
         return []  # no GPU for a replica: what is stored there is better than nothing
     protected = job.interval_s is not None
     effects = forget_standby(world, job)
@@ -124,13 +124,15 @@ def _choose_standby(world: World, job: JobState, free: Residual, now_s: float) -
     if world.policy.central_store and (store := _store(world, job, free)) is not None:
         return store
     for needs_gpu in (True, False):
-        chosen = _choose(world, job, free, now_s, needs_gpu=needs_gpu)
+        chosen = _choose(world, job, free, now_s, needs_gpu=needs_gpu, draw=world.draw())
         if chosen is not None:
             return chosen
     return _store(world, job, free)
 
 
-def _choose(world: World, job: JobState, free: Residual, now_s: float, *, needs_gpu: bool) -> str | None:
+def _choose(
+    world: World, job: JobState, free: Residual, now_s: float, *, needs_gpu: bool, draw: float
+) -> str | None:
     """The policy's choice among volunteers."""
     assert job.host is not None
     wanted = request(world, job, job.host, job.spec.payload_bytes, None)
@@ -138,7 +140,7 @@ def _choose(world: World, job: JobState, free: Residual, now_s: float, *, needs_
         world, wanted, [job.host], free, now_s, among=world.fit_hosts(job), needs_gpu=needs_gpu
     )
     select = world.policy.standby or world.policy.select
-    choice = select(wanted, found, draw=world.draw())
+    choice = select(wanted, found, draw=draw)
     return None if isinstance(choice, NoDestination) else choice.host
 
 
