@@ -92,7 +92,7 @@ def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]
             yield task.key, task.function(*task.arguments)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(config.workers, context, initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(config.workers, context, initializer=end_with_parent)
     try:
         running = {pool.submit(task.function, *task.arguments): task.key for task in tasks}
         for future in as_completed(running):
@@ -101,7 +101,7 @@ def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A worker whose parent was killed would otherwise wait for ever for its next task."""
     parent = multiprocessing.parent_process()
     if parent is not None:

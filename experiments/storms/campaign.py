@@ -1,0 +1,153 @@
+"""Storms by the thousand: seeds dealt to all cores, what was reached counted together, what failed shrunk.
+
+Each storm stands alone, so the result does not depend on who plays it or in which order. Of the storms that fail in the same way
+one is shrunk: the others are most often the same bug.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from experiments.claims.sweep import end_with_parent
+from experiments.storms.generate import generate
+from experiments.storms.play import Failure, play
+from experiments.storms.script import Script
+from experiments.storms.shrink import shrink
+
+_Submit = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+CHUNK = 8  # storms a task: some two seconds
+MOST_SHRUNK = 12  # kinds of failures; more than that is one bug that shows everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be played: seeds from `first` to `last` - 1."""
+
+    first: int
+    last: int
+    campus_file: str | None = None
+    policy: str | None = None
+
+    def script(self, seed: int) -> Script:
+        """The storm of one of them."""
+        return generate(seed, campus_file=self.campus_file, policy=self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A storm that broke something; `shrunk` once it was."""
+
+    seed: int
+    failure: Failure
+    shrunk: Script | None = None
+
+
+@dataclass
+class Campaign:
+    """What came of them all."""
+
+    plan: Plan
+    storms: int = 0
+    events: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    storms_with: Counter[str] = field(default_factory=Counter)  # in how many storms it happened at all
+    failed: list[Failed] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What came of a few."""
+
+    storms: int
+    events: int
+    counts: Counter[str]
+    storms_with: Counter[str]
+    failed: list[Failed]
+
+
+def run(plan: Plan, *, workers: int = 1, progress: Callable[[Campaign], None] = lambda _: None) -> Campaign:
+    """Play all, then shrink one of each kind that failed. `progress` is called now and then. SpecError: nothing can be played."""
+    campaign = Campaign(plan)
+    plan.script(plan.first)
+    with _pool(workers) as submit:
+        chunks = [
+            (plan, first, min(first + CHUNK, plan.last)) for first in range(plan.first, plan.last, CHUNK)
+        ]
+        for part in submit(_play_some, chunks):
+            _add(campaign, part)
+            progress(campaign)
+        campaign.failed.sort(key=lambda failed: failed.seed)
+        chosen = [(plan, failed) for failed in one_of_each(campaign.failed)]
+        shrunk = {failed.seed: failed for failed in submit(_shrink_one, chosen)}
+    campaign.failed = [shrunk.get(failed.seed, failed) for failed in campaign.failed]
+    return campaign
+
+
+def one_of_each(failed: Sequence[Failed]) -> list[Failed]:
+    """The first of each kind, at most MOST_SHRUNK."""
+    first: dict[str, Failed] = {}
+    for each in failed:
+        first.setdefault(each.failure.kind, each)
+    return list(first.values())[:MOST_SHRUNK]
+
+
+def _add(campaign: Campaign, part: _Part) -> None:
+    campaign.storms += part.storms
+    campaign.events += part.events
+    campaign.counts.update(part.counts)
+    campaign.storms_with.update(part.storms_with)
+    campaign.failed += part.failed
+
+
+def _play_some(plan: Plan, first: int, last: int) -> _Part:
+    counts: Counter[str] = Counter()
+    storms_with: Counter[str] = Counter()
+    events, failed = 0, []
+    for seed in range(first, last):
+        outcome = play(plan.script(seed))
+        events += outcome.events
+        counts.update(outcome.counts)
+        storms_with.update(outcome.counts.keys())
+        if outcome.failure is not None:
+            failed.append(Failed(seed, outcome.failure))
+    return _Part(last - first, events, counts, storms_with, failed)
+
+
+def _shrink_one(plan: Plan, failed: Failed) -> Failed:
+    """With the story of the short one."""
+    short = shrink(plan.script(failed.seed), failed.failure)
+    told = play(short, tells_story=True).failure or failed.failure
+    return replace(failed, shrunk=short, failure=told)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[_Submit]:
+    """A function that plays tasks and gives their results as they end: here, or in as many processes."""
+    if workers == 1:
+        yield _play_here
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=end_with_parent)
+    try:
+        yield partial(_play_there, pool)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _play_here(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    for arguments in tasks:
+        yield function(*arguments)
+
+
+def _play_there(
+    pool: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+) -> Iterator[Any]:
+    for future in as_completed([pool.submit(function, *arguments) for arguments in tasks]):
+        yield future.result()

@@ -1,0 +1,83 @@
+"""What a campaign says: a table for the terminal, a Markdown page for the docs, a text file for each kind of failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from experiments.storms.campaign import Campaign, Failed, one_of_each
+from experiments.storms.script import Script
+
+SECTIONS = {
+    "fault": "Faults that took effect",
+    "policy": "Rows of the policies",
+    "job": "Phases of jobs, from one event to the next",
+    "fact": "Facts recorded",
+    "coordinator": "What the coordinator heard, and the phase of the job that it was about",
+    "agent": "What agents met, and the phase of the job there",
+}
+
+
+def page(campaign: Campaign, *, date: str, commit: str) -> str:
+    """The written result, Markdown: one line that sums it up, then how often everything happened."""
+    plan = campaign.plan
+    where = plan.campus_file or "random campuses"
+    lines = [
+        "# Fault storms",
+        "",
+        "Made by `make storm` (`reclaimnet storm`): random campuses, jobs, owners and faults; every promise of the design is",
+        "checked after every event and over the whole journal. The same seed is the same storm. A failure is shrunk to a",
+        "few lines that `reclaimnet storm --replay FILE` plays; those of bugs that were found are in `tests/scenarios`.",
+        "",
+        "| date | commit | seeds | where | policies | storms | events | failed |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| {date} | {commit} | {plan.first}:{plan.last} | {where} | {plan.policy or 'all rows'} | {campaign.storms} "
+        f"| {campaign.events} | {len(campaign.failed)} |",
+        "",
+        *_failures(campaign),
+        "A storm that never exercises a thing proves nothing about it. So often did these happen, in so many storms:",
+        *(line for section in SECTIONS for line in _section(campaign, section)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def story(failed: Failed) -> str:
+    """A failure: what was broken, the shrunk script, and what happened to whom it concerns."""
+    failure = failed.failure
+    told = [f"storm {failed.seed}: {failure.subject}: {failure.rule}"]
+    if failed.shrunk is not None:
+        told += ["", *(f"    {line}" for line in str(failed.shrunk).splitlines()), ""]
+    return "\n".join([*told, *(f"  {line}" for line in failure.story)])
+
+
+def write_failures(campaign: Campaign, out: Path) -> list[Path]:
+    """One script a kind of failure, to be replayed and kept."""
+    paths = []
+    for failed in one_of_each(campaign.failed):
+        if failed.shrunk is not None:
+            path = out / f"storm_{failed.seed}.txt"
+            path.write_text(str(_remarked(failed, failed.shrunk)))
+            paths.append(path)
+    return paths
+
+
+def _remarked(failed: Failed, shrunk: Script) -> Script:
+    remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}".replace(
+        "\n", " "
+    )
+    return Script(shrunk.lines, shrunk.campus, shrunk.settings, shrunk.costs, (remark[:240],))
+
+
+def _failures(campaign: Campaign) -> Iterator[str]:
+    for failed in one_of_each(campaign.failed):
+        same = sum(each.failure.kind == failed.failure.kind for each in campaign.failed)
+        yield f"- storm {failed.seed} (and {same - 1} more of its kind): {failed.failure.subject}: {failed.failure.rule}"
+    if campaign.failed:
+        yield ""
+
+
+def _section(campaign: Campaign, section: str) -> Iterator[str]:
+    found = {k.partition(": ")[2]: k for k in sorted(campaign.counts) if k.startswith(f"{section}: ")}
+    yield from ["", f"## {SECTIONS[section]}", "", "| what | times | storms |", "|---|---|---|"]
+    for what, key in found.items():
+        yield f"| {what.replace('|', '/')} | {campaign.counts[key]} | {campaign.storms_with[key]} |"
