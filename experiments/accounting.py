@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -45,19 +45,19 @@ __all__ = [
 
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
-    verdict = context.fidelity
+    verdict, journal = context.fidelity, _Journal(facts)
     summary = Summary(
-        jobs=_jobs(facts),
-        migrations=_migrations(facts),
-        emergencies=_emergencies(facts),
-        interruptions=_interruptions(facts),
-        checkpoints=_checkpoints(facts),
-        rates=_rates(facts),
-        traffic=_traffic(facts),
+        jobs=_jobs(journal),
+        migrations=_migrations(journal),
+        emergencies=_emergencies(journal),
+        interruptions=_interruptions(journal),
+        checkpoints=_checkpoints(journal),
+        rates=_rates(journal),
+        traffic=_traffic(journal),
         research=_research(context),
-        cost=Cost(_mean(d.cost for d in _of(facts, f.JobDispatched)), context.on_demand_cost),
-        delay=Delay(_mean(d.delay_s for d in _of(facts, f.JobDispatched)), context.target_delay_s),
-        level=_level(facts),
+        cost=Cost(_mean(d.cost for d in journal.of(f.JobDispatched)), context.on_demand_cost),
+        delay=Delay(_mean(d.delay_s for d in journal.of(f.JobDispatched)), context.target_delay_s),
+        level=_level(journal),
         kill_switch=_kill_switch(context.switches),
         fidelity=Verdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
         invariants_broken=broken(facts, context),
@@ -79,32 +79,42 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
 T = TypeVar("T")
 
 
-def _of(facts: Iterable[Timed], kind: type[T]) -> list[T]:
-    return [fact for _, fact in facts if isinstance(fact, kind)]
+class _Journal:
+    """The facts, sorted by kind once: each figure looks only at what it counts."""
+
+    def __init__(self, timed: Sequence[Timed]) -> None:
+        self.timed = timed
+        self._kinds: dict[type, list[f.AnyFact]] = {}
+        for _, fact in timed:
+            self._kinds.setdefault(type(fact), []).append(fact)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """All facts of a kind, in order."""
+        return cast("list[T]", self._kinds.get(kind, []))
 
 
-def _jobs(facts: Sequence[Timed]) -> Jobs:
-    submitted = {fact.job for fact in _of(facts, f.JobSubmitted)}
-    places = Counter(place for job, place in whereabouts(facts).items() if job in submitted)
+def _jobs(journal: _Journal) -> Jobs:
+    submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
+    places = Counter(place for job, place in whereabouts(journal.timed).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
     running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
-    dispatched = _of(facts, f.JobDispatched)
+    dispatched = journal.of(f.JobDispatched)
     return Jobs(
         submitted=len(submitted),
         finished=finished,
         failed=failed,
         running=running,
         waiting=waiting,
-        on_demand=len({fact.job for fact in _of(facts, f.JobRedirected)}),
+        on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
         lost=len(submitted) - finished - failed - running - waiting,
         attempts=len(dispatched),
         restarts=sum(fact.attempt > 1 for fact in dispatched),
     )
 
 
-def _migrations(facts: Sequence[Timed]) -> Migrations:
-    found = notices(facts)
-    downtimes = [fact.downtime_s for fact in _of(facts, f.MigrationFinished)]
+def _migrations(journal: _Journal) -> Migrations:
+    found = notices(journal.timed)
+    downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
     return Migrations(
         planned=len(found),
         admitted=sum(notice.admitted_s is not None for notice in found),
@@ -115,10 +125,13 @@ def _migrations(facts: Sequence[Timed]) -> Migrations:
     )
 
 
-def _emergencies(facts: Sequence[Timed]) -> Emergencies:
-    ended = [a for a in attempts(facts) if a.how == "emergency"]
-    resumed = [_next_run(facts, attempt) for attempt in ended]
-    completed = {(c.job, c.sequence): c.step for c in _of(facts, f.CheckpointCompleted)}
+def _emergencies(journal: _Journal) -> Emergencies:
+    ended = [a for a in attempts(journal.timed) if a.how == "emergency"]
+    runs: dict[str, list[f.JobRunning]] = {}
+    for run in journal.of(f.JobRunning):
+        runs.setdefault(run.job, []).append(run)
+    resumed = [_next_run(runs.get(attempt.job, ()), attempt) for attempt in ended]
+    completed = {(c.job, c.sequence): c.step for c in journal.of(f.CheckpointCompleted)}
     verified = [
         run is not None
         and run.restored_sequence is not None
@@ -128,16 +141,16 @@ def _emergencies(facts: Sequence[Timed]) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_lost_s for w in _of(facts, f.WorkLost) if w.cause == "emergency"),
-        reclaims=_closings(facts),
+        work_lost_s=sum(w.work_lost_s for w in journal.of(f.WorkLost) if w.cause == "emergency"),
+        reclaims=_closings(journal.timed),
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
     )
 
 
-def _next_run(facts: Sequence[Timed], ended: Attempt) -> f.JobRunning | None:
-    later = (r for r in _of(facts, f.JobRunning) if r.job == ended.job and r.attempt > ended.attempt)
-    return next(later, None)
+def _next_run(runs: Iterable[f.JobRunning], ended: Attempt) -> f.JobRunning | None:
+    """The first of a job's runs that is of a later attempt."""
+    return next((run for run in runs if run.attempt > ended.attempt), None)
 
 
 def _closings(facts: Iterable[Timed]) -> int:
@@ -158,43 +171,43 @@ def _closings(facts: Iterable[Timed]) -> int:
     return count
 
 
-def _interruptions(facts: Sequence[Timed]) -> Interruptions:
-    causes = Counter(a.how for a in attempts(facts) if a.ended_s is not None)
+def _interruptions(journal: _Journal) -> Interruptions:
+    causes = Counter(a.how for a in attempts(journal.timed) if a.ended_s is not None)
     for over in ("finished", "failed"):
         causes.pop(over, None)
     lost: dict[str, float] = {}
-    for work in _of(facts, f.WorkLost):
+    for work in journal.of(f.WorkLost):
         lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
-    downtimes = [r.downtime_s for r in _of(facts, f.JobRunning) if r.downtime_s is not None]
+    downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
     return Interruptions(
         dict(sorted(causes.items())), lost, quantile(downtimes, 0.5), quantile(downtimes, 0.9)
     )
 
 
-def _checkpoints(facts: Sequence[Timed]) -> Checkpoints:
-    transfers = _of(facts, f.TransferFinished)
+def _checkpoints(journal: _Journal) -> Checkpoints:
+    transfers = journal.of(f.TransferFinished)
     return Checkpoints(
-        completed=len(_of(facts, f.CheckpointCompleted)),
+        completed=len(journal.of(f.CheckpointCompleted)),
         bytes_sent=sum(t.bytes_sent for t in transfers),
         bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
-        taken=len(_of(facts, f.CheckpointTaken)),
+        taken=len(journal.of(f.CheckpointTaken)),
     )
 
 
-def _rates(facts: Sequence[Timed]) -> Rates:
-    transfers = _of(facts, f.TransferFinished)
+def _rates(journal: _Journal) -> Rates:
+    transfers = journal.of(f.TransferFinished)
     measured = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
     return Rates(
         flows=len(measured),
         worst_goodput_over_grant=min(measured, default=None),
         median_goodput_over_grant=quantile(measured, 0.5),
         bucket_drops=sum(t.drops for t in transfers),
-        egress_drops=sum(e.drops for e in _of(facts, f.EgressMeasured)),
+        egress_drops=sum(e.drops for e in journal.of(f.EgressMeasured)),
     )
 
 
-def _traffic(facts: Sequence[Timed]) -> Traffic:
-    egress = _of(facts, f.EgressMeasured)
+def _traffic(journal: _Journal) -> Traffic:
+    egress = journal.of(f.EgressMeasured)
     return Traffic(
         migration_bytes=sum(e.migration_bytes for e in egress),
         research_bytes=sum(e.research_bytes for e in egress),
@@ -229,9 +242,9 @@ def _kill_switch(probes: Sequence[SwitchProbe]) -> KillSwitch:
     )
 
 
-def _level(facts: Iterable[Timed]) -> float | None:
-    said = _of(facts, f.JobQueued | f.JobRedirected | f.LevelLearned)  # type: ignore[arg-type]
-    return said[-1].level if said else None
+def _level(journal: _Journal) -> float | None:
+    said = (f.JobQueued, f.JobRedirected, f.LevelLearned)
+    return next((fact.level for _, fact in reversed(journal.timed) if isinstance(fact, said)), None)
 
 
 # ---------------------------------------------------------------- small statistics

@@ -32,6 +32,15 @@ STOOD_STILL_S = (
     1.8  # counters come with a heartbeat, every second: a longer window is that of a process that was stopped
 )
 STORY_LINES = 12
+EXCUSES = (
+    f.HostLost,
+    f.EgressMeasured,
+    f.HostReclaimed,
+    f.HostReturned,
+    f.JobFinished,
+    f.JobFailed,
+    f.JobStopped,
+)  # what may keep an admitted migration from being in time, and is no fault of the admission
 MOST_TOLD = 20  # breaches of one rule that are told one by one
 
 
@@ -303,11 +312,12 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
     changed or withdrew the notice, whose job ended by itself first, and those whose notice still ran when the run ended.
     """
     last_s = end_s(facts, context.ended_at_s)
+    reasons = [timed for timed in facts if isinstance(timed[1], EXCUSES)]
     for notice in notices(facts):
         if notice.admitted_s is None or notice.in_time:
             continue
         late = notice.in_time is False
-        if (late or notice.deadline_s < last_s) and not _excused(notice, facts):
+        if (late or notice.deadline_s < last_s) and not _excused(notice, reasons):
             what = "ran on only after the deadline" if late else "never ran on"
             given = format_duration(notice.notice_s)
             yield Breach(
