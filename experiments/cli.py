@@ -135,6 +135,24 @@ def storm(
 
 
 @app.command()
+def traces(
+    seed: Annotated[int | None, typer.Option(min=0, help="Of everything that is drawn.")] = None,
+    days: Annotated[float, typer.Option(help="Of paper A's campus; rates stay, counts shrink.")] = 61.0,
+    scenario: Annotated[
+        str | None, typer.Option(help="A scenario file, or example:NAME, instead of paper A's campus.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A record of owners, fitted to it: what does it achieve?")
+    ] = None,
+    out: Out = Path("out/traces"),
+) -> None:
+    """Make a trace, print what it achieved of paper A's measurements, and write it as text files to change and play."""
+    from experiments.traces.command import make_traces as run
+
+    run(console, out, seed=seed, days=days, scenario=scenario, record=trace)
+
+
+@app.command()
 def reproduce(
     claims: Annotated[
         list[str] | None, typer.Argument(help="Tables and figures of the papers (B2 B3 B4 B5), or all.")

@@ -104,9 +104,9 @@ def _fits(placed: Sequence[tuple[float, int]], at_s: float, size: int) -> bool:
 def _sizes(owners: Owners, rng: Random) -> list[int]:
     assert owners.count is not None
     left, together = owners.count, round(owners.burst_share * owners.count) if owners.burst > 1 else 0
-    sizes = []
-    while together > 1:
-        size = min(rng.randint(2, owners.burst), together)
+    sizes: list[int] = []
+    while together > 1:  # the first is as large as bursts get
+        size = min(rng.randint(2, owners.burst) if sizes else owners.burst, together)
         sizes.append(size)
         together -= size
         left -= size

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from experiments.scenario import Scenario
 from experiments.traces import counts, events, lifetimes
+from experiments.traces.background import background_traffic
+from experiments.traces.folder import load_folder
 from experiments.traces.generated import arrivals
+from experiments.traces.moments import Moments
 from experiments.traces.trace import Recorded, Trace
 from topologies import toml
 from topologies.errors import SpecError
@@ -18,17 +21,20 @@ FORMATS = (
 
 
 def load_trace(path: str | Path, scenario: Scenario) -> Trace:
-    """The trace of a file for this scenario, in its units; the content says which format it is.
+    """The trace of a file (or of a folder, see `folder`) for this scenario, in its units; the content says which format it is.
 
     Loyal hosts take no part (they carry research flows), and the scenario's script is replaced by the record. SpecError
     says file, line or index, value and what is allowed.
     """
-    text = toml.read_text(Path(path), "a trace (JSON or CSV)")
+    if Path(path).is_dir():
+        return load_folder(Path(path), scenario)
+    text = toml.read_text(Path(path), "a trace (JSON, CSV, or a folder of CSV files)")
     try:
         recorded = _parse(text, Path(path).name, scenario)
     except SpecError as error:
         raise error.within(str(path)) from None
-    return Trace(recorded.origin, arrivals(scenario), recorded.events)
+    background = background_traffic(scenario)
+    return Trace(recorded.origin, arrivals(scenario), recorded.events, recorded.away, background)
 
 
 def _parse(text: str, name: str, scenario: Scenario) -> Recorded:
@@ -41,5 +47,5 @@ def _parse(text: str, name: str, scenario: Scenario) -> Recorded:
     if "lifetime_h" in columns:
         return lifetimes.fit_spells(lifetimes.parse_spells(text), name, hosts, duration_s, owners, seed)
     if {"time", "host", "event"} & columns:
-        return events.parse_events(text, everybody, name, duration_s)
+        return events.parse_events(text, everybody, name, duration_s, Moments(owners.day_start_s))
     raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)

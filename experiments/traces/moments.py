@@ -1,0 +1,72 @@
+"""When a row of a record happened: seconds of the scenario, or a date and a time."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from experiments.traces.csvs import Row
+from topologies.units import parse_duration
+
+LATEST_S = 1e9
+ALLOWED = f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min"), or a date such as 2026-03-02T11:30'
+
+
+class Moments:
+    """Reads moments of one record, seconds from the start of the run.
+
+    The first date fixes when that was: the run begins at the scenario's time of day, `day_start_s` after midnight, and the
+    latest such moment that is not after the first row is taken. So hazards keep their time of day. Dates are all with an
+    offset from UTC or all without one; a record has dates or seconds, not both.
+    """
+
+    def __init__(self, day_start_s: float = 0.0) -> None:
+        self._day_start_s = day_start_s
+        self._start: datetime | None = None
+        self._counts = False  # in seconds
+
+    def seconds(self, row: Row, column: str) -> float:
+        """From the start of the run; SpecError names line and column."""
+        text = row.text(column)
+        found = seconds_of(text)
+        if found is not None:
+            if self._start is not None:
+                raise row.wrong(column, f"a date, as in the rows before (the run begins at {self._start})")
+            self._counts = True
+            if not 0.0 <= found <= LATEST_S:
+                raise row.wrong(column, ALLOWED)
+            return found
+        try:
+            return self._since_start(row, column, datetime.fromisoformat(text))
+        except (ValueError, OverflowError):
+            raise row.wrong(column, ALLOWED) from None
+
+    def _since_start(self, row: Row, column: str, moment: datetime) -> float:
+        if self._counts:
+            raise row.wrong(column, "seconds, as in the rows before")
+        if self._start is None:
+            self._start = self._latest_start(moment)
+        if (moment.tzinfo is None) != (self._start.tzinfo is None):
+            raise row.wrong(column, "an offset from UTC in every date, or in none")
+        since_s = (moment - self._start).total_seconds()
+        if not 0.0 <= since_s <= LATEST_S:
+            raise row.wrong(column, f"a date from {self._start} on, when the run begins")
+        return since_s
+
+    def _latest_start(self, moment: datetime) -> datetime:
+        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        start = midnight + timedelta(seconds=self._day_start_s)
+        return start if start <= moment else start - timedelta(days=1)
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds, as a number or with a unit; None if it is neither."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
