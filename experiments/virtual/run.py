@@ -17,7 +17,7 @@ from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.traces import Trace
-from experiments.virtual.background import Background
+from experiments.virtual.background import Background, BackgroundAccount
 from experiments.virtual.costs import Costs
 from experiments.virtual.faults import Faults
 from experiments.virtual.heap import Priority
@@ -32,11 +32,13 @@ LATEST_FACTOR = 4.0  # with `until_over`: a run is given up after so many times 
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """What a run was: its facts, (seconds, fact) in the journal's order, its context, and how many events it took."""
+    """What a run was: its facts, (seconds, fact) in the journal's order, its context, how many events it took, and what became
+    of the trace's background traffic."""
 
     facts: list[tuple[float, AnyFact]]
     context: RunContext
     events: int
+    background: BackgroundAccount | None = None
 
     def summary(self) -> Summary:
         """The figures, with every promise checked."""
@@ -72,7 +74,10 @@ def simulate(
             world.run(min(limit_s, world.now_s + world.settings.day_s / 24.0))
     world.finish()
     return VirtualRun(
-        world.facts, _context(scenario, scenario.seed if seed is None else seed, world), world.events
+        world.facts,
+        _context(scenario, scenario.seed if seed is None else seed, world),
+        world.events,
+        None if world.background is None else world.background.account(),
     )
 
 
