@@ -40,18 +40,23 @@ class Residual(Mapping[DirectedLink, float]):
 
 
 def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Residual:
-    """What each link could still promise, when each flow takes `taken(flow)` of it."""
+    """What each link could still promise, when each flow that was promised something takes `taken(flow)` of it."""
     committed = np.zeros(len(world.network))
     for flow in world.flows.values():
-        amount = taken(flow)
-        if amount > 0.0:
-            committed[list(world.path(flow.source, flow.destination))] += amount
+        if flow.pledge is not None or flow.floor_bytes_per_s > 0.0:
+            committed[list(world.path(flow.source, flow.destination))] += taken(flow)
     return Residual(world.network, world.bandwidth.available_column(now_s, committed))
 
 
 def promised(flow: Flow) -> float:
     """A migration's floor, or what its pledge takes on average; checkpoints yield to migrations."""
     return flow.floor_bytes_per_s if flow.pledge is None else flow.pledge.promised_bytes_per_s
+
+
+def left_for_checkpoints(world: World, now_s: float) -> Residual:
+    """What P1 may give out of each link, bytes/s: of what is given out at all (`World.spendable`), what is not promised."""
+    free = residual(world, now_s, promised)
+    return replace(free, column=np.maximum(0.0, free.column - world.withheld_column))
 
 
 def fair_share(world: World, job: JobState, now_s: float) -> Residual:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.core.candidates import promised, residual
+from controller.core.candidates import left_for_checkpoints
 from controller.core.checkpointing import CheckpointJob, Interval, constrained_interval
-from controller.core.joint_planning import ExactPlanner, JobColumns, padded
+from controller.core.joint_planning import ExactPlanner, JobColumns
 from controller.core.network import Floats, Numbers
 from controller.core.places import Mask
 from controller.core.state import JobState
 from controller.core.world import World
 
+MOST_ROWS = 100_000  # routes remembered: some 10 MB
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
@@ -55,7 +56,7 @@ def _in_columns(
     columns = JobColumns(
         counted, hazards, np.full(len(jobs), np.inf), budgets, _routes(world, jobs), everybody
     )
-    free = residual(world, now_s, promised).column
+    free = left_for_checkpoints(world, now_s).column
     found = planner.columns(columns, free, beta, world.known.multipliers)
     world.known.multipliers, rates = found.allocation.multipliers, found.rates_bytes_per_s
 
@@ -79,7 +80,7 @@ def _in_objects(
         )
         for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
     ]
-    free = residual(world, now_s, promised)
+    free = left_for_checkpoints(world, now_s)
     by_name = world.policy.plan(asked, free, world.settings.checkpoint_share)
     plans = [by_name[job.name] for job in jobs]
     return Planned(
@@ -107,9 +108,14 @@ def _counted(jobs: Sequence[JobState]) -> Floats:
 
 
 def _routes(world: World, jobs: Sequence[JobState]) -> Numbers:
-    """From each job's host to its standby; as last time, if those are the same."""
+    """From each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
+    known = world.known.routes
     ends = [(job.host or "", job.standby or "") for job in jobs]
-    if world.known.routes is None or world.known.routes[0] != ends:
-        paths = [world.path(host, standby) for host, standby in ends]
-        world.known.routes = (ends, padded(paths, len(world.network)))
-    return world.known.routes[1]
+    rows = [known.row.get(pair, -1) for pair in ends]
+    if -1 in rows:
+        if len(known.row) > MOST_ROWS:
+            known.row.clear()
+        new = [pair for pair in dict.fromkeys(ends) if pair not in known.row]
+        known.add(new, [world.path(host, standby) for host, standby in new], len(world.network))
+        rows = [known.row[pair] for pair in ends]
+    return known.links[np.array(rows, dtype=np.intp)]

@@ -30,7 +30,6 @@ good they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +57,7 @@ KINK = 3.0  # jobs beyond a bound by less than so many misfits (in logarithms) c
 FAINT = 0.1  # with what part of the price that would empty it an overflowing link begins to charge
 LARGEST_FALL = -6.0  # of a multiplier's logarithm in one step
 LARGEST_RISE = 1.0  # of a multiplier in one step, as a share of what its jobs pay in all
-DENSE = 150  # links; above, sparse elimination is faster
+DENSE = 64  # links; above, sparse elimination is faster (and numpy would start threads, which wait for a free core)
 LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
 TINY = 1e-300  # in place of 0, where something is divided by it
 
@@ -89,8 +88,10 @@ class Allocation:
         return self.gap <= TOLERANCE
 
 
-def allocate(problem: Problem, guess: Array | None = None) -> Allocation:
+def allocate(problem: Problem, guess: Array | None = None, settled: float = SETTLED) -> Allocation:
     """The cheapest rates. Lower bounds must fit on every link (`loss_budgets`).
+
+    `settled`: the part of the cost by which they may be dearer than the cheapest; less makes more steps.
 
     `guess`: multipliers to begin with, those of an earlier answer to nearly the same problem: often they are good enough
     as they are, and the certificate says so. The answer depends on them within TOLERANCE.
@@ -99,7 +100,7 @@ def allocate(problem: Problem, guess: Array | None = None) -> Allocation:
     without capacity gets 0. Links that no job crosses have multiplier 0.
     """
     ceiling = _ceilings(problem)
-    return _Solver(problem, ceiling, _contended(problem, ceiling)).run(guess)
+    return _Solver(problem, ceiling, _contended(problem, ceiling), settled).run(guess)
 
 
 def _ceilings(problem: Problem) -> Array:
@@ -120,8 +121,8 @@ def _contended(problem: Problem, ceiling: Array) -> Indices:
 
 def _loads(routes: Indices, rates: Array, links: int) -> Array:
     """What each link carries."""
-    repeated = np.broadcast_to(rates[:, None], routes.shape)
-    return sums(routes.ravel(), repeated.ravel(), links + 1)[:links]
+    ways = routes.T
+    return sums(ways.ravel(), np.broadcast_to(rates, ways.shape).ravel(), links + 1)[:links]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,37 +140,24 @@ class _Point:
     settled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Entries of a matrix over links, a job each."""
-
-    job: Indices
-    one: Indices
-    other: Indices
-
-
 class _Solver:
     """The contended links, renumbered, and the jobs that cross one; everybody else has its ceiling."""
 
-    def __init__(self, problem: Problem, ceiling: Array, contended: Indices) -> None:
+    def __init__(self, problem: Problem, ceiling: Array, contended: Indices, settled: float) -> None:
         links = len(problem.capacity_bytes_per_s)
         number = np.full(links + 1, len(contended), dtype=np.intp)
         number[contended] = np.arange(len(contended))
         routes = number[problem.routes]
-        self.problem, self.ceiling, self.contended = problem, ceiling, contended
+        self.problem, self.ceiling, self.contended, self.near = problem, ceiling, contended, settled
         self.jobs = np.flatnonzero((routes < len(contended)).any(axis=1) & (ceiling > 0.0))
-        self.routes = _compressed(routes[self.jobs], len(contended))
-        self.crossed = self.routes.ravel()
-        self.crossing = np.arange(len(self.jobs)).repeat(self.routes.shape[1])
+        self.ways = _compressed(routes.T[:, self.jobs], len(contended))
+        self.crossed = self.ways.ravel()
+        self.crossing = np.tile(np.arange(len(self.jobs)), len(self.ways))
         self.lower = problem.lower_bytes_per_s[self.jobs]
         self.upper = ceiling[self.jobs]
         self.costs = problem.costs.only(self.jobs)
         self.capacity = problem.capacity_bytes_per_s[contended]
-
-    @cached_property
-    def pairs(self) -> _Pairs:
-        """Where Newton's matrix has entries."""
-        return _pairs(self.routes, len(self.capacity))
+        self._system = _System(self.ways, contended[:0])
 
     # ------------------------------------------------------------ demand
 
@@ -189,7 +177,7 @@ class _Solver:
         """What each job pays on its way."""
         priced = np.zeros(len(multipliers) + 1)
         priced[:-1] = multipliers
-        paid: Array = np.add.reduce(priced[self.routes], axis=1)
+        paid: Array = np.add.reduce(priced[self.ways], axis=0)
         return paid
 
     # ------------------------------------------------------------ Newton
@@ -216,7 +204,7 @@ class _Solver:
         excess = load - self.capacity
         misfit = float(multipliers @ np.abs(excess)) / cost
         dual = cost + float(multipliers @ excess)
-        settled = misfit <= SETTLED and self._gap(dual, self._fitted(rates, load)) <= SETTLED
+        settled = misfit <= self.near and self._gap(dual, self._fitted(rates, load)) <= self.near
         kink = min(1.0, KINK * misfit)
         moves = rates * elasticity * _clipped(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
         return _Point(multipliers, rates, moves, price, load, cost, dual, misfit, settled)
@@ -224,25 +212,25 @@ class _Solver:
     def _first_guess(self) -> Array:
         """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
         weight = np.cbrt((self.costs.hazard_per_s + self.costs.slope_per_s) * self.costs.payload_bytes)
-        shares = np.broadcast_to(weight[:, None], self.routes.shape)
+        shares = np.broadcast_to(weight, self.ways.shape)
         level = self.capacity / self.load(weight)
         for _ in range(FIRST_ROUNDS):
-            level = self._higher_level(shares, np.append(level, np.inf)[self.routes] * shares, level)
-        offered = np.append(level, np.inf)[self.routes] * shares
-        narrowest = offered.argmin(axis=1)
+            level = self._higher_level(shares, np.append(level, np.inf)[self.ways] * shares, level)
+        offered = np.append(level, np.inf)[self.ways] * shares
+        narrowest = offered.argmin(axis=0)
         everyone = np.arange(len(self.jobs))
-        rate = np.clip(offered[everyone, narrowest], np.maximum(self.lower, LEAST * self.upper), self.upper)
-        payer, links = self.routes[everyone, narrowest], len(self.capacity)
+        rate = np.clip(offered[narrowest, everyone], np.maximum(self.lower, LEAST * self.upper), self.upper)
+        payer, links = self.ways[narrowest, everyone], len(self.capacity)
         spent = np.bincount(payer, weights=self.costs.price(rate) * rate, minlength=links + 1)
         bought = np.bincount(payer, weights=rate, minlength=links + 1)
         return (spent / np.maximum(bought, TINY))[:links]
 
     def _higher_level(self, shares: Array, offered: Array, level: Array) -> Array:
         """Levels at which each link is full, if who is content with less on other links stays there."""
-        links, flat = len(self.capacity), self.routes.ravel()
-        rate = np.clip(offered.min(axis=1), self.lower, self.upper)
-        content = rate[:, None] < offered * (1.0 - 1e-9)
-        taken = np.bincount(flat, np.where(content, rate[:, None], 0.0).ravel(), links + 1)[:links]
+        links, flat = len(self.capacity), self.ways.ravel()
+        rate = np.clip(offered.min(axis=0), self.lower, self.upper)
+        content = rate < offered * (1.0 - 1e-9)
+        taken = np.bincount(flat, np.where(content, rate, 0.0).ravel(), links + 1)[:links]
         thirst = np.bincount(flat, np.where(content, 0.0, shares).ravel(), links + 1)[:links]
         room = np.maximum(self.capacity - taken, 0.0) / np.where(thirst > 0.0, thirst, 1.0)
         return np.where(thirst > 0.0, room, 2.0 * level)
@@ -250,16 +238,13 @@ class _Solver:
     def _stepped(self, here: _Point, damping: float) -> Array:
         """One damped Newton step of the logarithms of the multipliers that charge or have to."""
         multipliers = self._let_go_and_taken_up(here, damping)
-        active = np.flatnonzero(multipliers > 0.0)
-        charging, carried = multipliers[active], here.load[active]
         price = self.along(multipliers)
         steepness = here.moves / np.maximum(price, TINY)
-        paid = self.load(price * here.rates)[active] / carried
-        change = self._change(active, charging, steepness, damping, carried)
-        rise = np.minimum(charging * change, LARGEST_RISE * paid)
+        change = self._change(multipliers, steepness, damping, here.load)
+        paid = self.load(price * here.rates) / np.maximum(here.load, TINY)
+        rise = np.minimum(multipliers * change, LARGEST_RISE * paid)
         fall = np.exp(_clipped(change, LARGEST_FALL, 0.0))
-        multipliers[active] = np.where(change > 0.0, charging + rise, charging * fall)
-        return multipliers
+        return np.where(change > 0.0, multipliers + rise, multipliers * fall)
 
     def _let_go_and_taken_up(self, here: _Point, damping: float) -> Array:
         multipliers = here.multipliers.copy()
@@ -267,7 +252,8 @@ class _Solver:
         multipliers[(here.load < self.capacity) & (earned < NOTHING * here.cost)] = 0.0
         new = (here.load > self.capacity) & (multipliers == 0.0)
         if new.any():  # what would make everybody cut back alike
-            keep = np.append(np.where(new, self.capacity / here.load, 1.0), 1.0)[self.routes].min(axis=1)
+            room = np.divide(self.capacity, here.load, out=np.ones(len(new)), where=new)
+            keep = np.append(room, 1.0)[self.ways].min(axis=0)
             target = np.maximum(here.rates * keep, LEAST * self.upper)
             extra = np.maximum(self.costs.price(target) - here.price, 0.0)
             multipliers[new] = (
@@ -275,22 +261,22 @@ class _Solver:
             )
         return multipliers
 
-    def _change(
-        self, active: Indices, charging: Array, steepness: Array, damping: float, carried: Array
-    ) -> Array:
+    def _change(self, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
         """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
-        load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links.
+        load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
+        links that do not charge.
         """
-        number = np.full(len(self.capacity) + 1, -1, dtype=np.intp)
-        number[active] = np.arange(len(active))
-        row, column = number[self.pairs.one], number[self.pairs.other]
-        within = (row >= 0) & (column >= 0)
-        row, column = row[within], column[within]
-        value = steepness[self.pairs.job[within]] * charging[row] * charging[column]
-        diagonal = sums(row[row == column], value[row == column], len(active))
+        active = np.flatnonzero(multipliers > 0.0)
+        if not np.array_equal(active, self._system.links):
+            self._system = _System(self.ways, active)
+        charging, carried = multipliers[active], load[active]
+        diagonal = self.load(steepness)[active] * charging**2
         earned = charging * carried
-        spring = damping * (diagonal + STIFFNESS * earned)
-        return _solved(row, column, value, spring, earned * np.log(carried / self.capacity[active]))
+        spring = diagonal + damping * (diagonal + STIFFNESS * earned)
+        change = np.zeros(len(multipliers))
+        right = earned * np.log(carried / self.capacity[active])
+        change[active] = self._system.solved(steepness, charging, spring, right)
+        return change
 
     # ------------------------------------------------------------ the answer
 
@@ -309,7 +295,7 @@ class _Solver:
         floors = self.load(self.lower)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.where(load > self.capacity, (self.capacity - floors) / (load - floors), 1.0)
-        cut = np.append(np.clip(factor, 0.0, 1.0), 1.0)[self.routes].min(axis=1, initial=1.0)
+        cut = np.append(np.clip(factor, 0.0, 1.0), 1.0)[self.ways].min(axis=0, initial=1.0)
         fitted: Array = self.lower + (rates - self.lower) * cut
         return fitted
 
@@ -322,30 +308,40 @@ def _clipped(values: Array, low: float, high: float) -> Array:
     return np.minimum(np.maximum(values, low), high)
 
 
-def _compressed(routes: Indices, nobody: int) -> Indices:
-    """The same routes with `nobody` at the end of each, and no more columns than are needed."""
-    ordered = np.sort(routes, axis=1)
-    width = int((ordered < nobody).sum(axis=1).max(initial=0))
-    return ordered[:, :width]
+def _compressed(ways: Indices, nobody: int) -> Indices:
+    """The same ways (a column a job) with `nobody` at the end of each, and no more rows than are needed."""
+    counts = ways < nobody
+    place = counts.cumsum(axis=0)
+    height = int(place[-1].max(initial=0)) if len(place) else 0
+    answer = np.full((height, ways.shape[1]), nobody, dtype=np.intp)
+    _, job = np.nonzero(counts)
+    answer[place[counts] - 1, job] = ways[counts]
+    return answer
 
 
-def _pairs(routes: Indices, nobody: int) -> _Pairs:
-    """Every two links (in both orders, and each with itself) that some job crosses, a row for each such job."""
-    width = routes.shape[1]
-    one, other = routes.repeat(width, axis=1).ravel(), np.tile(routes, (1, width)).ravel()
-    job = np.arange(len(routes)).repeat(width * width)
-    both = (one < nobody) & (other < nobody)
-    return _Pairs(job[both], one[both], other[both])
+class _System:
+    """Linear equations over the links that charge: one link has to do with another if a job crosses both."""
 
+    def __init__(self, ways: Indices, links: Indices) -> None:
+        number = np.full(int(ways.max(initial=0)) + 1, len(links), dtype=np.intp)
+        number[links] = np.arange(len(links))
+        short = _compressed(number[ways], len(links))
+        first, second = np.triu_indices(len(short), 1)
+        together = short[second] < len(links)  # who does not cross as many has none from there on
+        self.links = links
+        self._row, self._column = short[first][together], short[second][together]
+        self._job = np.nonzero(together)[1]
 
-def _solved(row: Indices, column: Indices, value: Array, damping: Array, right: Array) -> Array:
-    """x where the symmetric matrix is the sum of the given entries and a diagonal."""
-    size = len(right)
-    if size <= DENSE:
-        dense = sums(row * size + column, value, size * size).reshape(size, size)
-        dense[np.diag_indices(size)] += damping
-        return np.asarray(np.linalg.solve(dense, right), dtype=np.float64)
-    diagonal = np.arange(size)
-    where = (np.concatenate((row, diagonal)), np.concatenate((column, diagonal)))
-    matrix = sparse.csc_array((np.concatenate((value, damping)), where), shape=(size, size))
-    return np.asarray(spsolve(matrix, right, permc_spec="MMD_AT_PLUS_A"), dtype=np.float64)
+    def solved(self, weight: Array, scale: Array, diagonal: Array, right: Array) -> Array:
+        """x, where beside the diagonal is the sum of the weights of the jobs that cross both, times both scales."""
+        size, row, column = len(right), self._row, self._column
+        value = weight[self._job] * scale[row] * scale[column]
+        if size <= DENSE:
+            half = sums(row * size + column, value, size * size).reshape(size, size)
+            dense = half + half.T
+            dense[np.diag_indices(size)] = diagonal
+            return np.asarray(np.linalg.solve(dense, right), dtype=np.float64)
+        every = np.arange(size)
+        where = (np.concatenate((row, column, every)), np.concatenate((column, row, every)))
+        matrix = sparse.csc_array((np.concatenate((value, value, diagonal)), where), shape=(size, size))
+        return np.asarray(spsolve(matrix, right, permc_spec="MMD_AT_PLUS_A"), dtype=np.float64)

@@ -77,8 +77,12 @@ def committed(world: World, *, movable: bool = False) -> list[Promise]:
 
     `movable`: sources that have not stopped their job yet may be told another moment to do so.
     """
-    promises = (_promise(world, flow, movable) for flow in world.flows.values())
-    return [promise for promise in promises if promise is not None]
+    hosts = world.hosts
+    return [
+        _promise(world, flow, movable)
+        for flow in world.flows.values()
+        if flow.pledge is not None or flow.floor_bytes_per_s > 0.0 or not hosts[flow.source].connected
+    ]
 
 
 def pledged(world: World) -> list[tuple[Flow, Pledge]]:
@@ -87,12 +91,11 @@ def pledged(world: World) -> list[tuple[Flow, Pledge]]:
     return [(f, f.pledge) for f in flows if f.pledge is not None and world.hosts[f.source].connected]
 
 
-def _promise(world: World, flow: Flow, movable: bool) -> Promise | None:
+def _promise(world: World, flow: Flow, movable: bool) -> Promise:
     if flow.pledge is not None and world.hosts[flow.source].connected:
         links = world.routes.route(flow.source, flow.destination)
         return flow.pledge.request(flow.key, links, flow.cap_bytes_per_s, world.now_s, movable=movable)
-    demand = _demand(world, flow)
-    return demand if demand.floor_bytes_per_s > 0.0 else None
+    return _demand(world, flow)
 
 
 def _follow_timetable(world: World) -> None:
@@ -167,9 +170,11 @@ def _demand(world: World, flow: Flow) -> Demand:
 
 def _wants(world: World, flows: list[Flow], paths: Paths) -> Wants:
     """What all flows ask for."""
-    hosts = world.hosts
-    bounds = np.array([_bounds(flow, hosts[flow.source].connected) for flow in flows], dtype=float)
-    floor, cap = bounds.reshape(-1, 2).T
+    floor = np.array([flow.floor_bytes_per_s for flow in flows], dtype=float)
+    cap = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
+    floor, hosts = np.minimum(floor, cap), world.hosts
+    for row in [row for row, flow in enumerate(flows) if not hosts[flow.source].connected]:
+        floor[row], cap[row] = _bounds(flows[row], connected=False)
     return Wants(world.network, paths, np.ones(len(flows)), floor, cap)
 
 

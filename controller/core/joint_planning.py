@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
-from controller.core.exact_allocation import Allocation, Problem, allocate
+from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
 from controller.core.loss_budgets import kept
 from controller.core.network import Numbers
 from topologies.spec import DirectedLink
 
 NO_LINK = -1
 NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
+CLOSE = 1e-4  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,15 @@ class PlanColumns:
 
 
 def plan_columns(
-    jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, guess: Array | None = None
+    jobs: JobColumns,
+    capacity_bytes_per_s: Array,
+    beta: float = BETA,
+    guess: Array | None = None,
+    settled: float = SETTLED,
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
-    `guess`: multipliers of an earlier plan, by link (`exact_allocation.allocate`).
+    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`).
     """
     needed = _needed(jobs, beta)
     possible = needed <= jobs.write_cap_bytes_per_s
@@ -67,7 +72,7 @@ def plan_columns(
     lower = np.where(keeps, lower, 0.0)
     costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, np.where(keeps, jobs.loss_budget_s, np.inf), beta)
     allocation = allocate(
-        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess
+        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess, settled
     )
     rates = allocation.rates_bytes_per_s
     return PlanColumns(
@@ -81,13 +86,13 @@ def plan_columns(
 
 @dataclass(frozen=True, slots=True)
 class ExactPlanner:
-    """Called like `checkpointing.plan`; who has columns calls `columns`."""
+    """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best."""
 
     def columns(
         self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, start: Array | None = None
     ) -> PlanColumns:
         """`plan_columns`."""
-        return plan_columns(jobs, capacity_bytes_per_s, beta, start)
+        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE)
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA

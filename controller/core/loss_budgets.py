@@ -51,33 +51,27 @@ def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array
 
 
 def _packed(needed: Array, routes: Indices, room: Array) -> Mask:
-    """One after the other, whoever fits: in rounds, each deciding all who fit even beside everybody before them.
+    """One after the other, whoever fits beside those before it that did: all at once, by guessing who did.
 
-    Whoever does not fit alone is out for good, since room only shrinks. The first of a round is always decided.
+    Reckoned as if everybody before it did, who fits does for sure; as if only those did, who does not is out for sure;
+    and so on, from both sides, until a guess proves itself. Each pass is right at least one job further than the last.
     """
-    fits = np.zeros(len(needed), dtype=bool)
-    open_ = np.arange(len(needed))
-    room = room.copy()
-    while open_.size:
-        wants, crossed = needed[open_], routes[open_]
-        least = room[crossed].min(axis=1)
-        before = _taken_before(wants, crossed, len(room))
-        sure = (before + wants[:, None] <= room[crossed]).all(axis=1)
-        fits[open_[sure]] = True
-        repeated = np.broadcast_to(wants[:, None], crossed.shape)[sure]
-        room -= np.bincount(crossed[sure].ravel(), weights=repeated.ravel(), minlength=len(room))
-        open_ = open_[~sure & (wants <= least)]
-    return fits
+    job, link, first = _by_link(routes, np.isfinite(room)[routes])
+    amount, limit, fits = needed[job], room[link], np.ones(len(needed), dtype=bool)
+    while True:
+        taken = np.cumsum(np.where(fits[job], amount, 0.0))
+        before = taken - np.where(fits[job], amount, 0.0)
+        over = before - before[first] + amount > limit
+        anew = np.bincount(job[over], minlength=len(needed)) == 0
+        if np.array_equal(anew, fits):
+            return fits
+        fits = anew
 
 
-def _taken_before(wants: Array, crossed: Indices, links: int) -> Array:
-    """For each job and place of its route, what the jobs before it want of that link."""
-    flat = crossed.ravel()
-    order = np.argsort(flat, kind="stable")
-    amounts = np.broadcast_to(wants[:, None], crossed.shape).ravel()[order]
-    running = np.cumsum(amounts) - amounts
-    start = np.searchsorted(flat[order], np.arange(links))
-    first = running[np.minimum(start, len(running) - 1)]
-    answer = np.empty(len(flat))
-    answer[order] = running - first[flat[order]]
-    return answer.reshape(crossed.shape)
+def _by_link(routes: Indices, counts: Mask) -> tuple[Indices, Indices, Indices]:
+    """Pairs of a job and a link that counts, link by link and in order of jobs: (jobs, links, where each link begins)."""
+    job, place = np.nonzero(counts)
+    link = routes[job, place]
+    order = np.argsort(link, kind="stable")
+    link = link[order]
+    return job[order], link, np.searchsorted(link, link)

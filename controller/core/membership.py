@@ -176,7 +176,7 @@ def _notice(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """What runs there moves away; what was on its way there goes elsewhere."""
     running = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
     effects = let_go(world, host, now_s)
-    return [*effects, *plan_moves(world, running, now_s), *protect(world, now_s)]
+    return [*effects, *plan_moves(world, running, now_s, lambda world: protect(world, now_s))]
 
 
 def _hurry(world: World, host: HostState, now_s: float) -> list[do.Effect]:
@@ -199,11 +199,15 @@ def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.
 def let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
     effects: list[do.Effect] = []
-    for job in list(world.unfinished()):
+    for job in [job for job in world.unfinished() if _counts_on(job, host.name)]:
         effects += _let_go_of(world, job, host, now_s)
     if not world.can_send(host.name):
         effects += _find_other_senders(world, host, now_s)
     return effects
+
+
+def _counts_on(job: JobState, host: str) -> bool:
+    return host in (job.standby, job.host) or (job.move is not None and job.move.destination == host)
 
 
 def _let_go_of(world: World, job: JobState, host: HostState, now_s: float) -> list[do.Effect]:

@@ -14,6 +14,7 @@ A flow that was admitted stays admitted. If its destination goes away, P2 and P3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 from controller.core import effects as do
@@ -38,10 +39,13 @@ from controller.core.world import World, record
 from testbed.messages import SEQUENCES_PER_ATTEMPT, Migrate, StopJob
 from topologies.spec import TrafficClass
 
+Settle = Callable[[World], list[do.Effect]]
 
-def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
+
+def plan_moves(world: World, jobs: list[JobState], now_s: float, settled: Settle = settle) -> list[do.Effect]:
     """Move these running jobs off their hosts, all of which have a notice running; who cannot be moved is degraded.
 
+    `settled` gives everybody a rate once it is known who moves; a caller that plans checkpoints anew does both in one.
     Two rounds: who was refused because others of the same round took the bandwidth looks once more at what is left.
     """
     if not world.policy.migrates:
@@ -57,7 +61,7 @@ def plan_moves(world: World, jobs: list[JobState], now_s: float) -> list[do.Effe
     for job in jobs:
         if job.move is None:
             effects += _degrade(world, job, chosen[job.name], now_s)
-    return [*effects, *_depart(world, [job for job in jobs if job.move is not None], now_s)]
+    return [*effects, *_depart(world, [job for job in jobs if job.move is not None], now_s, settled)]
 
 
 def _stays(world: World, job: JobState, now_s: float) -> do.Effect:
@@ -195,6 +199,8 @@ def _admit_all(
 ) -> list[do.Effect]:
     """Ask P3 for all of them at once."""
     found = [(job, c) for job in jobs if isinstance(c := chosen[job.name], Choice)]
+    if not found:
+        return []
     asked = {job.name: _ask(world, job, choice, now_s) for job, choice in found}
     answer = world.policy.admit(list(asked.values()), now_s, spendable(world), committed(world, movable=True))
     effects: list[do.Effect] = []
@@ -284,12 +290,12 @@ def turn_begins(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     return settle(world) if flows else []
 
 
-def _depart(world: World, jobs: list[JobState], now_s: float) -> list[do.Effect]:
+def _depart(world: World, jobs: list[JobState], now_s: float, settled: Settle) -> list[do.Effect]:
     """Settle all rates, then tell the sources."""
-    effects = settle(world)
     for job in jobs:
         job.degraded = False
         job.to("migrate")
+    effects = settled(world)
     moved = [world.jobs[flow.job] for flow, pledge in pledged(world) if not pledge.told]
     return [*effects, *order(world, [*jobs, *(job for job in moved if job not in jobs)], now_s)]
 

@@ -23,7 +23,7 @@ as there are different ones, not as there are hosts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -270,17 +270,35 @@ def _running(values: Floats) -> Floats:
 
 
 @dataclass
+class Rows:
+    """Routes as rows of numbers of links, padded: `row` says which row is from one host to another."""
+
+    row: dict[tuple[str, str], int] = field(default_factory=dict)
+    links: Numbers = field(default_factory=lambda: np.empty((0, 0), dtype=np.intp))
+
+    def add(self, ends: Sequence[tuple[str, str]], paths: Sequence[Sequence[int]], nowhere: int) -> None:
+        """One more row for each of these pairs."""
+        width = max(self.links.shape[1], *map(len, paths))
+        links = np.full((len(self.row) + len(paths), width), nowhere, dtype=np.intp)
+        links[: len(self.row), : self.links.shape[1]] = self.links[: len(self.row)]
+        for row, (pair, path) in enumerate(zip(ends, paths, strict=True), start=len(self.row)):
+            links[row, : len(path)] = path
+            self.row[pair] = row
+        self.links = links
+
+
+@dataclass
 class Known:
     """What was computed for one decision and holds for the next one too, unless what it was computed from has changed.
 
-    `slowness`: (of these, among those, the means); `hazards`: (at, changes until then, levels, profile); `routes`: (from
-    where to where, numbers of the links); `multipliers`: P1's, of each link.
+    `slowness`: (of these, among those, the means); `hazards`: (at, changes until then, levels, profile); `routes`: from
+    one host to another; `multipliers`: P1's, of each link.
     """
 
     reaches: Reaches | None = None
     slowness: tuple[Reaches, Mask, Floats] | None = None
     hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
-    routes: tuple[list[tuple[str, str]], Numbers] | None = None
+    routes: Rows = field(default_factory=Rows)
     multipliers: Floats | None = None
 
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:

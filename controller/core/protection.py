@@ -37,11 +37,12 @@ MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 def protect(world: World, now_s: float) -> list[do.Effect]:
     """Plan checkpoints for all running jobs anew, and settle all rates."""
     jobs = [job for job in world.unfinished() if _needs_protection(world, job)]
-    effects = [effect for job in jobs for effect in _keep_standby(world, job, now_s)]
+    hosts, replicates = world.hosts, world.policy.replication is not None
+    looking = [j for j in jobs if replicates or j.standby is None or not hosts[j.standby].usable]
+    effects = [effect for job in looking for effect in _keep_standby(world, job, now_s)]
     protected = [job for job in jobs if job.standby is not None]
     planned = plan_all(world, protected, now_s)
-    for job, rate in zip(protected, planned.rates_bytes_per_s.tolist(), strict=True):
-        _open(world, job, rate)
+    _open(world, protected, planned.rates_bytes_per_s.tolist())
     return [*effects, *settle(world), *_tell_moved(world, protected, planned, now_s)]
 
 
@@ -91,8 +92,7 @@ def _needs_protection(world: World, job: JobState) -> bool:
         return False
     if not world.policy.checkpoints:
         return False
-    host = world.hosts[job.host]
-    return host.is_volunteer and host.connected
+    return job.host in world.places.number and world.hosts[job.host].connected
 
 
 def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
@@ -155,13 +155,15 @@ def _store(world: World, job: JobState, free: Residual) -> str | None:
     )
 
 
-def _open(world: World, job: JobState, rate_bytes_per_s: float) -> None:
-    """Its stream of checkpoints, or the one that it has, may take this much."""
-    known = world.flows.get(f"{job.name}:{job.host}>{job.standby}")
-    if known is not None and known.traffic_class is TrafficClass.PRESYNC:
-        known.cap_bytes_per_s = rate_bytes_per_s
-    else:
-        open_flow(world, presync_flow(job.name, job.host or "", job.standby or "", rate_bytes_per_s))
+def _open(world: World, jobs: list[JobState], rates_bytes_per_s: list[float]) -> None:
+    """Their streams of checkpoints, or those that they have, may take this much."""
+    flows = world.flows
+    for job, rate in zip(jobs, rates_bytes_per_s, strict=True):
+        known = flows.get(f"{job.name}:{job.host}>{job.standby}")
+        if known is not None and known.traffic_class is TrafficClass.PRESYNC:
+            known.cap_bytes_per_s = rate
+        else:
+            open_flow(world, presync_flow(job.name, job.host or "", job.standby or "", rate))
 
 
 def _tell_moved(world: World, jobs: list[JobState], planned: Planned, now_s: float) -> list[do.Effect]:

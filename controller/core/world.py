@@ -96,6 +96,11 @@ class World:
         for known in ("spendable", "spendable_column"):
             self.__dict__.pop(known, None)
 
+    @cached_property
+    def withheld_column(self) -> Floats:
+        """The room for falls that are too small to tell, by number of the link."""
+        return LEAST_FALL * self.network.column(self.share)
+
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         if self._flow_paths is None or self._flow_paths[0] != list(self.flows):
