@@ -81,7 +81,8 @@ class LiveRun:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_facts)
             nursery.start_soon(self._submit_all, begin_s)
-            nursery.start_soon(self.owners.play, self.trace.owner_events, begin_s)
+            away = (OwnerEvent(0.0, host) for host in self.trace.away)
+            nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
             nursery.start_soon(self._poll_status)
             if self.directed:
                 notice_s = self._directed_notice_s()
@@ -189,11 +190,14 @@ def run_live(
 ) -> Outcome:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot, SpecError if the system is
-    one that only the virtual world can play.
+    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot, SpecError if the system, or
+    the trace's background, is one that only the virtual world can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
     live_row(played)
+    if played_trace.background is not None:
+        allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
+        raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     settings = settings_of(played)
     with live_world(played, settings, out) as world:
         monitor = FidelityMonitor(world.campus)
