@@ -309,7 +309,8 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
     Excused are those whose source or destination was lost or closed before the notice was over (an agent that stood still
     then is noticed up to SILENCE_S later), whose attempt broke down (a snapshot or a restore that failed), whose owner
-    changed or withdrew the notice, whose job ended by itself first, and those whose notice still ran when the run ended.
+    changed or withdrew the notice, whose job ended by itself first, those whose notice still ran when the run ended, and
+    those during which the coordinator was dead for a while.
     """
     last_s = end_s(facts, context.ended_at_s)
     reasons = [timed for timed in facts if isinstance(timed[1], EXCUSES)]
@@ -328,8 +329,17 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
 
 def _excused(notice: Notice, facts: Sequence[Timed]) -> bool:
+    if any(_was_down(notice, at_s, fact) for at_s, fact in facts):
+        return True
     later = (at_fact for at_fact in facts if notice.at_s <= at_fact[0] < notice.deadline_s + SILENCE_S)
     return any(_excuses(notice, at_s, fact) for at_s, fact in later)
+
+
+def _was_down(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
+    """Whether the coordinator was not there for a part of the time between the admission and the deadline."""
+    if not isinstance(fact, f.CoordinatorRestarted) or notice.admitted_s is None:
+        return False
+    return at_s >= notice.admitted_s and at_s - fact.silent_s < notice.deadline_s
 
 
 def _excuses(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:

@@ -157,6 +157,12 @@ def _lost(fact: f.HostLost) -> str:
     return f"{fact.host}: agent lost ({fact.reason}){jobs}"
 
 
+@_of(f.CoordinatorRestarted)
+def _restarted(fact: f.CoordinatorRestarted) -> str:
+    waits = f"; it waits for {len(fact.hosts)} agents" if fact.hosts else ""
+    return f"the coordinator begins again from its journal, {format_duration(fact.silent_s)} after its last event{waits}"
+
+
 @_of(f.HostReclaimed)
 def _reclaimed(fact: f.HostReclaimed) -> str:
     jobs = f", {_several(fact.jobs)} there" if fact.jobs else ""
@@ -178,7 +184,7 @@ def _lapsed(fact: f.OfferLapsed) -> str:
 @_of(f.MigrationAdmitted)
 def _admitted(fact: f.MigrationAdmitted) -> str:
     rate, size = format_rate(fact.floor_bytes_per_s), format_size(fact.payload_bytes)
-    return f"{fact.job} moves {fact.source} -> {fact.destination}: {size} admitted at {rate} at least"
+    return f"{fact.job} moves {fact.source} -> {fact.destination}: {size} admitted at {rate} on average"
 
 
 @_of(f.MigrationDegraded)

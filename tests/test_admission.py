@@ -111,6 +111,11 @@ def test_a_path_over_an_unknown_link_is_a_bug_of_the_caller() -> None:
         p3.edf_skip([flow("a", 1.0, 1.0, (UP,))], 0.0, {TRUNK: 1.0})
 
 
+def test_a_floor_held_on_an_unknown_link_is_a_bug_of_the_caller_too() -> None:
+    with pytest.raises(ValueError, match="link h1>sw: no migration share"):
+        p3.fluid_edf([], 0.0, {TRUNK: 1.0}, [Demand("a", (UP,), 1.0, 1.0, 1.0)])
+
+
 def test_without_admission_everybody_tries_and_nobody_is_promised_anything() -> None:
     answer = p3.admit_all([flow("a", 1e9, 1.0), flow("b", 1e9, 0.0)], 5.0, {TRUNK: 1.0})
     assert answer == p3.Admission({"a": 0.0, "b": 0.0}, {})

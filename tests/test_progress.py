@@ -118,7 +118,7 @@ def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
         live.event(3.0, f.Granted("job7", "h3", "h1", "planned", 9e6, 5e6, "a1>d1"))
     assert out.getvalue().splitlines() == [
         "    2.0 s  h3: owner reclaims in 4 s, job7 there",
-        "    2.0 s  job7 moves h3 -> h1: 20 MB admitted at 40 Mbit/s at least",
+        "    2.0 s  job7 moves h3 -> h1: 20 MB admitted at 40 Mbit/s on average",
         "    2.0 s  job7 h3 -> h1 granted 61 Mbit/s (binding a1>d1)",
     ]
 

@@ -30,7 +30,7 @@ Where this departs from the print:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -185,6 +185,7 @@ def fluid_edf(
     followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
     """
     held = _floors(committed, now_s, only=Demand)
+    _check_known(held, share)
     free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
     hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
     kept = [promise for promise in committed if isinstance(promise, MigrationRequest)]
@@ -308,11 +309,15 @@ def _too_full(
     share: Mapping[DirectedLink, float],
 ) -> DirectedLink | None:
     """The link that the rate overfills most; None if it fits on all."""
+    _check_known(links, share)
+    over = [link for link in links if not sharing.fits(taken.get(link, 0.0) + rate, share[link])]
+    return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
+
+
+def _check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, float]) -> None:
     for link in links:
         if link not in share:
             raise ValueError(f"link {link}: no migration share is known")
-    over = [link for link in links if not sharing.fits(taken.get(link, 0.0) + rate, share[link])]
-    return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 
 
 def _floors(promises: Sequence[Promise], now_s: float, only: type | None = None) -> dict[DirectedLink, float]:

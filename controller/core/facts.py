@@ -235,7 +235,7 @@ class OfferLapsed(Fact, frozen=True):
 
 
 class MigrationAdmitted(Fact, frozen=True):
-    """P2 chose a destination and P3 admitted the flow."""
+    """P2 chose a destination and P3 admitted the flow: with a floor, or with a turn in the timetable, whose mean it is."""
 
     job: str
     attempt: int

@@ -1,0 +1,83 @@
+"""Text scenarios and the demo with a coordinator that is killed after every so many events, and begins again from its journal."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from experiments.scenario import demo_scenario
+from experiments.storms.ground import Ground
+from experiments.storms.play import Outcome, play
+from experiments.storms.script import parse
+from experiments.storms.world import StormWorld
+from experiments.traces import generate
+from experiments.virtual import Faults, VirtualRun, VirtualWorld, simulate
+from experiments.virtual.checks import Invariants
+
+DOWN_S = (
+    0.0,
+    0.0,
+    0.004,
+    0.1,
+    1.0,
+    2.5,
+    8.0,
+)  # within a lease (2 s in text scenarios, 3 s in the demo) and beyond
+
+
+@dataclass
+class Killer:
+    """Kills the coordinator after every `every`-th event of the world, from the `first` one on, at most `most` times.
+
+    Checks everything besides.
+    """
+
+    every: int
+    first: int
+    downs_s: tuple[float, ...] = DOWN_S
+    most: int = 100
+    kills: int = 0
+    checks: Invariants = field(default_factory=Invariants)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(f"{self.every} {self.first}")
+        self._left = self.first
+
+    def __call__(self, world: VirtualWorld) -> None:
+        self.checks(world)
+        self._left -= 1
+        if self._left <= 0 and self.kills < self.most and not world.connections.refused:
+            self._left, self.kills = self.every, self.kills + 1
+            down_s = self._rng.choice(self.downs_s)
+            if isinstance(world, StormWorld):
+                world.restart(down_s)
+            else:
+                world.restart_coordinator(down_s=down_s)
+
+
+def demo(
+    killer: Killer, seed: int = 1, *, hosts: int = 12, seconds: float = 75.0, quiet: bool = True
+) -> VirtualRun:
+    """The demo, until its jobs are over."""
+    scenario = demo_scenario(hosts=hosts, seconds=seconds, seed=seed)
+    never = Faults(
+        plan=lambda world: world.restart_coordinator(1e9)
+    )  # a quiet world keeps a journal from here on
+    return simulate(
+        scenario, generate(scenario), faults=never, quiet=quiet, until_over=True, after_each=killer
+    )
+
+
+def text_scenario(path: Path, killer: Killer) -> Outcome:
+    """Play a scenario's faults; what it expects is left out: killing the coordinator changes who is where, and when."""
+    script = parse(path.read_text(), path.name)
+
+    class KilledWorld(StormWorld):
+        def __init__(self, ground: Ground, *, tells_story: bool = False, checks: bool = True) -> None:
+            super().__init__(ground, tells_story=tells_story, checks=checks)
+            self._after_each = killer
+
+    return play(
+        script.with_lines(line for line in script.lines if line.verb != "expect"), world_of=KilledWorld
+    )
