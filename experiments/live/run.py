@@ -26,12 +26,13 @@ from experiments.live.world import LiveWorld, live_world
 from experiments.progress import Live
 from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
-from experiments.scenario import Scenario
+from experiments.scenario import OwnerEvent, Scenario
 from experiments.traces import JobArrival, Trace
 from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.emulation.fidelity import FidelityMonitor, probe_link_rates
 from testbed.errors import SetupError
+from topologies.errors import SpecError
 from topologies.spec import Role
 
 STATUS_PERIOD_S = 0.5
