@@ -254,11 +254,14 @@ class StopJob(Message, frozen=True):
 
 
 class Protect(Message, frozen=True):
-    """P1's plan for a running job: snapshot every `interval_s`, first in `first_s`, sent to `standby` at `rate`."""
+    """P1's plan for a running job: snapshot every `interval_s`, first in `first_s`, sent to `standby` at `rate`.
+
+    Without a standby snapshots stay where they are taken.
+    """
 
     job: Name
     attempt: Count
-    standby: Endpoint
+    standby: Endpoint | None
     rate_bytes_per_s: Rate
     interval_s: Annotated[float, Meta(gt=0.0)]
     first_s: Seconds

@@ -33,7 +33,7 @@ STEP_S = 0.1
 DECIDES = ("plan", "select", "admit", "share", "learner", "standby")
 OTHERWISE = {
     "slurm-pr": {"plan", "select", "admit", "migrates", "central_store", "requeue_wait_s", "enforced"},
-    "no-migration": {"select", "admit", "migrates", "checkpoints", "enforced"},
+    "no-migration": {"plan", "select", "admit", "migrates", "stays", "enforced"},
     "static": {"plan", "select", "admit", "enforced"},
     "bamboo": {"plan", "select", "standby", "admit", "migrates", "replication", "enforced"},
     "random-dst": {"select"},
@@ -131,8 +131,10 @@ def test_durations_of_a_row_follow_the_scale_of_the_scenario() -> None:
 
 
 def test_a_replica_and_a_migration_are_not_had_together() -> None:
-    with pytest.raises(ValueError, match="replication: only where nothing migrates"):
+    with pytest.raises(ValueError, match="only where nothing migrates"):
         replace(POLICIES["bamboo"], migrates=True)
+    with pytest.raises(ValueError, match=r"stays: .* with a StaticPlanner"):
+        replace(POLICIES["no-migration"], plan=POLICIES["reclaimnet"].plan)
 
 
 # ---------------------------------------------------------------- selectors of the baselines
@@ -169,19 +171,46 @@ def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
 # ---------------------------------------------------------------- no migration
 
 
-def test_no_migration_sends_nothing_and_begins_again() -> None:
+def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
     world = Small("no-migration")
-    first = world.running()
+    first = world.running(until_s=40.0)
     world.reclaim(first, 4.0)
-    world.run(30.0)
-    assert world.messages(m.Migrate) == world.messages(m.Protect) == world.messages(m.SendStored) == []
-    assert world.of(f.TransferFinished) == world.of(f.CheckpointTaken) == []
-    [lost] = world.of(f.WorkLost)
-    assert (lost.to_step, lost.cause) == (0, "deadline")
-    assert lost.from_step > 100
+    world.run(60.0)
+    assert world.jobs["a"].phase is Phase.WAITING
+    assert world.coordinator.world.homes == {"a": first}
+    assert len(world.of(f.CheckpointTaken)) >= 1
+    world.give_back(first)
+    world.run(62.0)
     again = world.of(f.JobRunning)[-1]
-    assert (again.step, again.host) != (0, first)
-    assert again.host != first
+    assert again.host == first
+    assert again.step == world.of(f.CheckpointTaken)[-1].step > 0
+    assert world.messages(m.Migrate) == world.messages(m.SendStored) == world.of(f.TransferFinished) == []
+    assert not world.coordinator.world.homes
+
+
+def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_for_it() -> None:
+    world = Small("no-migration", hosts=2)
+    world.submit(job("b"))
+    world.submit(job("c"))
+    first = world.running(until_s=40.0)
+    world.reclaim(first)
+    world.submit(job("younger"))
+    world.run(42.0)
+    world.give_back(first)
+    world.run(44.0)
+    assert world.jobs["a"].host == first
+    assert world.jobs["younger"].phase is Phase.WAITING
+
+
+def test_no_migration_starts_a_job_that_has_no_checkpoint_anywhere() -> None:
+    world = Small("no-migration")
+    world.submit(job())
+    world.run(1.5)
+    first = world.jobs["a"].host
+    assert first is not None
+    world.reclaim(first)
+    world.run(5.0)
+    assert world.jobs["a"].host not in (first, None)
 
 
 @pytest.mark.parametrize("system", ["slurm-pr", "no-migration", "bamboo"])

@@ -6,6 +6,11 @@ submitted later), may not start again for `cred_expire` (slurm.conf: 120 s, "thi
 wait before starting again"), and is then given the first nodes, in the order of the node table, that can run it. Images
 lie on storage that all nodes share: a host of the server room where the campus has one, else another node.
 
+**No-Migration** (B2). Table III gives it no traffic, no downtime, and twice the work loss of a system that checkpoints as
+rarely as the naive one of Table IV but moves jobs at a notice. So its checkpoints exist and do not travel: a job leaves
+its state on its host's disk and waits until the owner lends that host again. (To begin again elsewhere from nothing
+was tried: it loses a hundred times as much.) The period is Table IV's 30 minutes; the paper names none.
+
 **Bamboo** (B1; Thorpe et al., NSDI '23). Each stage of a training pipeline is held twice: the node before it has its weights and
 computes it as well, in the pipeline's bubbles; if the node is taken, its shadow goes on with both stages after a short pause,
 nothing is read from a disk. Modelled here, for jobs of one GPU:

@@ -210,7 +210,8 @@ def plan_one_interval(
 ) -> dict[str, CheckpointPlan]:
     """One interval for all, sqrt(2 C Theta/lambda) of the means of this epoch (paper A, appendix C: B7).
 
-    Rates as in `plan_as_printed`; no job's own hazard, payload or budget has a say in its interval.
+    Rates as in `plan_as_printed`; no job's own hazard or payload has a say in its interval. The tightest loss budget caps it
+    for everybody (eq. 9): with different constraints, adaptivity would not be what is compared.
     """
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     slowness = [1.0 / rate for rate in shared.rates.values() if rate > 0.0]
@@ -221,7 +222,8 @@ def plan_one_interval(
         mean_hazard_per_s=_mean([job.hazard_per_s for job in jobs]),
         mean_s_per_byte=_mean(slowness),
     )
-    return {job.key: _fixed(job, shared, interval_s, beta) for job in jobs}
+    capped_s = min([interval_s, *(2.0 * job.loss_budget_s for job in jobs)])
+    return {job.key: _fixed(job, shared, capped_s, beta) for job in jobs}
 
 
 @dataclass(frozen=True, slots=True)

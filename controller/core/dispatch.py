@@ -41,6 +41,9 @@ def gpu_freed(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """A GPU has become idle: a spot offer, unless it has to be kept as a spare; or a slot for the backlog."""
     if not host.usable or host.free_gpus <= len(host.offered):
         return []
+    if (returns := _at_home(world, host)) is not None:
+        del world.homes[returns.name]
+        return dispatch(world, returns, host, world.freshest(returns), now_s)
     if not host.is_volunteer:
         return _serve_backlog(world, now_s)
     if _spares(world) <= world.settings.spare_gpus:
@@ -222,11 +225,11 @@ def interrupt(world: World, job: JobState, cause: str, now_s: float) -> list[do.
     if job.stopped_at_s is None:
         job.stopped_at_s = now_s
     job.stopped_cause = cause
-    replica = replica_of(world, job)
+    replica, home = replica_of(world, job), job.host or ""
     freed = release(world, job)
     job.landing, job.degraded, job.standby = None, False, None
     job.to("interrupted")
-    effects += _come_back(world, job, replica, now_s)
+    effects += _come_back(world, job, home, replica, now_s)
     return [*effects, *(effect for host in freed for effect in gpu_freed(world, host, now_s))]
 
 
@@ -256,11 +259,19 @@ def replica_of(world: World, job: JobState) -> str | None:
     return job.standby if held and job.standby != job.host else None
 
 
-def _come_back(world: World, job: JobState, replica: str | None, now_s: float) -> list[do.Effect]:
-    """Its replica goes on; or it waits until it may start again; or it is resumed at once."""
+def _at_home(world: World, host: HostState) -> JobState | None:
+    """Who waits for this host, the first interrupted first."""
+    return next((world.jobs[name] for name, home in world.homes.items() if home == host.name), None)
+
+
+def _come_back(world: World, job: JobState, home: str, replica: str | None, now_s: float) -> list[do.Effect]:
+    """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
     checkpoint = world.freshest(job)
     if replica and checkpoint and replica in checkpoint.holders and world.hosts[replica].usable:
         return dispatch(world, job, world.hosts[replica], checkpoint, now_s)
+    if world.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
+        world.homes[job.name] = home
+        return [record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))]
     wait_s = world.policy.requeue_wait_s
     if wait_s > 0.0 and not job.on_demand:
         world.requeued[job.name] = now_s + wait_s

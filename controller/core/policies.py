@@ -6,9 +6,9 @@ To add one: write a function with the signature of its column (`checkpointing.Pl
 whole list. A row with a `label` is one of the systems that Table III compares (`SYSTEMS`).
 
 Where a system differs in more than a function, the row says so in words that the cores obey: whether a notice moves jobs
-(`migrates`), whether checkpoints travel (`checkpoints`) and where to (`central_store`), how long an interrupted job waits
-(`requeue_wait_s`), whether it has a replica (`replication`), and whether links keep their research reserve and grants are
-enforced (`enforced`). All defaults are ReclaimNet's.
+(`migrates`), whether it and its checkpoints leave its host at all (`stays`), where they go (`central_store`), how long an
+interrupted job waits (`requeue_wait_s`), whether it has a replica (`replication`), and whether links keep their research
+reserve and grants are enforced (`enforced`). All defaults are ReclaimNet's.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Policy:
     """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B.
 
     `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until the
-    host closes, and are interrupted. `checkpoints`: they travel to a standby; else an interrupted job begins again.
+    host closes, and are interrupted. `stays`: a job and its checkpoints stay on its host; interrupted, it waits for that host.
     `standby`: who chooses the standby (None: `select`). `central_store`: checkpoints go to a host that nobody can reclaim,
     where the campus has one. `requeue_wait_s`: an interrupted job may not start again for so long. `replication`: the standby
     holds a GPU and computes too. `enforced`: research has its reserve, and senders keep to their grants; else grants are
@@ -102,7 +102,7 @@ class Policy:
     learner: Learner = age
     label: str = ""
     migrates: bool = True
-    checkpoints: bool = True
+    stays: bool = False
     standby: placement.Selector | None = None
     central_store: bool = False
     requeue_wait_s: float = 0.0
@@ -110,9 +110,11 @@ class Policy:
     enforced: bool = True
 
     def __post_init__(self) -> None:
-        if self.replication is not None and (self.migrates or not self.checkpoints):
+        if self.migrates and (self.replication is not None or self.stays):
+            raise ValueError("replication, stays: only where nothing migrates")
+        if self.stays and (self.replication or not isinstance(self.plan, checkpointing.StaticPlanner)):
             raise ValueError(
-                "replication: only where nothing migrates and checkpoints travel (to the replica)"
+                "stays: without replication, and with a StaticPlanner: there is no link to plan for"
             )
 
     @property
@@ -176,12 +178,13 @@ POLICIES: dict[str, Policy] = {
         enforced=False,
     ),
     "no-migration": Policy(
-        "nothing travels, not even a checkpoint (Table III: no traffic): an interrupted job begins again, on any host",
+        "a job never leaves its host, nor its checkpoints, one in 30 min: it waits for the owner (see `baselines`)",
         label="No-Mig. (B2)",
+        plan=NAIVE,
         select=placement.select_random,
         admit=admission.admit_all,
         migrates=False,
-        checkpoints=False,
+        stays=True,
         enforced=False,
     ),
     "static": Policy(

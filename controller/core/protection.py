@@ -37,6 +37,8 @@ MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 def protect(world: World, now_s: float) -> list[do.Effect]:
     """Plan checkpoints for all running jobs anew, and settle all rates."""
     jobs = [job for job in world.unfinished() if _needs_protection(world, job)]
+    if isinstance(plan := world.policy.plan, StaticPlanner) and world.policy.stays:
+        return [effect for job in jobs for effect in _protect_at_home(world, job, plan.interval_s, now_s)]
     hosts, replicates = world.hosts, world.policy.replication is not None
     looking = [j for j in jobs if replicates or j.standby is None or not hosts[j.standby].usable]
     effects = [effect for job in looking for effect in _keep_standby(world, job, now_s)]
@@ -44,6 +46,20 @@ def protect(world: World, now_s: float) -> list[do.Effect]:
     planned = plan_all(world, protected, now_s)
     _open(world, protected, planned.rates_bytes_per_s.tolist())
     return [*effects, *settle(world), *_tell_moved(world, protected, planned, now_s)]
+
+
+def _protect_at_home(world: World, job: JobState, interval_s: float, now_s: float) -> list[do.Effect]:
+    """Snapshots that stay where they are taken: told once an attempt."""
+    if job.interval_s is not None:
+        return []
+    assert job.host is not None
+    job.interval_s = interval_s
+    told = Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(job, interval_s, now_s))
+    hazard_per_s = float(world.hazards_now_per_s(now_s)[world.places.number[job.host]])
+    planned = facts.CheckpointPlanned(
+        job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
+    )
+    return [do.Tell(job.host, told), record(planned)]
 
 
 def forget_standby(world: World, job: JobState) -> list[do.Effect]:
@@ -89,8 +105,6 @@ def improve_standby(world: World, now_s: float) -> list[do.Effect]:
 
 def _needs_protection(world: World, job: JobState) -> bool:
     if job.phase is not Phase.RUNNING or job.host is None or job.final_sequence is not None:
-        return False
-    if not world.policy.checkpoints:
         return False
     return job.host in world.places.number and world.hosts[job.host].connected
 
@@ -204,11 +218,11 @@ def _tell(
 
 
 def _nothing_is_safe(world: World, job: JobState) -> bool:
-    """Of a job with a new standby: whether what it computed is on no host that can be reached, or not on its replica yet."""
+    """Of a job with a new standby: whether what it computed is on no other host in reach, or not on its replica yet."""
     if replica_of(world, job) is not None and job.sent_bytes is None:
         return True
     computed = job.restore is not None or job.last_checkpoint_s is not None
-    return computed and world.freshest(job) is None
+    return computed and not any(set(world.holders(c)) - {job.host} for c in job.checkpoints.values())
 
 
 def _first_s(job: JobState, interval_s: float, now_s: float) -> float:

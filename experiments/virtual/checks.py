@@ -64,7 +64,7 @@ def _check_copies(world: VirtualWorld) -> None:
 
 def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
     known, name = world.coordinator.world, job.name
-    waits = name in waiting or name in known.backlog or name in known.requeued
+    waits = name in waiting or name in known.backlog or name in known.requeued or name in known.homes
     if waits != (job.phase is Phase.WAITING):
         raise broken(world, name, f"{job.phase}, and it {'waits' if waits else 'does not wait'}")
     if (job.phase in ON_HOST) != (job.host is not None):

@@ -297,7 +297,7 @@ class AgentCore:
             return []
         due_s = now_s + order.first_s
         job.protection = Protection(order.standby, order.rate_bytes_per_s, order.interval_s, due_s)
-        return self._regrant(order.job, order.standby.host, order.rate_bytes_per_s)
+        return self._regrant(order.job, job.standby_host, order.rate_bytes_per_s)
 
     def _migrate(self, order: Migrate, now_s: float) -> list[do.Effect]:
         job = self._of(order.job, order.attempt)
@@ -320,7 +320,7 @@ class AgentCore:
         final = job.final_due(now_s)
         if job.protection is not None and job.migration is None:
             job.protection.next_s = now_s + job.protection.interval_s
-            if job.protection.standby.host in self.sendings.of(job.spec.name):
+            if job.standby_host in self.sendings.of(job.spec.name):
                 return []  # the last one is still on its way: a newer one would only queue behind it
         return [do.TakeSnapshot(job.spec.name, job.attempt, job.begin_snapshot(), final)]
 

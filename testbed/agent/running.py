@@ -30,9 +30,9 @@ class Phase(StrEnum):
 
 @dataclass
 class Protection:
-    """P1's plan: a snapshot every `interval_s`, sent to the standby."""
+    """P1's plan: a snapshot every `interval_s`, sent to the standby; None: kept here."""
 
-    standby: Endpoint
+    standby: Endpoint | None
     rate_bytes_per_s: float
     interval_s: float
     next_s: float
@@ -143,9 +143,15 @@ class Running:
         """Where a snapshot goes: the destination of a move, else the standby, else nowhere."""
         if (move := self.migration) is not None:
             return Sending(sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED)
-        if (plan := self.protection) is not None and self.phase is not Phase.MOVED:
+        if (plan := self.protection) is not None and plan.standby and self.phase is not Phase.MOVED:
             return Sending(sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC)
         return None
+
+    @property
+    def standby_host(self) -> str:
+        """Where snapshots go while it runs; nowhere: empty."""
+        plan = self.protection
+        return plan.standby.host if plan is not None and plan.standby is not None else ""
 
     def copy_ended(self, destination: str, now_s: float, *, ok: bool) -> None:
         """A running copy has arrived (or failed for good): then the final snapshot (or another copy) is due."""
@@ -157,5 +163,5 @@ class Running:
         """A new rate also holds for the transfers still to come."""
         if self.migration is not None and self.moves_to(destination):
             self.migration.rate_bytes_per_s = rate_bytes_per_s
-        if self.protection is not None and self.protection.standby.host == destination:
+        if self.protection is not None and self.standby_host == destination:
             self.protection.rate_bytes_per_s = rate_bytes_per_s
