@@ -34,10 +34,11 @@ class PaperCampus:
     Hazard over the day: 1 at night (1:00 to 7:00), `day_factor` while people are about, 6 in the two peaks of F1, no peaks at
     weekends; the middle value gives the coefficient of variation of F4, .62.
 
-    Share of hosts lent: 4 890 GPU-hours in 61 days are 3.3 jobs at a time. How many of 847 reclaims hit a job is the
-    number of jobs over that of lent hosts. At 30 % it is a fifth, and then the published losses of fixed 10-minute
-    periods (7.6 and 8.2 GPU-hours: 91 and 98 times five minutes) are near the number of emergencies that hit a job;
-    with all hosts lent it would be a twentieth.
+    Share of hosts lent: 4 890 GPU-hours in 61 days are 3.3 jobs at a time, so a reclaim hits 3.3 jobs over the number of lent
+    hosts. With half of them lent an eighth of the reclaims hits a job, 50 of 358 emergencies: the published losses of
+    fixed 10-minute periods (7.6 and 8.2 GPU-hours) are 91 and 98 times five minutes, so at most a quarter of the
+    emergencies can have hit a job in the paper either. With all lent it would be a sixteenth; with less than half
+    whole evenings pass in which nearly nobody lends, and what is lost is then a matter of who holds the checkpoints.
 
     Loss budget: five minutes, what a fixed period of ten minutes loses on average. The hazard of a lent host is so low (0.015
     emergencies an hour; the paper's own 0.99 an hour cannot be had with its other numbers) that P1 without a budget
@@ -67,7 +68,7 @@ def paper_campus(
 ) -> tuple[Scenario, Trace]:
     """The scenario and its trace, in real units; with fewer `days`, jobs, reclaims and GPU-hours in proportion.
 
-    SpecError: `days` outside 0.1 to 3650.
+    SpecError: `days` outside 0.1 to 3650, or a choice that cannot be.
     """
     scenario = paper_scenario(seed, days=days, choices=choices)
     return scenario, generate(scenario)
@@ -78,6 +79,8 @@ def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | 
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0.1 <= days <= 3650.0:
         raise SpecError("days", days, "a number from 0.1 to 3650")
     chosen, part = choices or PaperCampus(), days / DAYS
+    if not 0.01 <= chosen.lent_share <= 0.99:
+        raise SpecError("lent_share", chosen.lent_share, "a share from 0.01 to 0.99")
     return Scenario(
         name="paper-campus",
         campus=campus54(),

@@ -1,0 +1,243 @@
+"""Paper A's campus: exact counts, laws within stated tolerances over several seeds, at every length of run."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.scenario import Law, Scenario, dumps, load, loads
+from experiments.scenario.owners import HOUR_S, Owners, Peak
+from experiments.traces import Trace, generate, paper_campus
+from experiments.traces.achieved import achieved, simultaneous, window_hazards
+from experiments.traces.background import background_traffic
+from experiments.traces.counted import APART_S, BURST_S
+from experiments.traces.paper_campus import DAY_S, PaperCampus, paper_scenario
+from topologies.errors import SpecError
+from topologies.presets import three_tier
+from topologies.scale import Scale
+
+SEEDS = range(1, 7)
+
+
+@cache
+def full(seed: int) -> tuple[Scenario, Trace]:
+    return paper_campus(seed)
+
+
+@cache
+def statistics_of(seed: int) -> dict[str, float | None]:
+    return {each.name: each.achieved for each in achieved(*full(seed))}
+
+
+def mean_of(name: str) -> float:
+    values = [statistics_of(seed)[name] for seed in SEEDS]
+    return statistics.fmean(value for value in values if value is not None)
+
+
+# ---------------------------------------------------------------- what is exact
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_months_have_the_papers_counts_exactly(seed: int) -> None:
+    _, trace = full(seed)
+    reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
+    assert (len(trace.arrivals), len(reclaims), trace.emergencies) == (312, 847, 358)
+    assert sum(a.job.run_s for a in trace.arrivals) / HOUR_S == pytest.approx(4890.0, rel=1e-3)
+    assert all(event.notice_s >= 10.0 for event in reclaims if event.notice_s)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.1, 20.0), st.integers(0, 10**9))
+def test_a_shorter_run_has_the_same_rates(days: float, seed: int) -> None:
+    scenario, trace = paper_campus(seed, days=days)
+    reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
+    assert len(trace.arrivals) == max(1, round(312 * days / 61))
+    assert len(reclaims) == max(1, round(847 * days / 61))
+    assert trace.emergencies == round(358 / 847 * len(reclaims))
+    assert all(event.at_s < scenario.duration_s for event in trace.owner_events)
+    work_h = sum(a.job.run_s for a in trace.arrivals) / HOUR_S
+    assert work_h == pytest.approx(4890.0 / 312 * len(trace.arrivals), rel=0.01)
+
+
+@pytest.mark.parametrize("days", [0.0, -1.0, float("nan"), 1e9, True])
+def test_a_run_of_no_sensible_length_is_refused(days: float) -> None:
+    with pytest.raises(SpecError, match="days"):
+        paper_campus(1, days=days)
+
+
+def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
+    assert paper_campus(5, days=5.0) == paper_campus(5, days=5.0)
+    one, other = paper_campus(5, days=5.0)[1], paper_campus(6, days=5.0)[1]
+    assert one.arrivals != other.arrivals
+    assert one.owner_events != other.owner_events
+    assert one.background != other.background
+
+
+def test_the_example_is_the_paper_campus_of_seed_1() -> None:
+    example = load("example:paper-campus")
+    made = paper_scenario(1)
+    for part in ("name", "seed", "duration_s", "protocol", "queue", "jobs", "owners", "background", "scale"):
+        assert getattr(example, part) == getattr(made, part), part
+    assert example.campus.hosts == made.campus.hosts
+    assert set(example.campus.links) == set(made.campus.links)
+    assert generate(example) == full(1)[1]
+
+
+def test_its_scenario_survives_a_file() -> None:
+    assert loads(dumps(paper_scenario(3, days=7.0))) == paper_scenario(3, days=7.0)
+
+
+# ---------------------------------------------------------------- laws of owners and payloads
+
+
+def test_the_hazard_has_the_papers_variation_and_six_to_one() -> None:
+    hazards = window_hazards(paper_scenario(1))
+    assert statistics.pstdev(hazards) / statistics.fmean(hazards) == pytest.approx(0.62, abs=0.01)
+    assert max(hazards) / min(hazards) == pytest.approx(6.0)
+
+
+def test_reclaims_come_as_often_in_peaks_as_the_hazard_says() -> None:
+    law = {each.name: each.law for each in achieved(*full(1))}["reclaims in the two peaks"]
+    assert law is not None
+    assert mean_of("reclaims in the two peaks") == pytest.approx(
+        law, abs=2.5
+    )  # of 5 082 reclaims, 20 % in bursts
+    assert mean_of("hazard, highest to lowest") == pytest.approx(6.0, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_most_seven_are_reclaimed_together_and_seven_once(seed: int) -> None:
+    reclaims = [event for event in full(seed)[1].owner_events if event.kind == "reclaim"]
+    assert simultaneous(reclaims) == 7
+    gaps = [b.at_s - a.at_s for a, b in pairwise(reclaims)]
+    in_bursts = sum(gap <= BURST_S for gap in gaps)
+    assert 40 <= in_bursts <= 110  # .12 of 847 in bursts of 2 to 7
+    assert APART_S > BURST_S
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_half_of_the_hosts_are_lent_and_nobody_is_reclaimed_who_is_not(seed: int) -> None:
+    _, trace = full(seed)  # a Trace refuses a host that is reclaimed twice
+    share = statistics_of(seed)["hosts lent, on average"]
+    assert share == pytest.approx(50.0, abs=6.0)
+    assert len(trace.away) == 26
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_payloads_have_the_papers_median_and_ends(seed: int) -> None:
+    found = statistics_of(seed)
+    assert found["median payload"] == pytest.approx(3.2, rel=0.03)
+    least, most = found["smallest payload"], found["largest payload"]
+    assert least is not None
+    assert most is not None
+    assert 0.12 <= least <= 0.2
+    assert 30.0 <= most <= 48.0
+
+
+def test_weekends_have_no_peaks() -> None:
+    owners = paper_scenario(1).owners
+    noon_s = 12 * HOUR_S
+    factors = [owners.reclaim_hazard_per_s(day * DAY_S + noon_s) / owners.hazard_per_s for day in range(14)]
+    assert factors == pytest.approx([6.0] * 5 + [2.15] * 2 + [6.0] * 5 + [2.15] * 2)
+
+
+@given(st.floats(0.0, 40 * DAY_S), st.floats(0.0, 300.0))
+def test_exposure_is_collected_by_the_next_reclaim_over_weekends_too(lent_s: float, exposure: float) -> None:
+    owners = replace(paper_scenario(1).owners, hazard_per_s=1e-4)
+    at_s = owners.next_reclaim_s(lent_s, exposure)
+    assert owners.exposure(lent_s, at_s) == pytest.approx(exposure, rel=1e-6, abs=1e-6)
+
+
+def test_more_reclaims_than_hosts_allow_are_refused() -> None:
+    scenario = paper_scenario(1, days=1.0)
+    greedy = replace(scenario, owners=replace(scenario.owners, count=100_000))
+    with pytest.raises(SpecError, match=r"owners\.count"):
+        generate(greedy)
+
+
+def test_who_is_away_at_the_start_returns_first_and_has_no_reclaim() -> None:
+    _, trace = full(2)
+    first = {}
+    for event in trace.owner_events:
+        first.setdefault(event.host, event.kind)
+    assert {host for host, kind in first.items() if kind == "return"} <= set(trace.away)
+    assert all(first.get(host, "return") == "return" for host in trace.away)
+    with pytest.raises(SpecError, match="begin lent"):
+        Trace("x", trace.arrivals, trace.owner_events)
+
+
+# ---------------------------------------------------------------- bandwidth
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_background_leaves_what_the_paper_measured(seed: int) -> None:
+    found = statistics_of(seed)
+    assert found["B_local, mean"] == pytest.approx(820.0, rel=0.005)
+    assert found["B_core, mean"] == pytest.approx(240.0, rel=0.005)
+    assert found["least of B_core, below its mean"] == pytest.approx(60.0, abs=3.0)
+    assert found["most of B_core, above its mean"] == pytest.approx(60.0, abs=3.0)
+
+
+def test_bandwidth_varies_with_the_hazard_as_the_paper_says() -> None:
+    assert mean_of("correlation of hazard and B_eff") == pytest.approx(-0.43, abs=0.04)
+    assert mean_of("correlation of hazard and 1 / B_eff") == pytest.approx(0.39, abs=0.1)
+    assert mean_of("variation of 1 / B_eff, CV") == pytest.approx(0.31, abs=0.02)
+    for seed in SEEDS:  # the paper's own interval is [-.51, -.34]
+        correlation = statistics_of(seed)["correlation of hazard and B_eff"]
+        assert correlation is not None
+        assert -0.53 <= correlation <= -0.33
+
+
+def test_without_weight_of_the_hazard_there_is_no_correlation() -> None:
+    scenario, trace = full(1)
+    assert scenario.background is not None
+    apart = replace(scenario, background=replace(scenario.background, hazard_weight=0.0))
+    found = {
+        each.name: each.achieved
+        for each in achieved(apart, replace(trace, background=background_traffic(apart)))
+    }
+    assert found["correlation of hazard and B_eff"] == pytest.approx(0.0, abs=0.08)
+
+
+def test_the_background_fits_into_every_link_of_any_campus() -> None:
+    scenario = replace(paper_scenario(1, days=2.0), campus=three_tier(9, 3), owners=_few())
+    traffic = background_traffic(scenario)
+    assert traffic is not None
+    assert len(traffic.flows) == 9 + 2 * 3
+    assert all(0.0 <= rate <= 10 * 125e6 for row in traffic.rates_bytes_per_s for rate in row)
+
+
+def test_a_scaled_trace_has_scaled_background() -> None:
+    _, trace = paper_campus(1, days=1.0)
+    scaled = Scale(bytes=0.01, time=0.1).apply(trace)
+    assert trace.background is not None
+    assert scaled.background is not None
+    assert scaled.background.epoch_s == pytest.approx(trace.background.epoch_s * 0.1)
+    assert scaled.background.rates_bytes_per_s[0][0] == pytest.approx(
+        trace.background.rates_bytes_per_s[0][0] * 0.1
+    )
+    assert scaled.background.parallel == trace.background.parallel
+    assert scaled.away == trace.away
+
+
+def test_choices_are_parameters() -> None:
+    _, trace = paper_campus(1, days=10.0, choices=PaperCampus(lent_share=0.9, burst_share=0.0))
+    assert len(trace.away) == 5
+    reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
+    assert simultaneous(reclaims) <= 3
+    for share in (0.0, 1.0):
+        with pytest.raises(SpecError, match="lent_share"):
+            paper_campus(1, choices=PaperCampus(lent_share=share))
+
+
+def _few() -> Owners:
+    owners = paper_scenario(1, days=2.0).owners
+    return replace(
+        owners, count=3, peaks=(Peak(0.0, HOUR_S),), weekends=False, absence=Law("exponential", 600.0)
+    )
