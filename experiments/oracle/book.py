@@ -70,7 +70,7 @@ class Book:
     def taken(self) -> tuple[list[Tenancy], list[Reservation]]:
         """GPUs and links that the plan takes."""
         gpus = [tenancy for kept in self.tenancies.values() for tenancy in kept]
-        return gpus, [way.reservation for way in self.ways.values() if way.reservation is not None]
+        return gpus, [taken for way in self.ways.values() for taken in way.reservations]
 
 
 def _first_s(way: Handover) -> float:

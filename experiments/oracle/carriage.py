@@ -1,17 +1,20 @@
-"""How long a checkpoint takes, at a rate, between two hosts: the virtual world's own arithmetic, with every draw at its worst.
+"""How long checkpoints take between two hosts: the virtual world's own arithmetic, with every draw at its worst.
 
-A checkpoint at rate r is complete `overhead_s` + C/r after its snapshot was begun. A store takes only what it lacks, so if a
-step rewrites a share f of the state, one that follows another to the same host within m steps has min(1, m f) C to carry.
-Where that converges (f C/r below a step), an oracle sends a whole one and then smaller and smaller ones, and loses only the
-time of the last: `chain`.
+What counts is how late the last checkpoint before an end can begin. Its bytes are laid out backwards from the end, at what the
+path gives in each epoch (`whole`). A store takes only what it lacks, so if a step rewrites a share f of the state, a checkpoint
+that follows another to the same host within m steps has min(1, m f) C to carry. Where that converges (f C/r below a step),
+an oracle sends a whole one and then smaller and smaller ones, and loses only the time of the last (`chain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil, inf
 
+from experiments.oracle.problem import Reservation
+from experiments.oracle.shares import Shares
 from experiments.virtual.costs import Costs
 from testbed.enforcement import PACING_SHARE
 from topologies.paths import Routes
@@ -20,24 +23,34 @@ from topologies.spec import DirectedLink
 SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
 LEAST_GAIN = 0.02  # of a checkpoint's time: a further one that saves less is not sent
 MOST_ROUNDS = 12
+MOST_EPOCHS = 100  # that one checkpoint may take
+ROOM = 3.0  # times a whole checkpoint's time in which a chain's rate must hold
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """Checkpoints one after the other: the first begins `total_s` before the last is complete; each begins `begins_s` after
-    the first. `lead_s`: from the last one's snapshot until it is complete, which is what is lost."""
+class State:
+    """What is carried: C, the share f of it that a step rewrites, the step."""
 
-    lead_s: float
-    total_s: float
+    payload_bytes: float
+    dirty_fraction: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Checkpoints one after the other, complete when they should be: when each begins, the last one's time, its links."""
+
     begins_s: tuple[float, ...]
+    lead_s: float
+    reservations: tuple[Reservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """`share_bytes_per_s` is what may be granted on each link, payload."""
+    """`overhead_s`: of a checkpoint's time, all that is not on the wire; `restart_s`: T_r, at most."""
 
     routes: Routes
-    share_bytes_per_s: Mapping[DirectedLink, float]
+    shares: Shares
     overhead_s: float
     restart_s: float
 
@@ -45,30 +58,50 @@ class Carriage:
         """The links that a checkpoint crosses."""
         return self.routes.route(source, destination)
 
-    def rate_bytes_per_s(self, source: str, destination: str) -> float:
-        """The highest grant on an empty network; infinite to itself."""
-        return min((self.share_bytes_per_s[link] for link in self.links(source, destination)), default=inf)
+    def sending(self, state: State, links: Sequence[DirectedLink], end_s: float) -> Sending | None:
+        """What is complete at `end_s` and began last, at what the path gives; None if there is no way."""
+        whole = self.whole(state.payload_bytes, links, end_s)
+        if whole is None:
+            return None
+        rate = self.shares.least(links, end_s - ROOM * whole.lead_s, end_s)
+        leads_s = self.chain(state, rate) if rate > 0.0 else []
+        total_s = sum(leads_s)
+        if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
+            return whole
+        begins = accumulate(leads_s[:-1], initial=end_s - total_s)
+        taken = Reservation(tuple(links), end_s - total_s, end_s, rate)
+        return Sending(tuple(begins), leads_s[-1], (taken,))
 
-    def lead_s(self, payload_bytes: float, grant_bytes_per_s: float) -> float:
-        """From the begin of a snapshot until its checkpoint is complete; inf without bandwidth."""
-        if grant_bytes_per_s <= 0.0:
-            return inf
-        return self.overhead_s + payload_bytes / (grant_bytes_per_s * PACING_SHARE)
-
-    def chain(
-        self, payload_bytes: float, dirty_fraction: float, step_s: float, grant_bytes_per_s: float
-    ) -> Chain:
-        """The shortest chain whose last checkpoint is (nearly) the smallest that can be; one, where more do not help."""
-        lead_s = self.lead_s(payload_bytes, grant_bytes_per_s)
-        begins_s, total_s = [0.0], lead_s
-        while lead_s < inf and len(begins_s) < MOST_ROUNDS:
-            dirty = min(1.0, ceil(lead_s / step_s) * dirty_fraction)
-            next_s = self.lead_s(payload_bytes * dirty, grant_bytes_per_s)
-            if next_s > lead_s * (1.0 - LEAST_GAIN):
+    def whole(self, payload_bytes: float, links: Sequence[DirectedLink], end_s: float) -> Sending | None:
+        """One checkpoint of everything."""
+        left, spare_s, taken = payload_bytes, self.overhead_s, list[Reservation]()
+        for from_s, until_s, rate in self.shares.backwards(links, end_s):
+            needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
+            begin_s = max(from_s, until_s - needs_s - spare_s)
+            if rate > 0.0:
+                taken.append(Reservation(tuple(links), begin_s, until_s, rate))
+            lasts_s = until_s - begin_s
+            spare_s -= max(0.0, lasts_s - needs_s)
+            left = max(0.0, left - rate * PACING_SHARE * lasts_s) if lasts_s < needs_s else 0.0
+            if begin_s > from_s or (left <= 0.0 and spare_s <= 0.0):
+                return Sending((begin_s,), end_s - begin_s, tuple(reversed(taken)))
+            if len(taken) >= MOST_EPOCHS or from_s == -inf:
                 break
-            begins_s.append(total_s)
-            lead_s, total_s = next_s, total_s + next_s
-        return Chain(lead_s, total_s, tuple(begins_s))
+        return None
+
+    def chain(self, state: State, rate_bytes_per_s: float) -> list[float]:
+        """Seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
+        leads_s = [self._lead_s(state.payload_bytes, rate_bytes_per_s)]
+        while len(leads_s) < MOST_ROUNDS:
+            dirty = min(1.0, ceil(leads_s[-1] / state.step_s) * state.dirty_fraction)
+            next_s = self._lead_s(state.payload_bytes * dirty, rate_bytes_per_s)
+            if next_s > leads_s[-1] * (1.0 - LEAST_GAIN):
+                break
+            leads_s.append(next_s)
+        return leads_s
+
+    def _lead_s(self, payload_bytes: float, rate_bytes_per_s: float) -> float:
+        return self.overhead_s + payload_bytes / (rate_bytes_per_s * PACING_SHARE)
 
 
 def overhead_of(costs: Costs, delay_s: float) -> float:

@@ -73,8 +73,9 @@ class Books:
 
     def enter(self, choice: Choice) -> None:
         """It is taken."""
-        if isinstance(choice, Handover) and choice.reservation is not None:
-            self._reserve(choice.reservation)
+        if isinstance(choice, Handover):
+            for reservation in choice.reservations:
+                self._reserve(reservation)
         if choice.tenancy is not None:
             self.on_stay[choice.tenancy.stay].append(choice.tenancy)
 
@@ -86,8 +87,8 @@ class Books:
         """Whether its links and its GPU are free for as long as it needs them."""
         if choice.tenancy is not None and not self._has_gpu(choice.tenancy):
             return False
-        taken = choice.reservation if isinstance(choice, Handover) else None
-        return taken is None or all(self._carries(link, taken) for link in taken.links)
+        taken = choice.reservations if isinstance(choice, Handover) else ()
+        return all(self._carries(link, each) for each in taken for link in each.links)
 
     def _has_gpu(self, wanted: Tenancy) -> bool:
         there = [
@@ -99,8 +100,13 @@ class Books:
 
     def _carries(self, link: DirectedLink, wanted: Reservation) -> bool:
         beside = [r for r in self.on_link[link] if r.from_s < wanted.until_s and wanted.from_s < r.until_s]
-        moments = [wanted.from_s, *(r.from_s for r in beside if r.from_s > wanted.from_s)]
-        most = max(
-            sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s) for at_s in moments
-        )
-        return most + wanted.rate_bytes_per_s <= self.problem.share_bytes_per_s[link] * (1.0 + NEARLY)
+        changes = self.problem.shares.changes_s(wanted.from_s, wanted.until_s)
+        moments = [wanted.from_s, *changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)]
+        return all(self._fits(link, wanted, beside, at_s) for at_s in moments)
+
+    def _fits(
+        self, link: DirectedLink, wanted: Reservation, beside: Iterable[Reservation], at_s: float
+    ) -> bool:
+        there = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
+        share = self.problem.shares.at(link, at_s)
+        return there + wanted.rate_bytes_per_s <= share * (1.0 + NEARLY)

@@ -5,28 +5,28 @@ handover. Destinations are the `MOST_TARGETS` that look best when nobody else is
 with the stay, at the full rate of its path, unless others may need the links then: of those *rivals* the nearest
 `MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where each of these begins. On
 one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose less than transfers
-side by side. Half the rate is offered too, for paths that share only a part.
+side by side. Migrations
+likewise: at once, or when rivals have been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from math import inf
 
 from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S
-from experiments.oracle.carriage import Carriage, Chain
+from experiments.oracle.carriage import Carriage, Sending, State
 from experiments.oracle.problem import Entry, Handover, Problem, Reservation, Runner, Tenancy
 from experiments.oracle.stays import Future, Stay
 from testbed.enforcement import PACING_SHARE
 from topologies.spec import DirectedLink
 
-MOST_TARGETS = 8
+MOST_TARGETS = 4
 MOST_PARKED = 2  # of these may also only hold the checkpoint, while the job waits in the queue
 MOST_RIVALS = 3
 FAR = 4.0  # times as long as its own checkpoints take, before its end, others are looked at
-RATE_SHARES = (1.0, 0.5)
 DOWNTIME_WEIGHT = 1e-3  # of a second of downtime beside one of lost work: it only decides between equals
 WAIT_S = 60.0  # what waiting in the queue is taken to cost
 LENT_FOR_S = 0.1  # a host that was lent a moment ago is known to be
@@ -54,7 +54,8 @@ class Menu:
 
     future: Future
     carriage: Carriage
-    gpus: dict[str, int]
+    gpus: Mapping[str, int]
+    building: Mapping[str, str]
     fits: Callable[[Runner, str], bool]
     now_s: float
     horizon_s: float
@@ -70,7 +71,7 @@ class Menu:
         kept = {(each.job, each.stay): each for each in begun}
         nodes = [node for runner in runners for node in self._nodes(runner)]
         open_ends = [kept.pop((node.runner.name, node.stay), None) for node in nodes]
-        going = [way.reservation for way in kept.values() if way.reservation is not None]
+        going = [taken for way in kept.values() for taken in way.reservations]
         handovers: list[Handover] = []
         for node, way in zip(nodes, open_ends, strict=True):
             if way is None:
@@ -82,7 +83,7 @@ class Menu:
             tuple(entry for runner in runners for entry in self._entries(runner)),
             tuple(handovers),
             self.gpus,
-            self.carriage.share_bytes_per_s,
+            self.carriage.shares,
             tuple(tenancies),
             (*reservations, *going),
             self.horizon_s,
@@ -95,9 +96,7 @@ class Menu:
         """Hosts for a new job, and the queue."""
         if runner.stay is not None:
             return
-        yield Entry(
-            runner.name, None, WAIT_S + 2.0 * self.carriage.lead_s(runner.payload_bytes, self._typical())
-        )
+        yield Entry(runner.name, None, WAIT_S)
         for stay in self._first_hosts(runner):
             tenancy = Tenancy(stay, runner.since_s, min(runner.finish_s, stay.until_s))
             yield Entry(runner.name, stay, self._after(runner, stay), tenancy)
@@ -105,7 +104,7 @@ class Menu:
     def _first_hosts(self, runner: Runner) -> list[Stay]:
         able = [stay for stay in self.future.open_at(runner.since_s) if self.fits(runner, stay.host)]
         able.sort(key=lambda stay: (self._outlook_s(runner, stay), stay.host))
-        return able[:MOST_TARGETS]
+        return self._best(able)
 
     def _nodes(self, runner: Runner) -> Iterator[Node]:
         """Breadth first: each stay once, since when it can be reached first."""
@@ -116,7 +115,7 @@ class Menu:
             if not self._ends_under(runner, stay):
                 continue
             targets = self._targets(runner, stay)
-            busy_s = self._chain(runner, stay, targets[0], 1.0).total_s if targets else 0.0
+            busy_s = self._busy_s(runner, stay, targets[0]) if targets else 0.0
             yield Node(runner, stay, since[stay], tuple(targets), busy_s)
             for target in targets:
                 if target not in since:
@@ -128,31 +127,34 @@ class Menu:
 
     def _targets(self, runner: Runner, stay: Stay) -> list[Stay]:
         """Where it can go on, and stay long enough to be carried away again."""
-        at_s = stay.until_s
-        able = [
-            target
-            for target in self.future.open_at(at_s)
-            if target.host != stay.host
-            and self.fits(runner, target.host)
-            and target.until_s - at_s
-            > self.carriage.restart_s + self._chain(runner, stay, target, 1.0).lead_s
-        ]
-        able.sort(
-            key=lambda target: (
-                self._outlook_s(runner, target) + self._chain(runner, stay, target, 1.0).lead_s,
-                target.host,
-            )
-        )
-        return able[:MOST_TARGETS]
+        at_s, ranked = stay.until_s, list[tuple[float, str, Stay]]()
+        for target in self.future.open_at(at_s):
+            if target.host == stay.host or not self.fits(runner, target.host):
+                continue
+            sending = self._sending(runner, stay, target, at_s)
+            if sending is None or target.until_s - at_s <= self.carriage.restart_s + sending.lead_s:
+                continue
+            ranked.append((self._outlook_s(runner, target) + sending.lead_s, target.host, target))
+        return self._best([target for _, _, target in sorted(ranked, key=lambda each: each[:2])])
+
+    def _best(self, ranked: Sequence[Stay]) -> list[Stay]:
+        """The first, and the first in another building, if those are all in one: not all of them behind one link."""
+        best = list(ranked[:MOST_TARGETS])
+        where = {self.building[stay.host] for stay in best}
+        if len(where) == 1:
+            best[MOST_TARGETS - 1 :] = [s for s in ranked if self.building[s.host] not in where][:1] or best[
+                -1:
+            ]
+        return best
 
     # ------------------------------------------------------------ what it costs
 
-    def _typical(self) -> float:
-        return max(self.carriage.share_bytes_per_s.values(), default=0.0)
+    def _sending(self, runner: Runner, stay: Stay, target: Stay, end_s: float) -> Sending | None:
+        return self.carriage.sending(_state(runner), self.carriage.links(stay.host, target.host), end_s)
 
-    def _chain(self, runner: Runner, stay: Stay, target: Stay, share: float) -> Chain:
-        rate = share * self.carriage.rate_bytes_per_s(stay.host, target.host)
-        return self.carriage.chain(runner.payload_bytes, runner.dirty_fraction, runner.step_s, rate)
+    def _busy_s(self, runner: Runner, stay: Stay, target: Stay) -> float:
+        sending = self._sending(runner, stay, target, stay.until_s)
+        return 0.0 if sending is None else stay.until_s - sending.begins_s[0]
 
     def _after(self, runner: Runner, stay: Stay) -> float:
         """What a stay costs that ends after the window; one that ends in it is a node, and has costs of its own."""
@@ -162,12 +164,14 @@ class Menu:
         """What its end would cost a job that was alone: nothing if the job is over, little with a notice that is long enough."""
         if stay.until_s >= runner.finish_s:
             return 0.0
-        rate = min(self.carriage.share_bytes_per_s[link] for link in self._first_links(stay.host))
-        if self._migration_s(runner, rate) <= stay.announced_s:
-            return DOWNTIME_WEIGHT * self._migration_s(runner, rate)
-        return self.carriage.chain(runner.payload_bytes, runner.dirty_fraction, runner.step_s, rate).lead_s
+        links = self._first_links(stay.host)
+        migration_s = self._migration_s(runner, self.carriage.shares.path(links, stay.notice_s))
+        if migration_s <= stay.announced_s:
+            return DOWNTIME_WEIGHT * migration_s
+        sending = self.carriage.sending(_state(runner), links, stay.until_s)
+        return runner.finish_s - runner.since_s if sending is None else sending.lead_s
 
-    def _first_links(self, host: str) -> Iterable[DirectedLink]:
+    def _first_links(self, host: str) -> tuple[DirectedLink, ...]:
         routes = self.carriage.routes
         return self.carriage.links(host, routes.root) if host != routes.root else ()
 
@@ -188,12 +192,10 @@ class Menu:
     ) -> Iterator[Handover]:
         near = [r.from_s for r in taken if node.at_s - FAR * node.busy_s < r.from_s < node.at_s]
         ends_s = sorted({*_ends_s(node, rivals), *near}, reverse=True)
-        shares = RATE_SHARES if len(ends_s) > 1 else RATE_SHARES[:1]
         for rank, target in enumerate(node.targets):
-            yield from self._migrations(node, target, len(rivals) + len(near))
+            yield from self._migrations(node, target, rivals, taken)
             for end_s in ends_s:
-                for share in shares:
-                    yield from self._checkpoints(node, target, end_s, share, parks=rank < MOST_PARKED)
+                yield from self._checkpoints(node, target, end_s, parks=rank < MOST_PARKED)
         yield self._none(node)
 
     def _none(self, node: Node) -> Handover:
@@ -201,60 +203,64 @@ class Menu:
         lost_s = node.runner.done_s + node.at_s - node.runner.since_s
         return Handover(node.runner.name, node.stay, None, None, False, (), lost_s, lost_s + WAIT_S)
 
-    def _checkpoints(
-        self, node: Node, target: Stay, end_s: float, share: float, *, parks: bool
-    ) -> Iterator[Handover]:
+    def _checkpoints(self, node: Node, target: Stay, end_s: float, *, parks: bool) -> Iterator[Handover]:
         """A chain that ends there, if there is time for it; else its last checkpoint alone, whole."""
-        runner = node.runner
-        grant = share * self.carriage.rate_bytes_per_s(node.stay.host, target.host)
-        chain = self._chain(runner, node.stay, target, share)
-        whole_s = self.carriage.lead_s(runner.payload_bytes, grant)
-        for tried in (chain, Chain(whole_s, whole_s, (0.0,))):
-            begin_s = end_s - tried.total_s
-            if begin_s >= max(self.now_s, node.since_s, target.from_s + LENT_FOR_S):
-                yield from self._held(node, target, tried, begin_s, grant, parks=parks)
+        runner, links = node.runner, self.carriage.links(node.stay.host, target.host)
+        earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
+        for sending in (
+            self.carriage.sending(_state(runner), links, end_s),
+            self.carriage.whole(runner.payload_bytes, links, end_s),
+        ):
+            if sending is not None and sending.begins_s[0] >= earliest_s:
+                yield from self._held(node, target, sending, end_s, parks=parks)
                 return
 
     def _held(
-        self, node: Node, target: Stay, chain: Chain, begin_s: float, grant: float, *, parks: bool
+        self, node: Node, target: Stay, sending: Sending, end_s: float, *, parks: bool
     ) -> Iterator[Handover]:
-        runner, name = node.runner, node.runner.name
-        end_s = begin_s + chain.total_s
-        loss_s = node.at_s - end_s + chain.lead_s
-        begins = tuple(begin_s + after_s for after_s in chain.begins_s)
-        taken = Reservation(self.carriage.links(node.stay.host, target.host), begin_s, end_s, grant)
+        runner, name, begins = node.runner, node.runner.name, sending.begins_s
+        loss_s, taken = node.at_s - end_s + sending.lead_s, sending.reservations
         tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
         cost_s = loss_s + DOWNTIME_WEIGHT * self.carriage.restart_s + self._after(runner, target)
         yield Handover(name, node.stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy)
         if parks:
-            waits_s = loss_s + WAIT_S
-            yield Handover(name, node.stay, None, target.host, False, begins, loss_s, waits_s, taken)
+            yield Handover(name, node.stay, None, target.host, False, begins, loss_s, loss_s + WAIT_S, taken)
 
-    def _migrations(self, node: Node, target: Stay, rivals: int) -> Iterator[Handover]:
+    def _migrations(
+        self, node: Node, target: Stay, rivals: Sequence[Node], taken: Sequence[Reservation]
+    ) -> Iterator[Handover]:
         """Within the notice, at the full rate: at once, or after each rival that has one too."""
         stay, runner = node.stay, node.runner
-        grant = self.carriage.rate_bytes_per_s(stay.host, target.host)
+        links = self.carriage.links(stay.host, target.host)
+        grant = self.carriage.shares.path(links, stay.notice_s)
         spare_s = stay.announced_s - self._migration_s(runner, grant)
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
         lasts_s = runner.payload_bytes / (grant * PACING_SHARE)
         tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
-        latest = (stay.until_s - self.carriage.lead_s(runner.payload_bytes, grant),)
+        backup = self.carriage.whole(runner.payload_bytes, links, stay.until_s)
+        latest = () if backup is None else backup.begins_s
         weight_s = DOWNTIME_WEIGHT * (lasts_s + self.carriage.restart_s) + self._after(runner, target)
-        for wait_s in _waits_s(spare_s, lasts_s, min(rivals, MOST_RIVALS)):
-            from_s = stay.notice_s + self._lead_in_s() + wait_s
-            taken = Reservation(self.carriage.links(stay.host, target.host), from_s, from_s + lasts_s, grant)
+        for from_s in _turns_s(stay.notice_s + self._lead_in_s(), spare_s, rivals, taken):
+            booked = (Reservation(links, from_s, from_s + lasts_s, grant),)
             yield Handover(
-                runner.name, stay, target, target.host, True, latest, 0.0, weight_s, taken, tenancy
+                runner.name, stay, target, target.host, True, latest, 0.0, weight_s, booked, tenancy
             )
 
 
-def _waits_s(spare_s: float, lasts_s: float, rivals: int) -> list[float]:
-    """At once; if there are rivals also after some of their turns, as far as there is time, and at the last moment."""
-    if not rivals:
-        return [0.0]
-    steps = [k * lasts_s for k in range(rivals + 1)]
-    return sorted({min(spare_s, step_s) for step_s in steps} | {spare_s * k / 4.0 for k in range(1, 5)})
+def _state(runner: Runner) -> State:
+    return State(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
+
+
+def _turns_s(
+    first_s: float, spare_s: float, rivals: Sequence[Node], taken: Iterable[Reservation]
+) -> list[float]:
+    """When a migration may begin to send: at once, after any combination of rivals, after others; as long as there is time."""
+    after = {first_s + sum(rival.busy_s for rival in some) for some in _combinations(rivals)}
+    after |= {each.until_s for each in taken}
+    if len(after) > 1:
+        after.add(first_s + spare_s)
+    return sorted(at_s for at_s in after if first_s <= at_s <= first_s + spare_s)
 
 
 def _rivals(node: Node, nodes: Iterable[Node]) -> list[Node]:
@@ -271,11 +277,12 @@ def _rivals(node: Node, nodes: Iterable[Node]) -> list[Node]:
 
 def _ends_s(node: Node, rivals: Sequence[Node]) -> set[float]:
     """When its checkpoints may be complete: with its stay, or before any combination of rivals."""
-    ends = {node.at_s}
-    for size in range(1, len(rivals) + 1):
-        for some in combinations(rivals, size):
-            ends.add(min(node.at_s, _before_s(some)))
-    return ends
+    return {min(node.at_s, _before_s(some)) for some in _combinations(rivals)}
+
+
+def _combinations(rivals: Sequence[Node]) -> Iterator[tuple[Node, ...]]:
+    """Every choice of these, from none to all."""
+    return chain.from_iterable(combinations(rivals, size) for size in range(len(rivals) + 1))
 
 
 def _before_s(rivals: Iterable[Node]) -> float:

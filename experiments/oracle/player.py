@@ -28,12 +28,13 @@ from experiments.oracle.columns import Checkpoints, Destinations
 from experiments.oracle.menu import Menu
 from experiments.oracle.problem import Handover, Problem, Runner
 from experiments.oracle.program import solve
+from experiments.oracle.shares import shares_of
 from experiments.oracle.stays import Stay, future_of
 from experiments.oracle.windows import Answer, Window
 from experiments.traces import JobArrival, Trace
 from experiments.virtual import VirtualWorld
 from experiments.virtual.heap import Priority
-from experiments.virtual.machine import DEFAULT_DIRTY, dirty_fraction
+from experiments.virtual.machine import dirty_fraction
 from experiments.virtual.run import BEGIN_S
 from testbed.messages import Protect
 
@@ -85,7 +86,10 @@ class Player:
         delays = (link.delay_s for link in world.stage.campus.links)
         overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
         restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
-        self._carriage = Carriage(world.stage.routes, inside.spendable, overhead_s, restart_s)
+        shares = shares_of(inside, self._trace.background, BEGIN_S)
+        self._carriage = Carriage(world.stage.routes, shares, overhead_s, restart_s)
+        hosts = world.stage.campus.hosts
+        self._building = {host.name: host.building for host in hosts}
         self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
         world.at(BEGIN_S, self._begin_window)
 
@@ -140,7 +144,9 @@ class Player:
 
     def _menu(self) -> Menu:
         now_s = self._world.now_s
-        return Menu(self._future, self._carriage, self._gpus, self._fits, now_s, self._until_s)
+        return Menu(
+            self._future, self._carriage, self._gpus, self._building, self._fits, now_s, self._until_s
+        )
 
     def _adopt(self, problem: Problem, until_s: float, begun: Sequence[Handover], *, amends: bool) -> None:
         answer = solve(problem, self._horizon.time_limit_s)
@@ -154,8 +160,11 @@ class Player:
     def _put_on_heap(self, way: Handover) -> None:
         for begin_s in way.begins_s:
             self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
-        if way.reservation is not None and not way.migrates:
-            self._world.at(way.reservation.until_s, partial(self._sent, way), Priority.TIMER)
+        if not way.migrates:
+            for taken in way.reservations[1:]:
+                self._world.at(taken.from_s, partial(self._regrant, way), Priority.TIMER)
+            for taken in way.reservations[-1:]:
+                self._world.at(taken.until_s, partial(self._regrant, way), Priority.TIMER)
 
     # ------------------------------------------------------------ jobs
 
@@ -183,23 +192,19 @@ class Player:
 
     def _stay_now(self, host: str | None) -> Stay | None:
         """What is left of the host's stay; None of a host that nobody can reclaim."""
-        return (
-            self._future.at(host, self._world.now_s)
-            if host is not None and host in self._future.stays
-            else None
-        )
+        known = host is not None and host in self._future.stays
+        return self._future.at(host, self._world.now_s) if known and host is not None else None
 
     def _newcomer(self, arrival: JobArrival) -> Runner:
         job, at_s, restart_s = arrival.job, BEGIN_S + arrival.at_s, self._carriage.restart_s
         finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
-        dirty = DEFAULT_DIRTY if job.dirty_fraction is None else job.dirty_fraction
         return Runner(
             job.name,
             float(job.payload_bytes),
             job.memory_bytes,
             job.min_capability,
             job.step_s,
-            dirty,
+            job.dirty_fraction,
             at_s,
             finish_s,
         )
@@ -236,13 +241,13 @@ class Player:
 
     def _send(self, way: Handover) -> None:
         """A checkpoint of the plan begins: at its rate, to its holder."""
+        self._world.decide(ev.Woke())  # so that the coordinator knows what time it is
         world, name, holder = self._inside, way.job, way.holder
         job = world.jobs.get(name)
         if job is None or holder is None or not self._stands(way, job):
             return
         assert job.host is not None
-        assert way.reservation is not None
-        rate = self._book.granted_bytes_per_s[name] = way.reservation.rate_bytes_per_s
+        rate = self._book.granted_bytes_per_s[name] = self._rate_now(way)
         effects = forget_standby(world, job) if job.standby != holder else []
         job.standby = holder
         flow = presync_flow(name, job.host, holder, rate)
@@ -264,15 +269,26 @@ class Player:
             and self._inside.hosts[way.holder].usable
         )
 
-    def _sent(self, way: Handover) -> None:
-        """Its links are for others now: for migrations that were to wait for it."""
+    def _rate_now(self, way: Handover) -> float:
+        """The plan's; of a checkpoint that stands in for a migration, what the path has. 0: its links are for others now."""
+        now_s = self._world.now_s
+        if way.migrates:
+            links = self._carriage.links(way.stay.host, way.holder or "")
+            return self._carriage.shares.path(links, now_s)
+        rates = (r.rate_bytes_per_s for r in way.reservations if r.from_s <= now_s < r.until_s)
+        return next(rates, 0.0)
+
+    def _regrant(self, way: Handover) -> None:
+        """Its rate changes. When it ends, migrations may be able to begin that were to wait for it."""
         if self._book.ways.get((way.job, way.stay)) is not way:
             return
-        self._book.granted_bytes_per_s.pop(way.job, None)
+        self._world.decide(ev.Woke())
+        rate = self._book.granted_bytes_per_s[way.job] = self._rate_now(way)
         flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
         if flow is not None:
-            flow.floor_bytes_per_s = flow.cap_bytes_per_s = 0.0
-            self._do([*settle(self._inside), *retry_degraded(self._inside, self._world.now_s)])
+            flow.floor_bytes_per_s = flow.cap_bytes_per_s = rate
+            effects = settle(self._inside)
+            self._do(effects if rate > 0.0 else [*effects, *retry_degraded(self._inside, self._world.now_s)])
 
 
 def _window(problem: Problem, answer: Answer, from_s: float, until_s: float, *, amends: bool) -> Window:

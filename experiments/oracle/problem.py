@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
+from experiments.oracle.shares import Shares
 from experiments.oracle.stays import Stay
 from topologies.spec import DirectedLink
 
@@ -61,10 +62,10 @@ class Entry:
 class Handover:
     """One way for a job to leave a stay that ends under it.
 
-    `to`: where it goes on; None: into the queue. `holder`: who gets its checkpoints, which begin at `begins_s`, at
-    one rate; None: nobody, it loses everything. `migrates`: P2 and P3 move it within the notice; `begins_s` is then when a
-    checkpoint must begin instead, if they do not. `loss_s`: work that is computed again. `cost_s`: that, and what little
-    its downtime and the stay after the window weigh.
+    `to`: where it goes on; None: into the queue. `holder`: who gets its checkpoints, which begin at `begins_s`; None:
+    nobody, it loses everything. `migrates`: P2 and P3 move it within the notice; `begins_s` is then when a checkpoint must
+    begin instead, if they do not. `loss_s`: work that is computed again. `cost_s`: that, and what little its downtime and
+    the stay after the window weigh.
     """
 
     job: str
@@ -75,7 +76,7 @@ class Handover:
     begins_s: tuple[float, ...]
     loss_s: float
     cost_s: float
-    reservation: Reservation | None = None
+    reservations: tuple[Reservation, ...] = ()
     tenancy: Tenancy | None = None
 
 
@@ -85,14 +86,14 @@ Choice = Entry | Handover
 @dataclass(frozen=True)
 class Problem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`, `share_bytes_per_s`: of hosts and links. `tenancies`, `reservations`: not to be changed.
+    if the job gets there. `gpus`: of hosts; `shares`: of links. `tenancies`, `reservations`: not to be changed.
     """
 
     runners: tuple[Runner, ...]
     entries: tuple[Entry, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
-    share_bytes_per_s: Mapping[DirectedLink, float]
+    shares: Shares
     tenancies: tuple[Tenancy, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     horizon_s: float = inf

@@ -18,12 +18,12 @@ constraints  one begin a new job:             sum_i y_{j,i} = 1
                                               sum_{h from i} x_{j,h} = y_{j,i} + sum_{h to i} x_{j,h} + [j is on i at first]
              a GPU for everybody, at each moment t at which somebody may come to stay i:
                                               sum of those who come to i by t and are not over  <=  GPUs of i
-             links, at each moment t at which a transfer on link l may begin:
-                                              sum_{h on l at t} r_h x_{j,h}  <=  share of l
+             links, at each moment t at which a transfer on link l may begin, or w changes:
+                                              sum_{h on l at t} r_h x_{j,h}  <=  w(l, t)
 
 What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs are not
-promised twice); a transfer's time has every draw at its worst. Loads change only where a transfer begins, so the rows for those
-moments are all that the links need: there are no time slots.
+promised twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins and shares fall only where
+an epoch of the background does, so the rows for those moments are all that the links need: there are no time slots.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from experiments.oracle.greedy import greedy
-from experiments.oracle.problem import Choice, Entry, Handover, Problem
+from experiments.oracle.problem import Choice, Entry, Handover, Problem, Reservation
 from experiments.oracle.stays import Stay
 from experiments.oracle.windows import Answer
 from topologies.spec import DirectedLink
@@ -173,31 +173,37 @@ def _gpus_of(
 
 def _links(problem: Problem) -> Iterator[Row]:
     """No link beyond its share, in parts of it."""
-    users: dict[DirectedLink, list[int]] = defaultdict(list)
+    users: dict[DirectedLink, list[tuple[int, Reservation]]] = defaultdict(list)
     for number, choice in enumerate(problem.choices):
-        if isinstance(choice, Handover) and choice.reservation is not None:
-            for link in choice.reservation.links:
-                users[link].append(number)
+        for taken in choice.reservations if isinstance(choice, Handover) else ():
+            for link in taken.links:
+                users[link].append((number, taken))
     for link in sorted(users, key=str):
         yield from _links_of(problem, link, users[link])
 
 
-def _links_of(problem: Problem, link: DirectedLink, users: Sequence[int]) -> Iterator[Row]:
-    choices, share = problem.choices, problem.share_bytes_per_s[link]
-    flows = [(number, c.reservation) for number in users if isinstance(c := choices[number], Handover)]
-    known = [r for r in problem.reservations if link in r.links]
-    moments = {r.from_s for _, r in flows if r is not None} | {r.from_s for r in known}
-    seen: set[frozenset[int]] = set()
-    for at_s in sorted(moments):
-        on = {
-            n: r.rate_bytes_per_s / share for n, r in flows if r is not None and r.from_s <= at_s < r.until_s
-        }
+def _links_of(
+    problem: Problem, link: DirectedLink, users: Sequence[tuple[int, Reservation]]
+) -> Iterator[Row]:
+    known = [each for each in problem.reservations if link in each.links]
+    seen: set[tuple[tuple[int, float], ...]] = set()
+    for at_s in _moments_s(problem, [*(each for _, each in users), *known]):
+        share = max(1.0, problem.shares.at(link, at_s))
+        on = {n: r.rate_bytes_per_s / share for n, r in users if r.from_s <= at_s < r.until_s}
         taken = sum(r.rate_bytes_per_s for r in known if r.from_s <= at_s < r.until_s) / share
-        together = frozenset(on)
-        if taken <= 0.0 and (together in seen or _at_most(choices, on) <= 1.0 + NEARLY):
+        together = tuple(on.items())
+        if not on or (taken <= 0.0 and (together in seen or _at_most(problem.choices, on) <= 1.0 + NEARLY)):
             continue
         seen.add(together)
         yield on, -inf, max(0.0, 1.0 + NEARLY - taken)
+
+
+def _moments_s(problem: Problem, taken: Iterable[Reservation]) -> list[float]:
+    """When a load may rise, or a share fall."""
+    moments: set[float] = set()
+    for each in taken:
+        moments |= {each.from_s, *problem.shares.changes_s(each.from_s, each.until_s)}
+    return sorted(moments)
 
 
 def _at_most(choices: Sequence[Choice], on: dict[int, float]) -> float:
