@@ -1,4 +1,4 @@
-"""`python -m controller`: start a coordinator by hand, for somebody who debugs one.
+"""`python -m controller`: start a coordinator by hand, for somebody who debugs one; on a journal that exists, it goes on with it.
 
 .venv/bin/python -m controller CAMPUS.toml --listen 10.3.0.1:7100 --journal /tmp/journal.sqlite --operator /tmp/coordinator.sock
 """
@@ -12,6 +12,7 @@ from controller.core.policies import POLICIES
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
 from controller.process import CoordinatorConfig, run_coordinator
+from testbed.errors import SetupError
 from topologies.errors import SpecError
 from topologies.files import load
 
@@ -23,7 +24,12 @@ def main() -> None:
     parser.add_argument(
         "--listen", help="ADDRESS[:PORT] for agents; default: the coordinator's of the campus"
     )
-    parser.add_argument("--journal", type=Path, required=True, help="SQLite file; created if missing")
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        required=True,
+        help="SQLite file; created if missing, gone on with if it holds a run",
+    )
     parser.add_argument("--operator", type=Path, required=True, help="UNIX socket for operators")
     parser.add_argument("--seed", type=int, default=1)
     once = sorted(name for name, row in POLICIES.items() if row.replication is None)
@@ -43,7 +49,10 @@ def main() -> None:
         address,
         int(port or AGENT_PORT),
     )
-    run_coordinator(config)
+    try:
+        run_coordinator(config)
+    except SetupError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The coordinator's trio side: sockets in, effects out. It decides nothing.
 
 Every event takes the same way: journal it, let the core handle it, journal what followed, commit, and only then tell anybody.
-The core runs to its end without an await, so events have one order, the journal's.
+The core runs to its end without an await, so events have one order, the journal's. Its time is the journal's, seconds since the
+first start, to the bit: whoever hands the journal's events to another core gets the same decisions (`controller.restart`).
 
 A peer that breaks the protocol, or does not read what it is sent, loses its own connection and nothing else.
 """
@@ -61,7 +62,9 @@ class CoordinatorHost:
     draws: random.Random
     agents: dict[str, Peer] = field(default_factory=dict)
     operators: dict[int, Peer] = field(default_factory=dict)
-    started_s: float = field(default_factory=trio.current_time)
+    started_s: float = field(default_factory=trio.current_time)  # time 0 of the journal
+    last_s: float = 0.0  # time of its last event
+    ending: bool = False  # connections end with this process: a successor will find out who comes back
     _changed: trio.Event = field(default_factory=trio.Event)
     _operator_count: int = 0
 
@@ -86,13 +89,17 @@ class CoordinatorHost:
 
     # ------------------------------------------------------------ the one way of every event
 
-    def handle(self, event: ev.Event, source: str, body: bytes) -> None:
+    @property
+    def now_s(self) -> float:
+        """Time of the journal; it never goes back."""
+        return max(self.last_s, trio.current_time() - self.started_s)
+
+    def handle(self, event: ev.Event, source: str) -> None:
         """Journal, decide, journal, commit, perform."""
-        now_s = trio.current_time()
-        at_s = now_s - self.started_s
+        at_s = self.last_s = self.now_s
         self.journal.begin()
-        self.journal.append_input(at_s, source, body)
-        effects = self.core.handle(event, now_s)
+        self.journal.append_input(at_s, source, event)
+        effects = self.core.handle(event, at_s)
         observed = [
             m.Observed(at_s, self.journal.append_fact(at_s, effect.fact))
             for effect in effects
@@ -122,10 +129,10 @@ class CoordinatorHost:
     async def _watch_clock(self) -> None:
         while True:
             self._changed = trio.Event()
-            with trio.move_on_at(self.core.next_deadline_s()) as waited:
+            with trio.move_on_at(self.started_s + self.core.next_deadline_s()) as waited:
                 await self._changed.wait()
             if waited.cancelled_caught:
-                self.handle(ev.Woke(), "clock", b"")
+                self.handle(ev.Woke(), "clock")
 
     # ------------------------------------------------------------ agents
 
@@ -172,7 +179,7 @@ class CoordinatorHost:
                 nursery.start_soon(_send_all, unsent, out)
                 message: m.FromAgent | None = hello
                 while message is not None:
-                    self.handle(ev.AgentSaid(hello.host, message), hello.host, AGENT_IN.encode(message))
+                    self.handle(ev.AgentSaid(hello.host, message), hello.host)
                     message = await channel.receive()
                 nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -186,7 +193,8 @@ class CoordinatorHost:
     def _agent_gone(self, host: str, peer: Peer, reason: str) -> None:
         if self.agents.get(host) is peer:
             del self.agents[host]
-            self.handle(ev.AgentGone(host, reason), host, reason.encode())
+            if not self.ending:
+                self.handle(ev.AgentGone(host, reason), host)
 
     # ------------------------------------------------------------ operators
 
@@ -214,10 +222,9 @@ class CoordinatorHost:
         while (message := await channel.receive()) is not None:
             match message:
                 case m.Submit(job):
-                    submitted = ev.JobSubmitted(job, self.draws.random(), number)
-                    self.handle(submitted, "operator", OPERATOR_IN.encode(message))
+                    self.handle(ev.JobSubmitted(job, self.draws.random(), number), "operator")
                 case m.StatusRequest():
-                    peer.tell(self.core.status(trio.current_time()))
+                    peer.tell(self.core.status(self.now_s))
                 case m.Watch():
                     peer.watching = True
 

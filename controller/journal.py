@@ -2,31 +2,53 @@
 
 Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
 transaction holds an event and all that followed from it, committed before anybody is told, so what was promised is on disk
-(against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power).
+(against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
+whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.restart`).
+
+One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
 """
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
+from controller.core.events import Event
 from controller.core.facts import AnyFact, Fact
+from testbed.errors import SetupError
 
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL);
 """
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _ENCODER = msgspec.json.Encoder()
+_EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_EVENT_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Journal:
-    """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started."""
+    """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started first.
+
+    SetupError: another process writes it, or it is not a journal.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _locked(path)
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise SetupError(f"{path} is not a journal: {error}; name another file") from error
+
+    def _open(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -36,13 +58,29 @@ class Journal:
         """Open the transaction of one event."""
         self._db.execute("BEGIN")
 
-    def append_input(self, at_s: float, source: str, body: bytes) -> None:
-        """An event, as it came."""
+    def origin(self) -> dict[str, str]:
+        """Whose journal it is; empty: nobody's yet. SetupError: it holds events, and does not say whose."""
+        origin = dict(self._db.execute("SELECT key, value FROM origin"))
+        if not origin and self._db.execute("SELECT 1 FROM input LIMIT 1").fetchone():
+            raise SetupError(
+                f"{self.path} was written by an earlier version of this program; name another file"
+            )
+        return origin
+
+    def found(self, origin: dict[str, str]) -> None:
+        """Say whose it is, once."""
+        self.begin()
+        self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
+        self.commit()
+
+    def append_input(self, at_s: float, source: str, event: Event) -> None:
+        """An event, as it came; `source` says to readers of the table from whom."""
+        body = _EVENT_ENCODER.encode(event)
         self._db.execute("INSERT INTO input (at_s, source, body) VALUES (?, ?, ?)", (at_s, source, body))
 
     def append_fact(self, at_s: float, fact: Fact) -> bytes:
         """A fact; returns its JSON."""
-        body = _ENCODER.encode(fact)
+        body = encoded(fact)
         self._db.execute("INSERT INTO fact (at_s, body) VALUES (?, ?)", (at_s, body.decode()))
         return body
 
@@ -50,9 +88,40 @@ class Journal:
         """Close the transaction: from here on it survives this process."""
         self._db.execute("COMMIT")
 
+    def inputs(self) -> Iterator[tuple[float, Event]]:
+        """(seconds, event) in order. SetupError: one cannot be read."""
+        for at_s, body in self._db.execute("SELECT at_s, body FROM input ORDER BY number"):
+            try:
+                yield at_s, _EVENTS.decode(body)
+            except msgspec.MsgspecError as error:
+                raise SetupError(f"{self.path}: the event at {at_s:.6f} s cannot be read: {error}") from error
+
+    def facts(self) -> Iterator[tuple[float, bytes]]:
+        """(seconds, JSON of the fact) in order."""
+        for at_s, body in self._db.execute("SELECT at_s, body FROM fact ORDER BY number"):
+            yield at_s, body.encode()
+
     def close(self) -> None:
         """Close the file; an open transaction is undone."""
-        self._db.close()
+        if hasattr(self, "_db"):
+            self._db.close()
+        self._lock.close()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A lock on the journal that lasts as long as the file object and the process."""
+    lock = path.with_name(path.name + ".lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise SetupError(f"another coordinator writes {path}: end it first, or name another file") from error
+    return lock
+
+
+def encoded(fact: Fact) -> bytes:
+    """A fact as the journal keeps it."""
+    return _ENCODER.encode(fact)
 
 
 def read_facts(path: Path) -> Iterator[tuple[float, AnyFact]]:

@@ -1,4 +1,7 @@
-"""The coordinator as a process: listeners, journal, core, until it is told to end."""
+"""The coordinator as a process: listeners, journal, core, until it is told to end.
+
+Started on a journal that holds a run, it goes on with that run.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,22 @@ from pathlib import Path
 
 import trio
 
+from controller.core import events as ev
 from controller.core.coordinator import Coordinator
+from controller.core.replaying import prepare
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.journal import Journal
+from controller.restart import check_origin, origin_of, recall, start_after
 from testbed.clock import MonotonicClock
 from topologies.spec import Campus
+
+LOG = logging.getLogger("controller")
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """What the coordinator needs to know. `started_s` (CLOCK_MONOTONIC) is time 0 of its journal."""
+    """What the coordinator needs to know. `started_s` (CLOCK_MONOTONIC) is time 0 of its journal, if that is new."""
 
     campus: Campus
     settings: Settings
@@ -35,27 +43,55 @@ class CoordinatorConfig:
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
-    """The whole life of the coordinator's process; SIGTERM ends it with its journal closed."""
+    """The whole life of the coordinator's process; SIGTERM ends it with its journal closed.
+
+    SetupError: the journal is another coordinator's, or somebody writes it.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     trio.run(_main, config, clock=MonotonicClock())
 
 
 async def _main(config: CoordinatorConfig) -> None:
-    placement = random.Random(f"{config.seed} placement")
-    core = Coordinator(config.campus, config.settings, placement.random)
+    if config.settings.compiled_replay:
+        prepare()  # no decision waits for a compiler
     journal = Journal(config.journal)
-    host = CoordinatorHost(
-        core, journal, random.Random(f"{config.seed} admission"), started_s=config.started_s
-    )
     try:
-        agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
-        operators = await _unix_listener(config.operator_socket)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(host.serve, agents, [operators])
-            await _until_told_to_end()
-            nursery.cancel_scope.cancel()
+        await _serve(config, _host(config, journal))
     finally:
         journal.close()
+
+
+def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
+    """A new coordinator, or the one that wrote the journal."""
+    placement = random.Random(f"{config.seed} placement")
+    admission = random.Random(f"{config.seed} admission")
+    core = Coordinator(config.campus, config.settings, placement.random)
+    mine = origin_of(config.campus, config.settings, config.seed, config.started_s)
+    origin = journal.origin()
+    if not origin:
+        journal.found(mine)
+        return CoordinatorHost(core, journal, admission, started_s=config.started_s)
+    check_origin(origin, mine, config.journal)
+    recalled = recall(journal, core)
+    for _ in range(recalled.submitted):
+        admission.random()
+    host = CoordinatorHost(
+        core, journal, admission, started_s=start_after(origin, recalled.last_s), last_s=recalled.last_s
+    )
+    LOG.info("%d events of %s decided again", recalled.events, config.journal)
+    if recalled.events:
+        host.handle(ev.Restarted(host.now_s - recalled.last_s), "restart")
+    return host
+
+
+async def _serve(config: CoordinatorConfig, host: CoordinatorHost) -> None:
+    agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
+    operators = await _unix_listener(config.operator_socket)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(host.serve, agents, [operators])
+        await _until_told_to_end()
+        host.ending = True
+        nursery.cancel_scope.cancel()
 
 
 async def _unix_listener(path: Path) -> trio.SocketListener:

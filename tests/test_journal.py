@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+from controller.core import events as ev
 from controller.core import facts
 from controller.journal import Journal, export_jsonl, read_facts
 
@@ -15,7 +16,7 @@ def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     for number in range(3):
         journal.begin()
-        journal.append_input(float(number), "operator", b"x")
+        journal.append_input(float(number), "clock", ev.Woke())
         journal.append_fact(float(number), facts.JobQueued(f"j{number}", number, 1.5))
         journal.commit()
     journal.close()

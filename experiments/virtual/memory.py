@@ -9,7 +9,7 @@ A quiet world tells the coordinator by the way what heartbeats would have told i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,10 @@ class Memory:
     def keep(self, at_s: float, entry: ev.Event | Told) -> None:
         """One more."""
         self._entries.append((at_s, entry))
+
+    def events(self) -> Iterator[tuple[float, ev.Event]]:
+        """What a live journal would hold: all but what a quiet world tells by the way."""
+        return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
 
     def recall(self, fresh: Coordinator, facts: Sequence[tuple[float, Any]]) -> Coordinator:
         """Make a new coordinator the one that died. InvariantBroken: it records other facts than those."""

@@ -1,0 +1,231 @@
+"""The coordinator's process, killed and started again on its journal: same decisions, same promises, and whose journal it is."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller.core import effects as do
+from controller.core import events as ev
+from controller.core import facts as f
+from controller.core.coordinator import Coordinator
+from controller.core.settings import Settings
+from controller.journal import Journal, encoded, read_facts
+from controller.restart import check_origin, origin_of, recall, start_after
+from testbed import messages as m
+from testbed.errors import SetupError
+from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from topologies.spec import Campus
+
+SEED = 4
+
+
+def fresh(campus: Campus | None = None, settings: Settings = SETTINGS) -> Coordinator:
+    return Coordinator(campus or small_campus(), settings, random.Random(f"{SEED} placement").random)
+
+
+def a_journal(path: Path, seconds: float = 25.0) -> tuple[Journal, CoresWorld]:
+    """Of a virtual run, written as a live host would."""
+    world = CoresWorld(small_campus(), replace(SETTINGS, level_start=3.0), SEED, checks=False)
+    world.start()
+    for number in range(8):
+        spec = m.JobSpec(f"j{number}", 60 + 10 * number, 0.1, 2_000_000)
+        world.at(0.5 + number, lambda spec=spec: world.submit(spec, 0.3))  # type: ignore[misc]
+    world.at(6.0, lambda: world.reclaim("h1", 4.0))
+    world.at(8.0, lambda: world.kill("h2"))
+    world.at(9.0, lambda: world.start("h2"))
+    world.at(12.0, lambda: world.reclaim("h3"))
+    world.at(14.0, lambda: world.give_back("h1"))
+    world.restart_coordinator(16.0, 0.3)
+    world.run(seconds)
+    journal, again = Journal(path), world.new_coordinator()
+    memory = world.restarts.memory
+    assert memory is not None
+    for at_s, event in memory.events():
+        journal.begin()
+        journal.append_input(at_s, "test", event)
+        for effect in again.handle(event, at_s):
+            if isinstance(effect, do.Record):
+                journal.append_fact(at_s, effect.fact)
+        journal.commit()
+    return journal, world
+
+
+# ---------------------------------------------------------------- same events, same facts
+
+
+def test_a_journal_read_back_leads_to_the_facts_that_it_holds(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite")
+    assert list(read_facts(tmp_path / "j.sqlite")) == world.facts
+    recalled = recall(journal, world.new_coordinator())
+    assert recalled.submitted == 8
+    assert recalled.events > 100
+    assert recalled.last_s == pytest.approx(25.0, abs=1.0)
+
+
+def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite")
+    again = world.new_coordinator()
+    recall(journal, again)
+    assert again.next_deadline_s() == world.coordinator.next_deadline_s()
+    for at_s, event in (
+        (30.0, ev.Woke()),
+        (31.0, ev.JobSubmitted(m.JobSpec("new", 10, 0.1, 1_000_000), 0.1)),
+        (32.0, ev.AgentSaid("h4", m.OwnerReclaims(5.0, False, []))),
+        (40.0, ev.AgentGone("h4", "gone")),
+    ):
+        assert again.handle(event, at_s) == world.coordinator.handle(event, at_s)
+
+
+EVENTS: list[ev.Event] = [
+    ev.AgentSaid("h1", m.Hello("h1", 7, 7200, [m.JobClaim("a", 1, 2)], [], [], True, 0.1 + 0.2)),
+    ev.AgentSaid(
+        "h1", m.Heartbeat(3, [], {"CS1": m.ClassCount(1, 2, 3)}, [], [m.EgressSample(0.1, 0.1, 5, 6)])
+    ),
+    ev.AgentSaid("h1", m.OwnerReclaims(2.5, True, [])),
+    ev.AgentSaid("h1", m.OwnerReturns()),
+    ev.AgentSaid("h1", m.JobStarted("a", 1, 0, "d", 4)),
+    ev.AgentSaid("h1", m.JobEnded("a", 1, "failed", 3, "", "why")),
+    ev.AgentSaid("h1", m.SnapshotTaken("a", 1, 1_000_001, 3, 10, True)),
+    ev.AgentSaid("h1", m.TransferEnded("a:1>h2", "a", 1, "h2", True, 1, 2, 0.3, 0.99)),
+    ev.AgentSaid("h1", m.CheckpointStored(m.StoredCheckpoint("a", 1, 2, 3, "d"))),
+    ev.AgentGone("h1", "connection lost"),
+    ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, params={"x": 1.5, "y": True}), 0.123456789, 3),
+    ev.Woke(),
+    ev.Restarted(1.25),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(getattr(event, "message", event)).__name__)
+def test_every_event_comes_back_from_the_journal_as_it_was(tmp_path: Path, event: ev.Event) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.begin()
+    journal.append_input(0.1, "test", event)
+    journal.commit()
+    assert list(journal.inputs()) == [(0.1, event)]
+    journal.close()
+
+
+def test_no_kind_of_event_or_message_was_forgotten_above() -> None:
+    tried = {type(event) for event in EVENTS} | {
+        type(e.message) for e in EVENTS if isinstance(e, ev.AgentSaid)
+    }
+    known = set(ev.Event.__args__) | set(m.FromAgent.__args__)
+    assert known - tried <= {kind for kind in known if kind.__name__ == "LinksMeasured"}
+
+
+def test_a_journal_whose_facts_do_not_follow_from_its_events_is_refused(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite")
+    journal.close()
+    db = sqlite3.connect(tmp_path / "j.sqlite")
+    other = encoded(f.HostReturned("h9")).decode()
+    db.execute("UPDATE fact SET body = ? WHERE number = 20", (other,))
+    db.commit()
+    db.close()
+    with pytest.raises(SetupError, match=r"decides otherwise at .* where the journal has .*h9"):
+        recall(Journal(tmp_path / "j.sqlite"), world.new_coordinator())
+
+
+def test_facts_without_an_event_are_refused(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite")
+    journal.append_fact(99.0, f.HostReturned("h9"))
+    with pytest.raises(SetupError, match="decides otherwise at 99"):
+        recall(journal, world.new_coordinator())
+
+
+# ---------------------------------------------------------------- whose journal it is
+
+
+def test_a_journal_says_whose_it_is(tmp_path: Path) -> None:
+    mine = origin_of(small_campus(), SETTINGS, 1, 100.0)
+    journal = Journal(tmp_path / "j.sqlite")
+    assert journal.origin() == {}
+    journal.found(mine)
+    check_origin(journal.origin(), origin_of(small_campus(), SETTINGS, 1, 200.0), journal.path)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "named"),
+    [
+        (origin_of(small_campus(), SETTINGS, 2, 1.0), "seed 2, here 1"),
+        (origin_of(small_campus(), replace(SETTINGS, lease_s=9.0), 1, 1.0), r"lease_s = 9\.0, here 2\.0"),
+        (origin_of(small_campus(), replace(SETTINGS, policy="slurm-pr"), 1, 1.0), "policy = 'slurm-pr'"),
+        (origin_of(small_campus(5), SETTINGS, 1, 1.0), "campus: "),
+        (origin_of(small_campus(7), SETTINGS, 1, 1.0), "campus: "),
+        ({**origin_of(small_campus(), SETTINGS, 1, 1.0), "format": "0"}, "format 0, here 1"),
+    ],
+    ids=["seed", "settings", "policy", "smaller", "larger", "format"],
+)
+def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
+    theirs: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SetupError, match=named):
+        check_origin(theirs, origin_of(small_campus(), SETTINGS, 1, 1.0), Path("j.sqlite"))
+
+
+def test_events_of_nobody_are_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.begin()
+    journal.append_input(1.0, "clock", ev.Woke())
+    journal.commit()
+    with pytest.raises(SetupError, match="earlier version"):
+        journal.origin()
+
+
+def test_two_coordinators_do_not_write_one_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    with pytest.raises(SetupError, match="another coordinator writes"):
+        Journal(tmp_path / "j.sqlite")
+    journal.close()
+    Journal(tmp_path / "j.sqlite").close()
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j.sqlite"
+    path.write_text("this is not a database, but long enough to be looked at as one" * 40)
+    with pytest.raises(SetupError, match="is not a journal"):
+        Journal(path)
+
+
+def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.sqlite")
+    journal.found(origin_of(small_campus(), SETTINGS, 77, 1.0))
+    journal.close()
+    argv = ["-m", "controller", "example:campus54", "--listen", "127.0.0.1:0", "--journal", str(journal.path)]
+    done = subprocess.run(
+        [sys.executable, *argv, "--operator", str(tmp_path / "o.sock")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "the journal of another coordinator: seed 77, here 1" in done.stderr
+
+
+# ---------------------------------------------------------------- time
+
+
+def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
+    started_s = time.monotonic() - 50.0
+    origin = origin_of(small_campus(), SETTINGS, 1, started_s)
+    assert start_after(origin, 20.0) == pytest.approx(started_s, abs=0.01)
+    assert time.monotonic() - start_after(origin, 80.0) == pytest.approx(80.0, abs=0.01)
+
+
+def test_after_a_boot_the_calendar_says_how_long_it_was(tmp_path: Path) -> None:
+    origin = {**origin_of(small_campus(), SETTINGS, 1, time.monotonic() - 50.0), "boot": "another"}
+    assert time.monotonic() - start_after(origin, 20.0) == pytest.approx(50.0, abs=0.05)
+    assert time.monotonic() - start_after(origin, 70.0) == pytest.approx(70.0, abs=0.05)
+
+
+def test_settings_that_json_cannot_write_are_compared_too() -> None:
+    origin = origin_of(small_campus(), Settings(), 1, 1.0)
+    assert msgspec.json.decode(origin["settings"])["offer_ttl_s"] == "inf"
