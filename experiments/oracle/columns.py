@@ -1,4 +1,5 @@
-"""An oracle as columns of a policy: destinations are looked up, and checkpoints are nobody's business but the plan's.
+"""An oracle as columns of a policy: destinations are looked up, checkpoints are nobody's business but the plan's, and no
+migration is admitted at their cost.
 
 Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
 by eq. (11) with the truth in the place of the survival: 1 if the host stays until the job is over, else 0.
@@ -6,16 +7,19 @@ by eq. (11) with the truth in the place of the survival: 1 if the host stays unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 
 import numpy as np
 
 from controller.core import placement
+from controller.core.admission import Admission, MigrationRequest, Promise, fluid_edf
 from controller.core.checkpointing import BETA, Bound, CheckpointJob, CheckpointPlan, Interval
 from controller.core.placement import Candidate, Candidates, Choice, Missing, NoDestination, Request
+from controller.core.policies import Policy
 from experiments.oracle.book import Book
+from experiments.oracle.carriage import Carriage
 from topologies.spec import DirectedLink
 
 NEVER = Interval(inf, Bound.YOUNG, False, False, 0.0, 0.0)
@@ -26,6 +30,7 @@ class Destinations:
     """P2. `at_first`: new jobs go where `book` says; else where the paper's P2 sends them."""
 
     book: Book
+    carriage: Carriage
     now_s: Callable[[], float]
     at_first: bool
 
@@ -38,12 +43,21 @@ class Destinations:
         columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
         wanted = self.book.wanted(request.job)
         if wanted is not None:
-            found = placement.select(request, _rows(columns, columns.hosts == wanted))
+            found = placement.select(request, self._as_planned(request, columns, wanted))
             if isinstance(found, Choice):
                 return found
         elif not self.at_first and request.job not in self.book.where:
             return placement.select(request, columns, draw=draw)
         return placement.select(request, self._foreseen(columns, request.remaining_s))
+
+    def _as_planned(self, request: Request, columns: Candidates, wanted: str) -> Candidates:
+        """Only the host of the plan; a migration has the links in its turn, whoever has them now."""
+        found = _rows(columns, columns.hosts == wanted)
+        if request.source is None or request.source == wanted or not len(found):
+            return found
+        links = self.carriage.links(request.source, wanted)
+        rate = self.carriage.shares.path(links, self.now_s())
+        return replace(found, bandwidth_bytes_per_s=np.array([rate]))
 
     def _foreseen(self, columns: Candidates, remaining_s: float) -> Candidates:
         now_s = self.now_s()
@@ -69,3 +83,56 @@ class Checkpoints:
         """Called like `checkpointing.plan`."""
         granted = self.book.granted_bytes_per_s
         return {job.key: CheckpointPlan(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
+
+    book: Book
+
+    def __call__(
+        self,
+        requests: Sequence[MigrationRequest],
+        now_s: float,
+        share: Mapping[DirectedLink, float],
+        committed: Sequence[Promise] = (),
+    ) -> Admission:
+        """Called like `admission.fluid_edf`."""
+        mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in self.book.ways.values()}
+        others = [promise for promise in committed if promise.key not in mine]
+        dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
+        booked = self._booked(now_s, max(dues, default=now_s), share)
+        return fluid_edf(requests, now_s, share, [*others, *booked])
+
+    def _booked(
+        self, now_s: float, until_s: float, share: Mapping[DirectedLink, float]
+    ) -> Iterator[MigrationRequest]:
+        for way in self.book.ways.values():
+            pieces = () if way.migrates else way.reservations
+            for number, piece in enumerate(pieces):
+                from_s = max(now_s, piece.from_s)
+                rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
+                if from_s < min(until_s, piece.until_s) and rate > 0.0:
+                    size, key = rate * (piece.until_s - from_s), f"{way.job} {number}"
+                    yield MigrationRequest(
+                        key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class OraclePolicy(Policy):
+    """A row whose P3 is `Migrations`."""
+
+    @property
+    def rates_vary(self) -> bool:
+        """It answers with a timetable."""
+        return True
+
+
+def seated(row: Policy, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool) -> Policy:
+    """The row with the oracle's columns in place of its own."""
+    columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
+    columns["plan"], columns["admit"] = Checkpoints(book), Migrations(book)
+    columns["select"] = Destinations(book, carriage, now_s, at_first)
+    return OraclePolicy(**columns)

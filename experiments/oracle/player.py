@@ -9,7 +9,7 @@ the job runs, beside what stands already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 
@@ -18,13 +18,12 @@ from controller.core import events as ev
 from controller.core import facts
 from controller.core.facts import AnyFact
 from controller.core.grants import open_flow, presync_flow, settle
-from controller.core.migration import retry_degraded
 from controller.core.protection import forget_standby
 from controller.core.state import OVER, JobState, Phase
 from controller.core.world import World
 from experiments.oracle.book import Book
 from experiments.oracle.carriage import Carriage, overhead_of
-from experiments.oracle.columns import Checkpoints, Destinations
+from experiments.oracle.columns import seated
 from experiments.oracle.menu import Menu
 from experiments.oracle.problem import Handover, Problem, Runner
 from experiments.oracle.program import solve
@@ -78,11 +77,6 @@ class Player:
         self._future = future_of(world.stage.campus, self._trace, BEGIN_S)
         self._book = Book(self._future)
         inside = self._inside
-        inside.policy = replace(
-            inside.policy,
-            plan=Checkpoints(self._book),
-            select=Destinations(self._book, lambda: world.now_s, self._at_first),
-        )
         delays = (link.delay_s for link in world.stage.campus.links)
         overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
         restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
@@ -91,6 +85,7 @@ class Player:
         hosts = world.stage.campus.hosts
         self._building = {host.name: host.building for host in hosts}
         self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
+        inside.policy = seated(inside.policy, self._book, self._carriage, lambda: world.now_s, self._at_first)
         world.at(BEGIN_S, self._begin_window)
 
     @property
@@ -279,7 +274,7 @@ class Player:
         return next(rates, 0.0)
 
     def _regrant(self, way: Handover) -> None:
-        """Its rate changes. When it ends, migrations may be able to begin that were to wait for it."""
+        """Its rate changes, or its time is over."""
         if self._book.ways.get((way.job, way.stay)) is not way:
             return
         self._world.decide(ev.Woke())
@@ -287,8 +282,7 @@ class Player:
         flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
         if flow is not None:
             flow.floor_bytes_per_s = flow.cap_bytes_per_s = rate
-            effects = settle(self._inside)
-            self._do(effects if rate > 0.0 else [*effects, *retry_degraded(self._inside, self._world.now_s)])
+            self._do(settle(self._inside))
 
 
 def _window(problem: Problem, answer: Answer, from_s: float, until_s: float, *, amends: bool) -> Window:
