@@ -268,12 +268,14 @@ def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
     assert {message.interval_s for message in world.messages(m.Protect)} == {600.0 * TIME}
 
 
-def test_slurm_s_images_lie_where_nobody_reclaims_if_there_is_such_a_host() -> None:
+def test_slurm_s_images_lie_where_nobody_reclaims() -> None:
     with_room, without = Small("slurm-pr", on_demand=1), Small("slurm-pr")
+    assert "coord" in without.machines
+    assert "coord" not in Small("reclaimnet").machines
     for world in (with_room, without):
         world.running()
-    assert {message.standby.host for message in with_room.messages(m.Protect)} == {"od1"}
-    assert "od1" not in {message.standby.host for message in without.messages(m.Protect)}
+    assert {message.standby.host for message in with_room.messages(m.Protect)} <= {"od1", "coord"}
+    assert {message.standby.host for message in without.messages(m.Protect)} == {"coord"}
 
 
 # ---------------------------------------------------------------- bamboo

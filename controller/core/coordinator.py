@@ -40,7 +40,7 @@ from controller.core.status import status
 from controller.core.world import World, present, record
 from testbed import messages as m
 from topologies.paths import Routes
-from topologies.spec import Campus, Role
+from topologies.spec import Campus, Host, Role
 
 UNLIMITED = 1e9  # a level r that no queue reaches: everybody waits
 
@@ -57,8 +57,8 @@ class Coordinator:
             k_min=settings.k_min,
         )
         queue = SpotQueue(_learner(campus, settings, row), settings.offer_ttl_s, self._choose)
-        prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
         reserve = row.reserve(campus.research_reserve)
+        prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
         self.world = World(
             campus,
             settings,
@@ -68,7 +68,7 @@ class Coordinator:
             queue,
             HazardWindow(settings.hazard_window_s, prior, settings.day_s, settings.day_start_s),
             LinkBandwidth(campus.capacity_bytes_per_s, reserve, feeds={}),
-            {host.name: HostState(host) for host in campus.hosts if host.role is not Role.COORDINATOR},
+            {host.name: HostState(host) for host in campus.hosts if _has_agent(host, settings)},
             draw,
         )
         self._tick_s = inf  # the first agent starts the clock
@@ -132,9 +132,9 @@ class Coordinator:
                 effects += membership.silent(world, host, now_s)
             if now_s >= host.fence_at_s:
                 effects += membership.fence(world, host, now_s)
+        effects += resume_requeued(world, now_s)
         if now_s >= world.regrant_at_s:
             effects += settle(world)
-        effects += resume_requeued(world, now_s)
         if now_s >= self._tick_s:
             self._tick_s = now_s + world.settings.control_period_s
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
@@ -246,6 +246,10 @@ class Coordinator:
         host.flows = {flow.transfer: flow for flow in beat.flows}
         acknowledged: do.Effect = do.Tell(host.name, m.HeartbeatAck(beat.number))
         return [acknowledged, *_measured(host, beat)]
+
+
+def _has_agent(host: Host, settings: Settings) -> bool:
+    return host.role is not Role.COORDINATOR or settings.head_stores
 
 
 def _learner(campus: Campus, settings: Settings, row: Policy) -> Controller:

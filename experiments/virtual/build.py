@@ -23,13 +23,25 @@ SHARING = {
 }
 
 
-def build_stage(campus: Campus, costs: Costs, faults: Faults, seed: int, enforcement: Enforcement) -> Stage:
-    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross."""
+def build_stage(
+    campus: Campus,
+    costs: Costs,
+    faults: Faults,
+    seed: int,
+    enforcement: Enforcement,
+    *,
+    head_stores: bool = False,
+) -> Stage:
+    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
+
+    `head_stores`: the coordinator's machine is one of them.
+    """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
         carried |= {guard_of(h.name): _share_bytes_per_s(campus, h.name) for h in campus.hosts}
     network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
-    machines = {h.name: Machine(h.name) for h in campus.hosts if h.role is not Role.COORDINATOR}
+    agents = [h.name for h in campus.hosts if head_stores or h.role is not Role.COORDINATOR]
+    machines = {name: Machine(name) for name in agents}
     wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))
     return Stage(campus, Routes(campus), costs, faults, Streams(seed), heap, wire, machines)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -79,10 +80,13 @@ class VirtualWorld:
         after_each: Callable[[VirtualWorld], None] | None = None,
     ) -> None:
         faults = faults or Faults()
-        self.settings, self.quiet = settings, quiet and not faults.touches_messages
         self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
+        settings = replace(settings, head_stores=row.central_store)
+        self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
-        self.stage = build_stage(campus, costs or costs_of(settings), faults, seed, enforcement)
+        self.stage = build_stage(
+            campus, costs or costs_of(settings), faults, seed, enforcement, head_stores=row.central_store
+        )
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
@@ -317,8 +321,8 @@ class VirtualWorld:
         self.owners.give_back(name)
 
     def _host_closed(self, machine: Machine) -> None:
-        self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
         self.replicas.take_over(machine)
+        self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
         self.research.switched(machine.name, closed=True)
 
     def _host_opened(self, machine: Machine) -> None:
@@ -351,8 +355,8 @@ class VirtualWorld:
         link = machine.link
         if link is not None:
             self._broken_off(link)
-        self.transfers.abort_all(machine)
         self.replicas.take_over(machine)
+        self.transfers.abort_all(machine)
         self.workloads.kill_all(machine)
         self.transfers.cut_receiver(name, 0.0, "the connection broke")
         machine.core, machine.paused, machine.beats_from_s = None, False, None
