@@ -163,7 +163,7 @@ def test_more_reclaims_than_hosts_allow_are_refused() -> None:
 
 def test_who_is_away_at_the_start_returns_first_and_has_no_reclaim() -> None:
     _, trace = full(2)
-    first = {}
+    first: dict[str, str] = {}
     for event in trace.owner_events:
         first.setdefault(event.host, event.kind)
     assert {host for host, kind in first.items() if kind == "return"} <= set(trace.away)

@@ -30,7 +30,9 @@ class BackgroundAccount:
     @property
     def degradation(self) -> float:
         """The share that was not carried, from 0 to 1."""
-        return 1.0 - self.carried_bytes / self.offered_bytes if self.offered_bytes > 0.0 else 0.0
+        if self.offered_bytes <= 0.0:
+            return 0.0
+        return max(0.0, 1.0 - self.carried_bytes / self.offered_bytes)
 
 
 class Background:

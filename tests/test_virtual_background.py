@@ -1,0 +1,167 @@
+"""Everybody else's traffic: it is on the links, switches count it, decisions follow it, promises outlive it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core import facts as f
+from controller.core.bandwidth import PAYLOAD_SHARE
+from experiments.scenario import Scenario
+from experiments.traces import BackgroundTraffic, Trace, paper_campus
+from experiments.traces.achieved import epochs_left
+from experiments.virtual import VirtualRun, VirtualWorld, make_world, simulate
+from experiments.virtual.checks import Invariants
+from testbed.model.network import FluidNetwork, Sharing, max_min
+from topologies.presets import campus54
+from topologies.spec import DirectedLink, TrafficClass
+from topologies.units import MBIT_PER_S
+
+UPLINK = DirectedLink("d1", "core")
+A, B, C = (DirectedLink(x, "s") for x in "abc")
+
+
+def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Scenario, Trace]:
+    scenario, trace = paper_campus(seed, days=days)
+    return scenario, trace if background else replace(trace, background=None)
+
+
+def granted(run: VirtualRun) -> list[float]:
+    return [fact.rate_bytes_per_s for _, fact in run.facts if isinstance(fact, f.Granted)]
+
+
+# ---------------------------------------------------------------- on the links
+
+
+def test_an_idle_campus_has_left_what_the_trace_says() -> None:
+    scenario, trace = played(1)
+    assert trace.background is not None
+    world = make_world(scenario, replace(trace, arrivals=()))
+    local, core = epochs_left(scenario, trace.background)
+    for epoch in (0, 7, 13, 30):
+        world.run(0.5 + (epoch + 0.5) * trace.background.epoch_s)
+        assert left(world, "access") == pytest.approx(local[epoch], rel=1e-6)
+        assert left(world, "core") == pytest.approx(core[epoch], rel=1e-6)
+
+
+def left(world: VirtualWorld, which: str) -> float:
+    network, ends = world.stage.wire.network, {"core", "d1", "d2", "d3", "d4"}
+    links = [
+        link
+        for link in campus54().capacity_bytes_per_s
+        if (
+            {link.source, link.target} <= ends
+            if which == "core"
+            else {link.source[0], link.target[0]} == {"h", "a"}
+        )
+    ]
+    free = [network.capacity_bytes_per_s(link) - network.load_bytes_per_s(link) for link in links]
+    return sum(free) / len(free) / PAYLOAD_SHARE / MBIT_PER_S
+
+
+def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_leaves() -> None:
+    ours, unshaped = (simulate(*played(2), system=system) for system in ("reclaimnet", "no-tc-bpf"))
+    assert ours.background is not None
+    assert unshaped.background is not None
+    assert ours.background.offered_bytes == unshaped.background.offered_bytes > 1e15
+    assert 0.0 <= ours.background.degradation < unshaped.background.degradation / 5
+    assert simulate(*played(2, 0.5, background=False)).background is None
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_grants_keep_to_what_others_leave() -> None:
+    crowded, empty = (simulate(*played(3, background=on)) for on in (True, False))
+    assert max(granted(empty)) > 80e6
+    assert sum(granted(crowded)) / len(granted(crowded)) < 0.9 * sum(granted(empty)) / len(granted(empty))
+
+
+def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
+    scenario, trace = played(1, 0.5)
+    rates = ((0.0,), (9.76e9 / 8,), (0.0,))
+    background = BackgroundTraffic(3600.0, (("d1", "core"),), rates, (41,))
+    world = make_world(scenario, replace(trace, background=background, arrivals=()))
+    core = world.coordinator.world
+    whole = core.share[UPLINK] * 0.99
+    for hour, expected in ((0.5, whole), (1.5, 240 * MBIT_PER_S * PAYLOAD_SHARE * 0.99), (2.5, whole)):
+        world.run(3600.0 * hour)
+        assert core.spendable[UPLINK] == pytest.approx(expected, rel=1e-6)
+        assert core.bandwidth.available(UPLINK, world.now_s) == pytest.approx(expected / 0.99, rel=1e-6)
+        assert core.promisable[UPLINK] == pytest.approx(whole)
+
+
+def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
+    scenario, trace = played(4, 0.5, background=False)
+    little = BackgroundTraffic(3600.0, (("d1", "core"), ("h1", "h2")), ((1e8, 1e7), (2e8, 2e7)), (1, 1))
+    world = make_world(scenario, replace(trace, background=little))
+    world.run(2 * 3600.0)
+    core = world.coordinator.world
+    assert core.bandwidth.told[UPLINK] == 2e8
+    assert core.spendable == pytest.approx(core.promisable, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_promises_are_kept_while_the_background_comes_and_goes(seed: int) -> None:
+    scenario, trace = played(seed, 1.5)
+    summary = simulate(scenario, trace, after_each=Invariants()).summary()
+    assert summary.invariants_broken == []
+    assert summary.jobs.lost == 0
+    assert summary.jobs.finished >= 2
+    assert summary.migrations.in_time >= summary.migrations.admitted - 1  # one may still run at the end
+
+
+def test_the_same_seed_gives_the_same_facts() -> None:
+    assert simulate(*played(6, 1.0)).facts == simulate(*played(6, 1.0)).facts
+
+
+# ---------------------------------------------------------------- the network
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.0, 50.0), st.sets(st.integers(0, 2), min_size=1), st.integers(1, 5)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.floats(1.0, 60.0), min_size=3, max_size=3),
+)
+def test_a_flow_of_many_gets_what_as_many_flows_would(
+    flows: list[tuple[float, set[int], int]], room: list[float]
+) -> None:
+    links = dict(enumerate(room))
+    together = max_min(
+        [(cap, tuple(path)) for cap, path, _ in flows], links, [float(many) for *_, many in flows]
+    )
+    apart = [(cap / many, tuple(path)) for cap, path, many in flows for _ in range(many)]
+    single = iter(max_min(apart, links))
+    for rate, (*_, many) in zip(together, flows, strict=True):
+        assert rate == pytest.approx(sum(next(single) for _ in range(many)), rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.floats(0.0, 30.0), min_size=4, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(Sharing),
+)
+def test_caps_changed_at_once_give_the_rates_of_one_after_the_other(
+    rounds: list[list[float]], sharing: Sharing
+) -> None:
+    at_once, one_by_one = (FluidNetwork({A: 20.0, B: 25.0, C: 15.0}, sharing) for _ in range(2))
+    classes = (TrafficClass.PLANNED, TrafficClass.RESEARCH, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
+    paths = ((A, B), (B,), (A, C), (B, C))
+    keys = "wxyz"
+    for network in (at_once, one_by_one):
+        for key, path, traffic_class in zip(keys, paths, classes, strict=True):
+            network.start(key, path, traffic_class, 1e9, 10.0, 0.0)
+    for second, caps in enumerate(rounds, 1):
+        at_once.regrant_all(dict(zip(keys, caps, strict=True)), float(second))
+        for key, cap in zip(keys, caps, strict=True):
+            one_by_one.regrant(key, cap, float(second))
+        for key in keys:
+            rates = [network.flow(key).rate_bytes_per_s for network in (at_once, one_by_one)]
+            assert rates[0] == pytest.approx(rates[1], abs=1e-9)
