@@ -1,15 +1,18 @@
 """What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
 
-`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `experiments.promises`.
+`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `experiments.promises`; what no
+core is needed for, in `truth`.
 """
 
 from __future__ import annotations
 
 from controller.core.state import JobState, Phase
 from controller.core.world import World
+from experiments.virtual.truth import Journalled, Truth, broken
 from experiments.virtual.world import VirtualWorld
-from testbed.errors import InvariantBroken
 from topologies.spec import DirectedLink
+
+__all__ = ["Invariants", "broken"]
 
 ON_HOST = (Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING)
 NO_FLOW = (Phase.FINISHED, Phase.FAILED, Phase.WAITING, Phase.STARTING)
@@ -22,12 +25,16 @@ class Invariants:
     def __init__(self) -> None:
         self.events = 0
         self._attempts: dict[str, int] = {}
+        self._journalled = Journalled()
+        self._truth = Truth(self._journalled)
 
     def __call__(self, world: VirtualWorld) -> None:
         """Check everything, now."""
         self.events += 1
         known = world.coordinator.world
         _check_copies(world)
+        self._journalled.check(world)
+        self._truth.check(world)
         waiting = _waiting(world, known)
         for job in known.jobs.values():
             _check_job(world, job, waiting)
@@ -37,11 +44,6 @@ class Invariants:
         _check_hosts(world, known)
         _check_offers(world, known)
         _check_flows(world, known)
-
-
-def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
-    """The error, with what happened before."""
-    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.stage.story))
 
 
 def _waiting(world: VirtualWorld, known: World) -> list[str]:

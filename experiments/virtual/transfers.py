@@ -47,7 +47,7 @@ class Transfers:
     """All of them, by machine and by (job, destination)."""
 
     def __init__(self, stage: Stage, enforcement: Enforcement) -> None:
-        self._stage, self._enforcement = stage, enforcement
+        self._stage, self.enforcement = stage, enforcement
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
         self._begun = 0
 
@@ -83,9 +83,9 @@ class Transfers:
     def _flow(self, machine: Machine, transfer: Transfer) -> None:
         stage, order = self._stage, transfer.order
         links = stage.routes.route(machine.name, order.destination.host)
-        if self._enforcement is not Enforcement.NONE:
+        if self.enforcement is not Enforcement.NONE:
             links = (*links, guard_of(machine.name))
-        cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self._enforcement)
+        cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
         self._flowing[transfer.key] = (machine, transfer)
         transfer.flowing_from_s = transfer.regranted_s = stage.now_s
         arrived = partial(self._arrived, machine, transfer)
@@ -100,7 +100,7 @@ class Transfers:
             return
         transfer.grant(rate_bytes_per_s, self._stage.now_s)
         if transfer.key in self._flowing:
-            cap = enforced_bytes_per_s(rate_bytes_per_s, self._enforcement)
+            cap = enforced_bytes_per_s(rate_bytes_per_s, self.enforcement)
             self._stage.wire.regrant(transfer.key, cap)
 
     def abort(self, machine: Machine, job: str, destination: str) -> None:
