@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
@@ -127,9 +128,8 @@ class Switch:
         _name("switches", self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectedLink:
-    """One direction of a link: what leaves `source` towards `target`."""
+class DirectedLink(NamedTuple):
+    """One direction of a link: what leaves `source` towards `target`. A tuple: it is looked up all the time."""
 
     source: str
     target: str

@@ -131,6 +131,7 @@ class HazardWindow:
         self.prior = prior or Experience()
         self.changes = 0  # how often something happened
         self._seen = LentTime(window_s, day_s, day_start_s)
+        self._known_quantiles: tuple[float, Floats, Floats] | None = None
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
@@ -171,10 +172,18 @@ class HazardWindow:
         part = min(1.0, BORROWED_EVENTS / campus.events) if campus.events > 0.0 else 1.0
         events = own_events + part * (campus.events - own_events)
         exposure_s = own_exposure_s + part * np.maximum(0.0, campus.exposure_s - own_exposure_s)
-        few, which = np.unique(events, return_inverse=True)
-        quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])
+        quantiles = self._quantiles(level, events)
         with np.errstate(divide="ignore"):
-            return np.where(exposure_s > 0.0, quantiles[which] / exposure_s, np.inf)
+            return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
+
+    def _quantiles(self, level: float, events: Floats) -> Floats:
+        """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
+        known = self._known_quantiles
+        if known is None or known[0] != level or not np.array_equal(known[1], events):
+            few, which = np.unique(events, return_inverse=True)
+            quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
+            known = self._known_quantiles = (level, events, quantiles)
+        return known[2]
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""

@@ -94,6 +94,7 @@ class _Edge:
 
     def __init__(self, day: tuple[float, float]) -> None:
         self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
+        self._starts = np.arange(HOURS) * self._hour_s
         self._before: list[float] = []  # of each host: its lent time, less the clock of when it was lent
         self._lent: list[float] = []  # of each host: 1 while it is lent
         self._taken: list[float] = []  # of each host: emergencies
@@ -139,8 +140,7 @@ class _Edge:
     def _clock(self, at_s: float) -> Floats:
         """How much time each hour of the day has had until then, from the midnight before time 0."""
         days, rest_s = divmod(at_s + self._start_s, self._day_s)
-        starts = np.arange(HOURS) * self._hour_s
-        clock: Floats = days * self._hour_s + np.clip(rest_s - starts, 0.0, self._hour_s)
+        clock: Floats = days * self._hour_s + np.minimum(np.maximum(rest_s - self._starts, 0.0), self._hour_s)
         return clock
 
     def _know(self, host: int) -> None:

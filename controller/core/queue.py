@@ -310,11 +310,15 @@ class SpotQueue:
         A job that the gap has outgrown leaves late if this is called late: its delay is what it waited. One that joined at
         or after the age of leaving stays for this gap. Interrupted jobs never leave.
         """
+        if not self._fresh:
+            return []
         due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
         return [self._send_off(waiting, now_s) for waiting in due]
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
+        if not self._fresh:
+            return self._next_lapse_s()
         return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
 
     def _next_lapse_s(self) -> float:

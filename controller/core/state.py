@@ -90,7 +90,9 @@ class JobState:
     on_demand: bool = False  # paper B sent it there, at cost k
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
-    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # completed ones that are held, by sequence
+    checkpoints: dict[int, Checkpoint] = field(
+        default_factory=dict
+    )  # completed ones that are held, by sequence
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
     standby: str | None = None

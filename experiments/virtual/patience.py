@@ -24,7 +24,6 @@ from controller.core import events as ev
 from controller.core import facts
 from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
-from controller.core.state import OVER
 from testbed import messages as m
 from topologies.spec import Campus
 
@@ -91,9 +90,7 @@ class PatientCoordinator(Coordinator):
         """Whether a tick may help somebody: who waits, who is degraded, whose loss budget is not kept."""
         if self.world.backlog or self.world.queue.waiting():
             return True
-        return any(
-            job.degraded or job.endangered for job in self.world.jobs.values() if job.phase not in OVER
-        )
+        return any(job.degraded or job.endangered for job in self.world.unfinished())
 
 
 def _is_loud(effect: do.Effect) -> bool:

@@ -14,8 +14,31 @@ from experiments.virtual.stage import Stage
 from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
+from testbed.agent.core import AgentCore
 
+SILENT = (  # events that an agent answers without a word about how far jobs are, or with a snapshot's own step
+    aev.WorkloadStarted,
+    aev.CheckpointReceived,
+    aev.SendEnded,
+    aev.SnapshotDone,
+)
+SILENT_ORDERS = (m.Grant, m.Protect, m.Unprotect, m.SendStored, m.Forget, m.HeartbeatAck)
 KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
+
+
+def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
+    """Whether an agent may say how far its jobs are after this event, or because of the time."""
+    match event:
+        case aev.WorkloadProgressed():
+            return False
+        case aev.Received(message) if not isinstance(message, SILENT_ORDERS):
+            return True
+        case aev.Received() | aev.Woke():
+            pass
+        case _ if not isinstance(event, SILENT):
+            return True
+    closes_s = inf if core.reclaim_at_s is None else core.reclaim_at_s
+    return now_s >= min(core.pulse.heartbeat_at_s, core.pulse.lease_until_s, closes_s)
 
 
 class Workloads:

@@ -47,7 +47,7 @@ from experiments.virtual.replicas import Replicas
 from experiments.virtual.research import Research
 from experiments.virtual.restarts import Restarts
 from experiments.virtual.transfers import Transfers
-from experiments.virtual.workloads import Workloads
+from experiments.virtual.workloads import Workloads, tells_steps
 from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
@@ -254,7 +254,7 @@ class VirtualWorld:
             return
         if self.stage.tells_story and not isinstance(event, LULLS):
             self._note(f"{machine.name} <- {_brief(event)}")
-        if machine.processes and not isinstance(event, aev.WorkloadProgressed):
+        if machine.processes and tells_steps(core, event, self.now_s):
             self.workloads.report(machine)
         for effect in core.handle(event, self.now_s):
             self._act(machine, effect)

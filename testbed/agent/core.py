@@ -20,7 +20,6 @@ what has ended; behind it come the start of each job that runs and the final sna
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
 from typing import Literal
 
 from testbed.agent import effects as do
@@ -80,12 +79,15 @@ class AgentCore:
 
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
+        next_s = self.pulse.heartbeat_at_s
+        if self.reclaim_at_s is not None:
+            next_s = min(next_s, self.reclaim_at_s)
+        if self.sendings.table:
+            next_s = min(next_s, self.sendings.next_retry_s())
+        if not self.running:
+            return next_s
         return min(
-            self.pulse.heartbeat_at_s,
-            self.pulse.lease_until_s if self.running else inf,
-            inf if self.reclaim_at_s is None else self.reclaim_at_s,
-            self.sendings.next_retry_s(),
-            *(job.next_snapshot_s() for job in self.running.values()),
+            next_s, self.pulse.lease_until_s, *[job.next_snapshot_s() for job in self.running.values()]
         )
 
     # ------------------------------------------------------------ events

@@ -90,6 +90,9 @@ class FluidNetwork:
         self._members: list[list[dict[int, Flow]]] = [[{} for _ in self._capacity] for _ in levels]
         self._tight: list[set[int]] = [set() for _ in levels]
         self._used = [[0.0] * len(self._capacity) for _ in levels]
+        self._caps: list[list[float | None]] = [
+            [0.0] * len(self._capacity) for _ in levels
+        ]  # None: add up anew
         self._flows: dict[str, Flow] = {}
         self._from: dict[str, dict[int, Flow]] = {link.source: {} for link in capacity}
         self._ends: list[tuple[float, int, int, Flow]] = []
@@ -134,6 +137,7 @@ class FluidNetwork:
         self._alive[level] += 1
         for link in path:
             self._members[level][link][number] = flow
+            self._caps[level][link] = None
         if links:
             self._from[links[0].source][number] = flow
         if size_bytes == 0.0:
@@ -145,7 +149,7 @@ class FluidNetwork:
         flow = self._flows[key]
         if flow.cap_bytes_per_s == cap_bytes_per_s:
             return []
-        flow.cap_bytes_per_s = cap_bytes_per_s
+        self._regrant(flow, cap_bytes_per_s)
         return self._reshare(flow.level, flow.path, [flow], now_s)
 
     def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[Flow]:
@@ -154,13 +158,18 @@ class FluidNetwork:
         for key, cap in caps_bytes_per_s.items():
             flow = self._flows[key]
             if flow.cap_bytes_per_s != cap:
-                flow.cap_bytes_per_s = cap
+                self._regrant(flow, cap)
                 moved.setdefault(flow.level, []).append(flow)
         changed: list[Flow] = []
         for level in sorted(moved):
             touched = sorted({link for flow in moved[level] for link in flow.path})
             changed += self._reshare(level, touched, moved[level], now_s)
         return changed
+
+    def _regrant(self, flow: Flow, cap_bytes_per_s: float) -> None:
+        flow.cap_bytes_per_s = cap_bytes_per_s
+        for link in flow.path:
+            self._caps[flow.level][link] = None
 
     def stop(self, key: str, now_s: float) -> tuple[Flow, list[Flow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
@@ -170,6 +179,7 @@ class FluidNetwork:
         self._alive[flow.level] -= 1
         for link in flow.path:
             del self._members[flow.level][link][flow.number]
+            self._caps[flow.level][link] = None
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
         return flow, self._reshare(flow.level, flow.path, [], now_s)
@@ -238,16 +248,16 @@ class FluidNetwork:
         for lower in range(level, len(self._used)):
             if lower > level and not self._alive[lower]:
                 continue
-            moved = self._reshare_level(lower, touched, seeds if lower == level else [], now_s)
+            flows, room = self._closure(lower, touched, seeds if lower == level else [])
+            moved = self._set_rates(flows, room, now_s)
             changed += moved
-            touched = sorted({link for flow in moved for link in flow.path}.union(touched))
+            concerned = {link for flow in moved for link in flow.path}
+            self._add_up(lower, concerned.union(touched) if lower == level else concerned)
+            touched = sorted(concerned.union(touched))
         return changed
 
-    def _reshare_level(
-        self, level: int, touched: Iterable[int], seeds: list[Flow], now_s: float
-    ) -> list[Flow]:
-        members, used = self._members[level], self._used[level]
-        flows, room = self._closure(level, touched, seeds)
+    def _set_rates(self, flows: list[Flow], room: Mapping[int, float], now_s: float) -> list[Flow]:
+        """Of these flows; those whose rate is another than before."""
         asked = [(flow.cap_bytes_per_s, flow.path) for flow in flows]
         rates = max_min(asked, room, [flow.parallel for flow in flows])
         changed = []
@@ -255,9 +265,13 @@ class FluidNetwork:
             if abs(rate - flow.rate_bytes_per_s) > ROUNDING * rate:
                 self._set_rate(flow, rate, now_s)
                 changed.append(flow)
-        for link in {*touched, *(link for flow in changed for link in flow.path)}:
-            used[link] = sum([flow.rate_bytes_per_s for flow in members[link].values()])
         return changed
+
+    def _add_up(self, level: int, links: Iterable[int]) -> None:
+        """What a level takes of these links."""
+        members, used = self._members[level], self._used[level]
+        for link in links:
+            used[link] = sum([flow.rate_bytes_per_s for flow in members[link].values()])
 
     def _closure(
         self, level: int, touched: Iterable[int], seeds: list[Flow]
@@ -283,7 +297,10 @@ class FluidNetwork:
 
     def _look(self, level: int, link: int, room: dict[int, float]) -> bool:
         """Whether a link binds somebody of a level; if so its room is noted."""
-        caps = sum([flow.cap_bytes_per_s for flow in self._members[level][link].values()])
+        caps = self._caps[level][link]
+        if caps is None:
+            caps = sum([flow.cap_bytes_per_s for flow in self._members[level][link].values()])
+            self._caps[level][link] = caps
         free = self._capacity[link]
         for higher in range(level):
             free -= self._used[higher][link]
