@@ -85,7 +85,8 @@ def run(
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
     system: Annotated[
-        str | None, typer.Option(help="A row of controller/core/policies.py instead of the scenario's.")
+        str | None,
+        typer.Option(help="A row of controller/core/policies.py instead of the scenario's; or: oracle."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
@@ -98,8 +99,13 @@ def simulate(
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
+    from experiments.oracle import command as oracle
     from experiments.virtual.command import simulate_file as play
 
+    if system == oracle.SYSTEM:
+        raise typer.Exit(
+            oracle.play_file(console, out, scenario, seed=seed, trace_file=trace, until_over=until_over)
+        )
     raise typer.Exit(
         play(console, out, scenario, system=system, seed=seed, trace_file=trace, until_over=until_over)
     )

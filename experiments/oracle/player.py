@@ -29,7 +29,7 @@ from experiments.oracle.problem import Handover, Problem, Runner
 from experiments.oracle.program import solve
 from experiments.oracle.shares import shares_of
 from experiments.oracle.stays import Stay, future_of
-from experiments.oracle.windows import Answer, Window
+from experiments.oracle.windows import Answer, End, Window
 from experiments.traces import JobArrival, Trace
 from experiments.virtual import VirtualWorld
 from experiments.virtual.heap import Priority
@@ -55,11 +55,12 @@ class Horizon:
 class Player:
     """One run's oracle. `watch` is called after each event of the world."""
 
-    def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool = True) -> None:
+    def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool) -> None:
         self._trace, self._horizon, self._at_first = trace, horizon, at_first
         self._read = 0  # facts
         self._until_s = 0.0  # up to when ends of stays are planned for
         self.windows: list[Window] = []
+        self.ends: list[End] = []
 
     # ------------------------------------------------------------ the world
 
@@ -223,6 +224,8 @@ class Player:
                     self._book.where[name] = stay
             case facts.JobRunning(job=name):
                 self._runs(self._inside.jobs[name])
+            case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
+                self._ended(name)
 
     def _runs(self, job: JobState) -> None:
         """Whether the plan holds for where it runs now."""
@@ -233,6 +236,12 @@ class Player:
         late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
         if late or (job.name, stay) not in self._book.on_way:
             self._amend(job)
+
+    def _ended(self, name: str) -> None:
+        """An owner has ended an attempt: what was to be lost by it is noted."""
+        stay = self._book.where.get(name)
+        way = None if stay is None else self._book.ways.get((name, stay))
+        self.ends.append(End(name, self._world.now_s, None if way is None else way.loss_s))
 
     def _send(self, way: Handover) -> None:
         """A checkpoint of the plan begins: at its rate, to its holder."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from experiments.accounting import Summary
 from experiments.oracle.player import Horizon, Player
-from experiments.oracle.windows import Window
+from experiments.oracle.windows import End, Window
 from experiments.scenario import Scenario
 from experiments.traces import Trace
 from experiments.virtual import Costs, VirtualRun, simulate
@@ -20,10 +20,11 @@ CARRIER = "reclaimnet"  # the row whose other columns it plays with
 
 @dataclass(frozen=True)
 class OracleRun:
-    """What was played, and how each window was planned (in order; amendments among them)."""
+    """What was played, how each window was planned (in order; amendments among them), what owners ended."""
 
     run: VirtualRun
     windows: tuple[Window, ...]
+    ends: tuple[End, ...]
 
     def summary(self) -> Summary:
         """The figures of what was played, accounted like those of every other system."""
@@ -48,16 +49,17 @@ def run_oracle(
     window_s: float = DAY_S,
     time_limit_s: float = TIME_LIMIT_S,
     overlap_s: float = OVERLAP_S,
-    at_first: bool = True,
+    at_first: bool = False,
     costs: Costs | None = None,
     until_over: bool = False,
 ) -> OracleRun:
     """Plan and play a scenario and a trace (both in real units) with all of the trace known.
 
-    `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. With `at_first` False the host
-    that a new job begins on is that of the paper's P2 on line, and only what the paper's program names is the oracle's:
-    checkpoints, their destinations and rates, migrations. Grants are enforced by pacing, whatever the scenario says: a plan
-    of rates is worth nothing without. `costs`, `until_over`: as of `simulate`. SpecError: a duration that is none.
+    `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. The oracle's is what the
+    paper's program names: checkpoints, their destinations and rates, migrations. The host that a new job begins on is that
+    of P2 on line, unless `at_first`: who knows when hosts will go, and may choose, is hardly ever hit at all. Grants are
+    enforced by pacing, whatever the scenario says: a plan of rates is worth nothing without. `costs`, `until_over`: as of
+    `simulate`. SpecError: a duration that is none.
     """
     for name, value in (("window", window_s), ("time limit", time_limit_s)):
         if not 0.0 < value < float("inf"):
@@ -69,4 +71,4 @@ def run_oracle(
     run = simulate(
         scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=player.watch
     )
-    return OracleRun(run, tuple(player.windows))
+    return OracleRun(run, tuple(player.windows), tuple(player.ends))

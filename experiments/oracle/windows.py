@@ -53,3 +53,12 @@ class Window:
     variables: int
     constraints: int
     solve_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An attempt that its owner ended. `planned_loss_s`: what the plan had it lose; None: nobody had planned for it."""
+
+    job: str
+    at_s: float
+    planned_loss_s: float | None
