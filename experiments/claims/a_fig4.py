@@ -20,12 +20,15 @@ SYSTEMS = ("reclaimnet", "reclaimnet-as-printed", "random-dst", "no-tc-bpf")
 PROMISING = ("reclaimnet", "reclaimnet-as-printed", "random-dst")  # whose admissions are promises
 COMPARED = f"{MOST} at once"
 
-CLAIM_TEXT = "With K' concurrent migrations P3 keeps admitted flows within their notice windows, while baselines degrade linearly with K'."
+CLAIM_TEXT = (
+    "With K' concurrent migrations P3 keeps admitted flows within their notice windows, while baselines degrade "
+    "linearly with K', the number of owners who come back at once."
+)
 LIMITS = (
-    "That P3 moves more bytes: a link carries what it carries, and with a long notice completion grows with K' under every system "
-    "(the left panel), under P3 the more so as it leaves 30 % to research. What P3 changes is who is begun at all when not "
-    "all can finish. Flows share a fluid network by max-min fairness; that real TCP flows hold their grants is measured "
-    "live, by `reclaimnet measure rates`."
+    "That P3 moves more bytes: a link carries what it carries, and with a long notice completion grows with K' under "
+    "every system (the left panel), under P3 the more so as it leaves 30 % to research. What P3 changes is who is begun "
+    "at all when not all can finish. Flows share a fluid network by max-min fairness; that real TCP flows hold their "
+    "grants is measured live, by `reclaimnet measure rates`."
 )
 
 

@@ -28,10 +28,10 @@ CLAIM_TEXT = (
     "against 31 % without."
 )
 LIMITS = (
-    "What packets do: in a fluid network flows have their max-min share at once, and one research flow among seven migrations keeps "
-    "an eighth of the link, not nothing. Bursts and losses of real TCP, and what the kernel's buckets make of them, are measured "
-    "live (`reclaimnet measure rates`, `reclaimnet demo`). How large the paper's reference workload was it does not say; here "
-    "it asks for exactly the reserve."
+    "What packets do: in a fluid network flows have their max-min share at once, and one research flow among seven "
+    "migrations keeps an eighth of the link, not nothing. Bursts and losses of real TCP, and what the kernel's buckets "
+    "make of them, are measured live (`reclaimnet measure rates`, `reclaimnet demo`). How large the paper's reference "
+    "workload was it does not say; here it asks for exactly the reserve."
 )
 
 
@@ -45,7 +45,7 @@ def run(config: Config) -> Values:
         for greedy in (True, False)
     }
     results = waves.gather((wave for some in cases.values() for wave in some), config)
-    rows = []
+    rows: list[Value] = []
     for k in sizes:
         for system in SYSTEMS:
             greedy, reference = ([results[wave] for wave in cases[system, k, how]] for how in (True, False))

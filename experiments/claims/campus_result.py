@@ -39,12 +39,13 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
-    """[hour of the run, job number, its payload in GB, cause, seconds of work lost, downtime in s or null]."""
+    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: nobody has gone on yet."""
     numbers = {arrival.job.name: number for number, arrival in enumerate(trace.arrivals)}
     for one in interruptions(run.facts):
         number = numbers[one.job]
         payload_gb = trace.arrivals[number].job.payload_bytes / 1e9
-        yield [one.at_s / SECONDS_AN_HOUR, number, payload_gb, one.cause, one.lost_s, one.downtime_s]
+        lost_s = None if one.is_open else one.lost_s
+        yield [one.at_s / SECONDS_AN_HOUR, number, payload_gb, one.cause, lost_s, one.downtime_s]
 
 
 def _migrations(run: VirtualRun) -> Iterator[list[Any]]:

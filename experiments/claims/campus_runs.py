@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -21,11 +22,12 @@ from controller.core.policies import policy
 from experiments.claims import campus_result
 from experiments.claims.claim import Config
 from experiments.claims.sweep import Result, Task, sweep
+from experiments.oracle import run_oracle
 from experiments.scenario import Scenario
 from experiments.traces import Trace, paper_campus
 from experiments.virtual import simulate
 
-ORACLE = "oracle"
+ORACLE, MB = "oracle", 1_000_000
 QUICK_DAYS, QUICK_SEEDS = 3.0, 6
 FULL_DAYS, FULL_SEEDS = 61.0, 20
 POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
@@ -34,6 +36,7 @@ DECIDING = (
     "experiments.accounting",
     "experiments.history",
     "experiments.losses",
+    "experiments.oracle",
     "experiments.scenario",
     "experiments.traces",
     "experiments.virtual",
@@ -47,15 +50,30 @@ DECIDING = (
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What is changed in the scenario; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B."""
+    """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
+    jobs have these payloads in turn, so that all classes meet the same owners."""
 
     beta_p1: float | None = None
     alpha: float | None = None
     beta_p3: float | None = None
+    payloads_mb: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         changed = {each.name: getattr(self, each.name) for each in fields(self)}
-        return ", ".join(f"{name} {value:g}" for name, value in changed.items() if value is not None)
+        return ", ".join(f"{name} {value}" for name, value in changed.items() if value is not None)
+
+    def dealt(self, trace: Trace) -> Trace:
+        """The trace so changed; a job's memory is what it was."""
+        if self.payloads_mb is None:
+            return trace
+        arrivals = tuple(
+            replace(
+                arrival,
+                job=replace(arrival.job, payload_bytes=self.payloads_mb[n % len(self.payloads_mb)] * MB),
+            )
+            for n, arrival in enumerate(trace.arrivals)
+        )
+        return replace(trace, arrivals=arrivals)
 
     def applied(self, scenario: Scenario) -> Scenario:
         """The scenario so changed; jobs and owners stay as they are."""
@@ -108,18 +126,28 @@ def size_of(config: Config) -> Size:
 def play(wanted: Wanted) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days)
-    return play_trace(wanted.system, wanted.variation.applied(scenario), trace, wanted.seed)
+    scenario, trace = wanted.variation.applied(scenario), wanted.variation.dealt(trace)
+    if wanted.system == ORACLE:
+        return _play_oracle(scenario, trace, wanted.seed)
+    return campus_result.compact(simulate(scenario, trace, wanted.seed, system=wanted.system), trace)
 
 
-def play_trace(system: str, scenario: Scenario, trace: Trace, seed: int) -> dict[str, Any]:
-    """A system on any scenario and trace."""
-    return campus_result.compact(simulate(scenario, trace, seed, system=system), trace)
+def _play_oracle(scenario: Scenario, trace: Trace, seed: int) -> dict[str, Any]:
+    """The offline one, which chooses what the paper's program chooses; and the mean gap and time of its windows."""
+    found = run_oracle(scenario, trace, seed, at_first=False)
+    windows = found.windows
+    gaps = [window.gap for window in windows]
+    solved = {
+        "gap": round(sum(gaps) / len(gaps), 6) if gaps else None,
+        "solve_s": round(sum(window.solve_s for window in windows) / max(1, len(windows)), 3),
+    }
+    return {**campus_result.compact(found.run, trace), "windows": solved}
 
 
 def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
     """All results; those that no claim has had run before are run now, on all cores. SpecError: no such system."""
     unique = list(dict.fromkeys(wanted))
-    for system in dict.fromkeys(each.system for each in unique):
+    for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
         policy(system)
     tasks = [Task(each.key, play, (each,)) for each in unique]
     results = run_tasks(tasks, config)
@@ -131,7 +159,7 @@ def run_tasks(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleTyp
     place = config.directory.parent / "campus-runs"
     workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
     shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))
-    return sweep(tasks, shared, (*deciding_code(), campus_result, *modules))
+    return sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
 
 
 @lru_cache(maxsize=1)

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.claims import a_fig4, a_fig5, a_gap, b2, b3, b4, b5
+from experiments.claims import (
+    a_fig3,
+    a_fig4,
+    a_fig5,
+    a_fig7,
+    a_fig9,
+    a_gap,
+    a_partial,
+    a_table3,
+    a_table4,
+    b2,
+    b3,
+    b4,
+    b5,
+)
 from experiments.claims.claim import Claim
 from topologies.errors import SpecError
 
-CLAIMS: dict[str, Claim] = {
-    "A-fig4": a_fig4.CLAIM,
-    "A-fig5": a_fig5.CLAIM,
-    "A-gap": a_gap.CLAIM,
-    "B2": b2.CLAIM,
-    "B3": b3.CLAIM,
-    "B4": b4.CLAIM,
-    "B5": b5.CLAIM,
-}
+ALL = (
+    a_table3.CLAIM,
+    a_table4.CLAIM,
+    a_fig3.CLAIM,
+    a_fig4.CLAIM,
+    a_fig5.CLAIM,
+    a_fig7.CLAIM,
+    a_fig9.CLAIM,
+    a_gap.CLAIM,
+    a_partial.CLAIM,
+    b2.CLAIM,
+    b3.CLAIM,
+    b4.CLAIM,
+    b5.CLAIM,
+)
+CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 
 
 def chosen(names: Sequence[str]) -> list[Claim]:

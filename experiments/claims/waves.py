@@ -24,7 +24,7 @@ from experiments.traces import JobArrival, JobSpec, Trace
 from experiments.traces.streams import stream
 from experiments.virtual import VirtualWorld, simulate
 from topologies import presets
-from topologies.spec import ResearchReserve
+from topologies.spec import ResearchReserve, TrafficClass
 from topologies.units import GBIT_PER_S
 
 HOSTS = 8  # in the building; the last of them keeps its job and sends the research flow
@@ -41,13 +41,19 @@ SHORT_S, LONG_S = 120.0, 900.0  # notices: three median payloads fit at the shar
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """`together`: K'. `greedy`: the research flow takes what it gets; else it asks for the reserve."""
+    """`together`: K'. `greedy`: the research flow takes what it gets; else it asks for RESERVE of the uplink.
+
+    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers who do not take part send
+    from the notice on, giving way to nobody.
+    """
 
     system: str
     together: int
     notice_s: float
     greedy: bool
     seed: int
+    reserve: float = RESERVE
+    uncontrolled: float = 0.0
 
     @property
     def at_s(self) -> float:
@@ -58,7 +64,8 @@ class Wave:
     def key(self) -> str:
         """Names everything that the result depends on, but for the code."""
         flow = "greedy" if self.greedy else "reference"
-        return f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {flow}, seed {self.seed}"
+        how = f"reserve {self.reserve:.6g}, uncontrolled {self.uncontrolled:.6g}"
+        return f"wave: {self.system}, {self.together} at once, {self.notice_s:g} s, {flow}, {how}, seed {self.seed}"
 
 
 def scenario_of(wave: Wave) -> Scenario:
@@ -68,7 +75,7 @@ def scenario_of(wave: Wave) -> Scenario:
         2,
         uplink_bytes_per_s=(UPLINK_BYTES_PER_S, 10.0 * GBIT_PER_S),
         mix=(presets.GpuShare(presets.A6000, 1, 1),),
-        reserve=ResearchReserve(beta=RESERVE),
+        reserve=ResearchReserve(beta=wave.reserve),
         name="wave",
     )
     rate = inf if wave.greedy else RESERVE * UPLINK_BYTES_PER_S * PAYLOAD_SHARE
@@ -119,7 +126,7 @@ def _payload() -> Law:
 def play(wave: Wave) -> dict[str, Any]:
     """`completions_s`: from the notice until a job runs again elsewhere, of those moved; `admitted`, `in_time`, `late`;
     `research_share` of the uplink, and `degradation`: what the reference workload lacks of its demand (null: greedy)."""
-    scenario, watch = scenario_of(wave), _Watch(wave.at_s)
+    scenario, watch = scenario_of(wave), _Watch(wave)
     run = simulate(scenario, trace_of(wave), wave.seed, system=wave.system, after_each=watch)
     found = notices(run.facts)
     admitted = [notice for notice in found if notice.admitted_s is not None]
@@ -138,18 +145,26 @@ def play(wave: Wave) -> dict[str, Any]:
 
 
 class _Watch:
-    """What the research flow has moved, at the first events after two moments."""
+    """What the research flow has moved, at the first events after two moments; and the uncontrolled burst, from the first on."""
 
-    def __init__(self, notice_s: float) -> None:
+    def __init__(self, wave: Wave) -> None:
         self.seen: list[tuple[float, float]] = []
-        self._wanted = [notice_s + 1.0, notice_s + 1.0 + WINDOW_S]
+        self._burst_bytes_per_s = wave.uncontrolled * UPLINK_BYTES_PER_S * PAYLOAD_SHARE
+        self._wanted = [wave.at_s + 1.0, wave.at_s + 1.0 + WINDOW_S]
 
     def __call__(self, world: VirtualWorld) -> None:
         if self._wanted and world.now_s >= self._wanted[0]:
             self._wanted.pop(0)
+            if self._burst_bytes_per_s and not self.seen:
+                self._burst(world)
             network = world.stage.wire.network
             moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
             self.seen.append((world.now_s, moved))
+
+    def _burst(self, world: VirtualWorld) -> None:
+        stage, sender = world.stage, f"h{HOSTS}"
+        links = stage.routes.route(sender, stage.campus.coordinator.name)  # only the uplink can be full
+        stage.wire.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, self._burst_bytes_per_s)
 
     def rate_bytes_per_s(self) -> float:
         """On the wire."""
