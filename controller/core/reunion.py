@@ -5,8 +5,8 @@ without it: jobs computed and finished, checkpoints arrived, owners came and wen
 its Hello, but each says its own half only. A move whose final checkpoint has arrived is known to its destination, and at
 its source nothing is left of the job; a coordinator that judged the source's Hello before it had heard the destination
 would take the job for dead. So it gathers: Hellos are answered, which renews leases, and everything else waits until every
-agent that was connected has come back, or until `PATIENCE` heartbeats are over. Agents try again several times in that time.
-Then all are judged together: first what is stored, then who is missing, then what runs where; at last what was said meanwhile.
+agent that was connected has come back, or until `PATIENCE` heartbeats are over. Then all are judged together: first what is
+stored, then who is missing, then what runs where; at last what was said meanwhile.
 
 Leases need no clock that outlived the process. An agent's lease runs from the sending of a heartbeat that was acknowledged by
 the process that died, so it ends at the latest one lease after that death, thus within one lease of the restart, however
@@ -30,7 +30,7 @@ from controller.core.state import HostState, Phase
 from controller.core.world import World
 from testbed.messages import Hello, SendStored
 
-PATIENCE = 2  # heartbeats: ten attempts of an agent to connect, and less than a lease
+PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
 
 
 @dataclass

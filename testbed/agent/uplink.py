@@ -1,4 +1,9 @@
-"""The connection to the coordinator: kept open, opened again."""
+"""The connection to the coordinator: kept open, opened again, for ever.
+
+A coordinator's process that dies resets its connections, and its successor is found within `RECONNECT_MOST_S`. A machine that
+dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. Jobs run on meanwhile, for as
+long as their lease does (`testbed.agent.pulse`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,9 @@ from testbed.agent.edge import Edge
 from testbed.errors import ProtocolError
 from testbed.wire import Channel, Codec
 
-RECONNECT_S = 0.2
+RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0  # between two attempts: doubled each time that nobody is there
+CONNECT_S = 3.0  # an attempt that was not answered
+UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
 LOG = logging.getLogger("agent")
 OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
@@ -35,17 +42,25 @@ class Uplink:
 
     async def stay_connected(self) -> None:
         """Connects again whenever the connection is lost, for ever."""
+        pause_s = RECONNECT_S
         while True:
-            try:
-                stream = await trio.open_tcp_stream(*self._coordinator)
-            except OSError as error:
-                LOG.info("no coordinator at %s: %s", self._coordinator, error)
-            else:
+            if (stream := await self._connect()) is not None:
                 await self._talk(stream)
-            await trio.sleep(RECONNECT_S)
+                pause_s = RECONNECT_S
+            await trio.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
+
+    async def _connect(self) -> trio.SocketStream | None:
+        try:
+            with trio.fail_after(CONNECT_S):
+                return await trio.open_tcp_stream(*self._coordinator)
+        except (OSError, trio.TooSlowError) as error:
+            LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
+            return None
 
     async def _talk(self, stream: trio.SocketStream) -> None:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         self._handle(ev.Connected())
         try:

@@ -1,0 +1,272 @@
+"""`kill -9` of a coordinator's real process, over real sockets: an agent comes back, its job runs on, nothing is lost.
+
+Each scenario is a process in a network namespace of its own, whose loopback has the address of the campus's one volunteer.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from controller.core import facts as f
+from controller.core.settings import Settings
+from controller.journal import read_facts
+from controller.process import CoordinatorConfig, run_coordinator
+from experiments.live.operator import Operator, connected
+from testbed import messages as m
+from testbed.agent import effects as do
+from testbed.agent import events as ev
+from testbed.agent.core import AgentCore
+from testbed.agent.uplink import Uplink
+from testbed.clock import MonotonicClock
+from topologies.files import load
+
+PORT = 7100
+CAMPUS = """
+name = "loop"
+buildings = ["b", "room"]
+switches = [
+    { name = "core", tier = "core" },
+    { name = "a", tier = "distribution", building = "b" },
+    { name = "r", tier = "distribution", building = "room" },
+]
+hosts = [
+    { name = "h1", building = "b", role = "volunteer", address = "10.1.0.1", gpu_model = "g", gpus = 1 },
+    { name = "coord", building = "room", role = "coordinator", address = "10.0.0.1", gpus = 0 },
+]
+links = [
+    { between = ["a", "core"], rate = "1 Gbit/s" },
+    { between = ["r", "core"], rate = "1 Gbit/s" },
+    { between = ["h1", "a"], rate = "1 Gbit/s" },
+    { between = ["coord", "r"], rate = "1 Gbit/s" },
+]
+[research_reserve]
+beta = 0.3
+[gpu_models.g]
+memory = "24 GB"
+compute_capability = 8.6
+"""
+
+
+class _NoKernel:
+    """What the uplink wants of the kernel: to mark its packets."""
+
+    def as_metadata(self, stream: trio.SocketStream) -> Any:
+        return nullcontext()
+
+
+class Agent:
+    """A real agent's core and its real connection; a workload starts at once and computes until it is killed."""
+
+    def __init__(self) -> None:
+        self.core = AgentCore("h1", 1, 7200)
+        self.started: list[tuple[str, int]] = []
+        self.killed: list[tuple[str, int]] = []
+        self.uplink = Uplink(("10.1.0.1", PORT), _NoKernel(), self.handle)  # type: ignore[arg-type]
+        self._changed = trio.Event()
+
+    def handle(self, event: ev.Event) -> None:
+        for effect in self.core.handle(event, trio.current_time()):
+            match effect:
+                case do.Send(message):
+                    self.uplink.say(message)
+                case do.StartWorkload(spec, attempt, _):
+                    self.started.append((spec.name, attempt))
+                    self.handle(ev.WorkloadStarted(spec.name, attempt, 0, "d"))
+                case do.KillWorkload(job, attempt):
+                    self.killed.append((job, attempt))
+        self._changed.set()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.uplink.stay_connected)
+            while True:
+                self._changed = trio.Event()
+                with trio.move_on_at(self.core.next_deadline_s()) as waited:
+                    await self._changed.wait()
+                if waited.cancelled_caught:
+                    self.handle(ev.Woke())
+
+
+class Process:
+    """A coordinator, started by hand; with another lease than the usual one, as a program of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "campus.toml").write_text(CAMPUS)
+        self.journal, self.socket = folder / "journal.sqlite", folder / "o.sock"
+        self.campus = folder / "campus.toml"
+        self.log = (folder / "log").open("w")
+        self.lease_s = 3.0
+        self.now: subprocess.Popen[bytes] | None = None
+
+    @property
+    def argv(self) -> list[str]:
+        """By hand where the lease is the usual one."""
+        if self.lease_s != 3.0:
+            given = (str(self.campus), self.lease_s, str(self.journal), str(self.socket))
+            return [sys.executable, "-c", f"from {__name__} import serve; serve{given!r}"]
+        return [
+            *(sys.executable, "-m", "controller", str(self.campus), "--listen", f"10.1.0.1:{PORT}"),
+            *("--journal", str(self.journal), "--operator", str(self.socket)),
+        ]
+
+    def start(self) -> None:
+        self.now = subprocess.Popen(self.argv, stderr=self.log)
+
+    def end(self, how: signal.Signals = signal.SIGKILL) -> None:
+        assert self.now is not None
+        self.now.send_signal(how)
+        self.now.wait(10)
+
+    async def asked(self, ask: Callable[[Operator], Any]) -> Any:
+        """Ask it something, as soon as it listens."""
+        with trio.fail_after(30.0):
+            while True:
+                try:
+                    async with connected(self.socket) as operator:
+                        return await ask(operator)
+                except (OSError, trio.BrokenResourceError):
+                    await trio.sleep(0.02)
+
+    async def until(self, kind: type, count: int) -> list[Any]:
+        """Until the journal holds so many facts of a kind."""
+        with trio.fail_after(30.0):
+            while len(found := [fact for _, fact in self.facts() if isinstance(fact, kind)]) < count:
+                await trio.sleep(0.05)
+        return found
+
+    def facts(self) -> list[tuple[float, Any]]:
+        return list(read_facts(self.journal)) if self.journal.exists() else []
+
+
+def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
+    """A coordinator with that lease."""
+    settings = Settings(lease_s=lease_s)
+    run_coordinator(
+        CoordinatorConfig(load(campus), settings, 1, Path(journal), Path(operator), "10.1.0.1", PORT)
+    )
+
+
+# ---------------------------------------------------------------- scenarios, in the namespace
+
+
+async def a_job_runs_on(process: Process, agent: Agent) -> None:
+    """Killed and started again at once: the same attempt runs on under a renewed lease."""
+    process.lease_s = 9.0  # the start of a Python takes seconds where many run
+    process.start()
+    assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
+    await process.until(f.JobRunning, 1)
+    process.end()
+    lease_until_s = agent.core.pulse.lease_until_s
+    process.start()
+    await process.until(f.CoordinatorRestarted, 1)
+    await process.until(f.HostJoined, 2)
+    await trio.sleep_until(lease_until_s + 0.5)  # it would have stopped by now
+    assert agent.killed == []
+    status = await process.asked(lambda operator: operator.status())
+    assert [(job.job, job.phase, job.attempt) for job in status.jobs] == [("a", "running", 1)]
+    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    await process.until(f.JobFinished, 1)
+    assert agent.started == [("a", 1)]
+
+
+async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
+    """The end of a job is said again, and a job is not accepted twice."""
+    process.lease_s = 9.0
+    process.start()
+    await process.asked(lambda operator: operator.submit(JOB))
+    await process.until(f.JobRunning, 1)
+    process.end()
+    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    process.start()
+    await process.until(f.JobFinished, 1)
+    again = await process.asked(lambda operator: operator.submit(JOB))
+    assert again == m.Rejected("a", "a job of this name was submitted before")
+
+
+async def the_lease_ends(process: Process, agent: Agent) -> None:
+    """Nobody is there for longer than a lease: the agent stops the job at its end, and it begins again after."""
+    process.start()
+    await process.asked(lambda operator: operator.submit(JOB))
+    await process.until(f.JobRunning, 1)
+    process.end()
+    lease_until_s = agent.core.pulse.lease_until_s
+    await trio.sleep_until(lease_until_s - 0.1)
+    assert agent.killed == []
+    await trio.sleep_until(lease_until_s + 0.3)
+    assert agent.killed == [("a", 1)]
+    process.start()
+    await process.until(f.JobRunning, 2)
+    assert agent.started == [("a", 1), ("a", 2)]
+    [restarted] = [fact for _, fact in process.facts() if isinstance(fact, f.CoordinatorRestarted)]
+    assert restarted.silent_s > 2.5
+
+
+async def it_is_told_to_end(process: Process, agent: Agent) -> None:
+    """SIGTERM, twice: a journal that was closed is gone on with like one that was not."""
+    process.start()
+    await process.asked(lambda operator: operator.submit(JOB))
+    await process.until(f.JobRunning, 1)
+    for restarts in (1, 2):
+        process.end(signal.SIGTERM)
+        process.start()
+        await process.until(f.CoordinatorRestarted, restarts)
+        await process.until(f.HostJoined, restarts + 1)
+    assert [fact for _, fact in process.facts() if isinstance(fact, f.HostLost)] == []
+    times = [at_s for at_s, _ in process.facts()]
+    assert times == sorted(times)
+
+
+JOB = m.JobSpec("a", 10_000, 0.1, 1_000_000)
+SCENARIOS: dict[str, Callable[[Process, Agent], Awaitable[None]]] = {
+    each.__name__: each
+    for each in (a_job_runs_on, it_ends_while_nobody_hears, the_lease_ends, it_is_told_to_end)
+}
+
+
+async def _play(name: str, process: Process) -> None:
+    async with trio.open_nursery() as nursery:
+        agent = Agent()
+        nursery.start_soon(agent.run)
+        with trio.fail_after(50.0):
+            await SCENARIOS[name](process, agent)
+        nursery.cancel_scope.cancel()
+
+
+def play(name: str, folder: Path) -> None:
+    """One scenario, in the namespace that this process is in."""
+    for argv in (["link", "set", "lo", "up"], ["address", "add", "10.1.0.1/32", "dev", "lo"]):
+        subprocess.run(["ip", *argv], check=True)
+    process = Process(folder)
+    try:
+        trio.run(_play, name, process, clock=MonotonicClock())
+    finally:
+        if process.now is not None and process.now.poll() is None:
+            process.end()
+        process.log.close()
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root")
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_a_coordinator_that_is_killed_and_started_again(name: str, tmp_path: Path) -> None:
+    code = f"from pathlib import Path; from {__name__} import play; play({name!r}, Path({str(tmp_path)!r}))"
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        cwd=Path(__file__).parents[1],
+    )
+    log = (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""
+    assert done.returncode == 0, f"{done.stderr}\n{log}"
