@@ -121,6 +121,18 @@ def test_at_most_seven_are_reclaimed_together_and_seven_once(seed: int) -> None:
     assert APART_S > BURST_S
 
 
+def test_bursts_may_keep_to_one_building() -> None:
+    scenario = paper_scenario(1, days=20.0)
+    buildings = {host.name: host.building for host in scenario.volunteers}
+    for in_building in (True, False):
+        owners = replace(scenario.owners, burst_in_building=in_building, burst_share=0.5, burst=3)
+        trace = generate(replace(scenario, owners=owners))
+        reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
+        pairs = [(a, b) for a, b in pairwise(reclaims) if b.at_s - a.at_s <= BURST_S]
+        alike = sum(buildings[a.host] == buildings[b.host] for a, b in pairs) / len(pairs)
+        assert alike > 0.9 if in_building else alike < 0.5
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_half_of_the_hosts_are_lent_and_nobody_is_reclaimed_who_is_not(seed: int) -> None:
     _, trace = full(seed)  # a Trace refuses a host that is reclaimed twice

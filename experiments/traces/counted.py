@@ -2,8 +2,8 @@
 
 A renewal process for each host gives a random number of reclaims; a published trace has a certain one. So here the campus as
 a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity. Some come
-together, as when a course begins in a laboratory: a burst takes several hosts of one building within half a minute, and no
-other reclaim falls near it, so that `owners.burst` is the most that ever happens at once. Who is reclaimed is drawn
+together: a burst takes several hosts (with `burst_in_building`: of one building) within half a minute, and no other
+reclaim falls near it, so that `owners.burst` is the most that ever happens at once. Who is reclaimed is drawn
 from those who are lent; the law of absences says when they come back. The run begins in the midst of this: only
 a share of the hosts is lent, the others are away for what is left of an absence.
 """
@@ -51,7 +51,7 @@ def counted_events(scenario: Scenario) -> Recorded:
     rng = stream(seed, "owners", "who")
     events: list[OwnerEvent] = []
     for at_s, size in groups:
-        for delay_s, place in zip(_delays(size, rng), _chosen(places, at_s, size, rng), strict=True):
+        for delay_s, place in zip(_delays(size, rng), _chosen(places, at_s, size, owners, rng), strict=True):
             if place.lent_s > 0.0 or place.host in away:
                 events.append(OwnerEvent(place.lent_s, place.host, "return"))
             event = _reclaim(owners, place.host, at_s + delay_s, next(emergencies), rng)
@@ -134,17 +134,22 @@ def _reclaim(owners: Owners, host: str, at_s: float, emergency: bool, rng: Rando
     return OwnerEvent(at_s, host)
 
 
-def _chosen(places: Sequence[_Place], at_s: float, size: int, rng: Random) -> list[_Place]:
-    """So many hosts that are lent, of one building if one has as many; if too few are, some come back earlier."""
+def _chosen(places: Sequence[_Place], at_s: float, size: int, owners: Owners, rng: Random) -> list[_Place]:
+    """So many hosts that are lent; if too few are, some come back earlier."""
     lent = [place for place in places if place.lent_s + LENT_FOR_S <= at_s]
     lacking = size - len(lent)
     if lacking > 0:
         lent += _called_back(places, lacking, at_s)
+    return rng.sample(_of_one_building(lent, size, rng) if owners.burst_in_building else lent, size)
+
+
+def _of_one_building(lent: list[_Place], size: int, rng: Random) -> list[_Place]:
+    """The hosts of a building that has as many, drawn in proportion to what each has; all, if none has."""
     by_building: defaultdict[str, list[_Place]] = defaultdict(list)
     for place in lent:
         by_building[place.building].append(place)
     enough = [place.building for place in lent if len(by_building[place.building]) >= size]
-    return rng.sample(by_building[rng.choice(enough)] if enough else lent, size)
+    return by_building[rng.choice(enough)] if enough else lent
 
 
 def _called_back(places: Sequence[_Place], number: int, at_s: float) -> list[_Place]:

@@ -50,7 +50,9 @@ class PaperCampus:
     lent_share: float = 0.5
     absence_sigma: float = 1.0
     burst: int = 7  # "up to 7 simultaneous departures"
-    burst_share: float = 0.12  # of reclaims
+    burst_share: float = (
+        0.12  # of reclaims; drawn from the whole campus, for the paper says nothing of buildings
+    )
     notice_mean_s: float = (
         600.0  # definition 1 gives the least, 10 s; with this a tenth is too short for its payload
     )
