@@ -6,10 +6,13 @@ Everything is `experiments.virtual`; here are a small campus, its settings, fail
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from typing import Any
 
 from controller.core.settings import Settings
 from experiments.promises import broken as broken_promises
+from experiments.promises import not_promised
 from experiments.run_context import RunContext
 from experiments.virtual import Costs, Failure, Faults, VirtualWorld
 from experiments.virtual.checks import Invariants, broken
@@ -145,5 +148,32 @@ class CoresWorld(VirtualWorld):
             self.settings.target_delay_s,
             world="cores",
             ended_at_s=self.now_s,
+            not_promised=not_promised(self.coordinator.world.policy),
         )
         return broken_promises(self.facts, context)
+
+
+def calm_and_finish(world: CoresWorld, within_s: float = 240.0) -> None:
+    """No more failures, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
+    world.send_failures = world.snapshot_failures = world.workload_failures = 0.0
+    for name in world.machines:
+        world.start(name)
+        world.give_back(name)
+    limit_s = world.now_s + within_s
+    while not world.over() and world.now_s < limit_s:
+        if world.settings.offer_ttl_s < inf:
+            _offer_again(world)
+        world.run(world.now_s + 5.0)
+    if not world.over():
+        left = {j.name: (j.phase.value, j.host) for j in world.coordinator.world.unfinished()}
+        raise world.broken("liveness", f"not over after {within_s:.0f} s of calm: {left}")
+    for breach in world.promises():
+        raise world.broken(breach.subject, f"promise: {breach.rule}: {breach.story[-1]}")
+
+
+def _offer_again(world: CoresWorld) -> None:
+    """Spot offers that lapsed come back with an owner's next return only (paper B)."""
+    for host in world.coordinator.world.hosts.values():
+        if host.is_volunteer and not host.jobs:
+            world.reclaim(host.name)
+            world.after(0.3, partial(world.give_back, host.name))
