@@ -92,11 +92,35 @@ def test_stopped_agent_cannot_leave_a_second_copy_running(tmp_path: Path) -> Non
     assert status == 0, text
 
 
-def test_dead_coordinator_ends_the_run_with_every_job_in_the_journal(tmp_path: Path) -> None:
+def test_killed_coordinator_goes_on_with_its_journal(tmp_path: Path) -> None:
+    with running(tmp_path, "demo", "--hosts", "4", "--seconds", "16", "--seed", "7") as run:
+        run.wait_until_jobs_run()
+        for _ in range(2):
+            [coordinator] = run.pids("coordinator")
+            os.kill(coordinator, signal.SIGKILL)
+            time.sleep(4.0)
+        status = run.finish(60)
+        text = run.finish_text()
+    assert status == 0, text
+    summary = run.summary()
+    assert summary["ended"] == "completed"
+    assert [death["subject"] for death in summary["deaths"]] == ["coordinator", "coordinator"]
+    assert summary["jobs"]["lost"] == 0
+    assert summary["jobs"]["finished"] + summary["jobs"]["running"] > 0
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [e["fact"] for e in events].count("CoordinatorRestarted") == 2
+    assert leftovers() == []
+
+
+def test_coordinator_that_dies_again_and_again_ends_the_run_with_every_job_in_the_journal(
+    tmp_path: Path,
+) -> None:
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()
-        [coordinator] = run.pids("coordinator")
-        os.kill(coordinator, signal.SIGKILL)
+        for _ in range(4):
+            run.wait_until(lambda: len(run.pids("coordinator")) == 1)
+            os.kill(run.pids("coordinator")[0], signal.SIGKILL)
+            time.sleep(0.5)
         status = run.finish(20)
         text = run.finish_text()
     assert status == 3, text

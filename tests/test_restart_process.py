@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import structs
 
 from controller.core import facts as f
 from controller.core.settings import Settings
@@ -189,8 +190,11 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
     process.start()
     await process.until(f.JobFinished, 1)
-    again = await process.asked(lambda operator: operator.submit(JOB))
-    assert again == m.Rejected("a", "a job of this name was submitted before")
+    assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
+    other = structs.replace(JOB, steps=1)
+    refused = await process.asked(lambda operator: operator.submit(other))
+    assert refused == m.Rejected("a", "another job of this name was submitted before")
+    assert len(await process.until(f.JobSubmitted, 1)) == 1
 
 
 async def the_lease_ends(process: Process, agent: Agent) -> None:

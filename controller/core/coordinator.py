@@ -156,6 +156,9 @@ class Coordinator:
 
     def _submitted(self, event: ev.JobSubmitted, now_s: float) -> list[do.Effect]:
         spec, world = event.job, self.world
+        known = world.jobs.get(spec.name)
+        if known is not None and known.spec == spec:  # said again: the first answer was not heard
+            return [do.Answer(event.operator, m.Accepted(spec.name))]
         if refusal := self._unacceptable(spec):
             return [do.Answer(event.operator, m.Rejected(spec.name, refusal))]
         job = world.jobs[spec.name] = JobState(spec, now_s)
@@ -166,7 +169,7 @@ class Coordinator:
 
     def _unacceptable(self, spec: m.JobSpec) -> str:
         if spec.name in self.world.jobs:
-            return "a job of this name was submitted before"
+            return "another job of this name was submitted before"
         probe = JobState(spec, 0.0)
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
             hosts = [host for host in self.world.hosts.values() if host.spec.role is role]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,7 @@ from topologies.spec import Role
 
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
-DEATH_NOTICED_S = 2.0  # a dead process is found within WATCH_PERIOD_S
+AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
 COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
 
@@ -63,17 +64,14 @@ class LiveRun:
         self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
-        """Until the time is over, the coordinator is dead, or somebody interrupts."""
+        """Until the time is over, the coordinator has died too often, or somebody interrupts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
             nursery.start_soon(self._watch_processes, nursery.cancel_scope)
-            try:
-                await self._wait_for_agents()
-                self.world.start_research()
-                self.world.start_prober()
-                await self._play()
-            except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as lost:
-                await self._until_death_is_noticed(lost)
+            await self._wait_for_agents()
+            self.world.start_research()
+            self.world.start_prober()
+            await self._play()
             nursery.cancel_scope.cancel()
         self.ended_at_s = time.monotonic() - self.world.started_s
 
@@ -105,7 +103,7 @@ class LiveRun:
         began_s = trio.current_time()
         limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
         while trio.current_time() - began_s < limit_s:
-            with suppress(OSError):
+            with suppress(OSError, trio.BrokenResourceError):
                 async with connected(self.world.operator_socket) as operator:
                     while any(h.state == "absent" for h in (await operator.status()).hosts):
                         await trio.sleep(0.02)
@@ -115,11 +113,26 @@ class LiveRun:
             f"not all {hosts} agents registered within {limit_s:.0f} s; see {self.world.out}/logs"
         )
 
+    async def _talk(self, talk: Callable[[Operator], Awaitable[None]]) -> None:
+        """Talk to the coordinator; once more if it dies meanwhile: a job that is submitted again is not another."""
+        while True:
+            try:
+                async with connected(self.world.operator_socket) as operator:
+                    await talk(operator)
+                    return
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                await trio.sleep(AGAIN_S)  # whoever watches processes starts it again, or ends the run
+
     async def _submit_all(self, begin_s: float) -> None:
-        async with connected(self.world.operator_socket) as operator:
-            for arrival in self.trace.arrivals:
-                await trio.sleep_until(begin_s + arrival.at_s)
-                await self._submit(operator, job_spec(arrival))
+        left = deque(self.trace.arrivals)
+
+        async def submit_them(operator: Operator) -> None:
+            while left:
+                await trio.sleep_until(begin_s + left[0].at_s)
+                await self._submit(operator, job_spec(left[0]))
+                left.popleft()
+
+        await self._talk(submit_them)
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
         answer = await operator.submit(job)
@@ -132,7 +145,8 @@ class LiveRun:
             return
         self.extra_jobs += 1
         first = job_spec(self.trace.arrivals[0])
-        async with connected(self.world.operator_socket) as operator:
+
+        async def submit_copies(operator: Operator) -> None:
             for copy in range(len(self.scenario.volunteers)):
                 if "on-demand" in self.director.seen:
                     return
@@ -140,29 +154,31 @@ class LiveRun:
                 await self._submit(operator, structs.replace(first, name=name))
                 await trio.sleep(0.05)
 
+        await self._talk(submit_copies)
+
     async def _watch_facts(self) -> None:
-        async with connected(self.world.operator_socket) as operator:
+        async def watch(operator: Operator) -> None:
             async for at_s, fact in operator.watch():
                 self.director.note(fact)
                 self.display.event(at_s, fact)
+            raise trio.BrokenResourceError("the coordinator ended")
+
+        await self._talk(watch)
 
     async def _poll_status(self) -> None:
-        async with connected(self.world.operator_socket) as operator:
+        async def poll(operator: Operator) -> None:
             while True:
                 self.director.status = status = await operator.status()
                 self.display.update(status)
                 await trio.sleep(STATUS_PERIOD_S)
+
+        await self._talk(poll)
 
     async def _watch_processes(self, scope: trio.CancelScope) -> None:
         while self.world.watch_processes():
             await trio.sleep(WATCH_PERIOD_S)
         self.ended = COORDINATOR_DIED
         scope.cancel()
-
-    async def _until_death_is_noticed(self, lost: BaseException) -> None:
-        """A connection to the coordinator broke: it is dead, and whoever watches processes ends the run in a moment."""
-        await trio.sleep(DEATH_NOTICED_S)
-        raise SetupError("the connection to the coordinator broke, and it still runs") from lost
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -1,6 +1,7 @@
 """The processes of a live run: one coordinator, one agent a host, research flows, a prober. Made, watched, restarted.
 
-An agent that dies is started again after a moment, as a service manager would on a real host; the coordinator is not.
+Agents and the coordinator that die are started again after a moment, as a service manager would on a real host: an agent as
+often as it dies, the coordinator, which goes on with its journal, `MOST_RESTARTS` times.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from testbed.emulation.processes import ForkedProcess, ForkRequest
 from testbed.enforcement import payload_rate
 from topologies.spec import Host, Role
 
+COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
+COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
+MOST_RESTARTS = 3  # who dies more often than this will die again
 END_S = 5.0  # how long the coordinator may take to close its journal
 
 
@@ -50,7 +54,9 @@ class LiveWorld:
     deaths: list[Death] = field(default_factory=list)
     prober_host: str = ""
     prober: socket.socket | None = None
-    _restart_at_s: dict[str, float] = field(default_factory=dict)
+    _restart_at_s: dict[str, float] = field(
+        default_factory=dict
+    )  # agents by host, the coordinator by its name
 
     @property
     def operator_socket(self) -> Path:
@@ -75,15 +81,19 @@ class LiveWorld:
     def start_processes(self) -> None:
         """Coordinator first, agents after; research flows and the prober last."""
         (self.out / "logs").mkdir(parents=True, exist_ok=True)
+        self._start_coordinator()
+        hosts = [host for host in self.campus.spec.hosts if host.role is not Role.COORDINATOR]
+        forked = self.campus.fork_all([self._agent_request(host) for host in hosts])
+        self.agents = {host.name: process for host, process in zip(hosts, forked, strict=True)}
+
+    def _start_coordinator(self) -> None:
+        """For the first time, or to go on with its journal."""
         self.coordinator = self.campus.fork(
             self.campus.spec.coordinator.name,
             partial(run_coordinator, self._coordinator_config()),
             label="coordinator",
             log=self._log("coordinator"),
         )
-        hosts = [host for host in self.campus.spec.hosts if host.role is not Role.COORDINATOR]
-        forked = self.campus.fork_all([self._agent_request(host) for host in hosts])
-        self.agents = {host.name: process for host, process in zip(hosts, forked, strict=True)}
 
     def start_research(self) -> None:
         """The scenario's research flows, receivers before senders."""
@@ -145,22 +155,28 @@ class LiveWorld:
     # ------------------------------------------------------------ watch
 
     def watch_processes(self) -> bool:
-        """Note deaths, start agents again; False once the coordinator is dead."""
+        """Note deaths, start again what died; False once the coordinator has died too often."""
         now_s = time.monotonic()
         for host, process in self.agents.items():
-            if process.poll() is not None and host not in self._restart_at_s:
-                self.deaths.append(Death(now_s - self.started_s, f"agent {host}", _how(process)))
-                self._restart_at_s[host] = now_s + RESTART_AFTER_S
+            self._note_death(f"agent {host}", host, process, now_s + RESTART_AFTER_S)
+        assert self.coordinator is not None
+        name = self.campus.spec.coordinator.name
+        self._note_death(COORDINATOR, name, self.coordinator, now_s + COORDINATOR_AFTER_S)
+        if sum(death.subject == COORDINATOR for death in self.deaths) > MOST_RESTARTS:
+            return False
         for host in [host for host, at_s in self._restart_at_s.items() if now_s >= at_s]:
             del self._restart_at_s[host]
-            [self.agents[host]] = self.campus.fork_all(
-                [self._agent_request(self.campus.spec.host_by_name[host])]
-            )
-        assert self.coordinator is not None
-        if self.coordinator.poll() is None:
-            return True
-        self.deaths.append(Death(now_s - self.started_s, "coordinator", _how(self.coordinator)))
-        return False
+            if host == name:
+                self._start_coordinator()
+            else:
+                request = self._agent_request(self.campus.spec.host_by_name[host])
+                [self.agents[host]] = self.campus.fork_all([request])
+        return True
+
+    def _note_death(self, what: str, host: str, process: ForkedProcess, again_at_s: float) -> None:
+        if process.poll() is not None and host not in self._restart_at_s:
+            self.deaths.append(Death(time.monotonic() - self.started_s, what, _how(process)))
+            self._restart_at_s[host] = again_at_s
 
     def end_coordinator(self) -> None:
         """Ask it to end, so that its journal is whole; kill it if it does not."""
