@@ -36,17 +36,17 @@ HOURS_A_DAY = 24.0
 CLAIM_TEXT = "Over two months ReclaimNet keeps GPUs about 68.7 % utilised, 10 points above Bamboo and 37.5 above no sharing."
 LIMITS = (
     "The 68.7 %: 312 jobs of 4 890 GPU-hours in all fill 3.8 % of the GPU time of 87 GPUs in 61 days, whoever schedules them; "
-    "of which GPUs' time the paper's is a share, it does not say. Here it is the useful share of the GPU time that jobs "
-    "held: without work that is done again, without a replica's. Jobs that run at the end of a run are left out."
+    "of which GPUs' time the paper's is a share, it does not say. Here it is the useful share of the time from a job's first "
+    "start to its end: without work that is done again, without waiting for a host, without a replica's slower steps."
 )
 
 
 def _lent(run: Result) -> Floats:
-    held, _, lent = np.sum(run["days"], axis=0)
-    return np.array([100.0 * held, lent])
+    _, useful, lent = np.sum(run["days"], axis=0)
+    return np.array([100.0 * useful, lent])
 
 
-OF_LENT = Metric("held of lent", "%", _lent, ratio_of_sums, "GPU time that jobs held, of what owners lent")
+OF_LENT = Metric("useful of lent", "%", _lent, ratio_of_sums, "useful GPU time, of what owners lent")
 
 
 def run(config: Config) -> Values:
@@ -74,7 +74,7 @@ def _bound() -> Value:
 
 
 def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
-    """Day by day, all seeds together; days on which nobody held a GPU have no point."""
+    """Day by day, all seeds together; days on which no job was begun have no point."""
     for day in range(min(len(each["days"]) for each in runs)):
         samples = [np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs]
         if (found := pooled(ratio_of_sums, samples)) is not None:
@@ -120,7 +120,7 @@ def _negative(value: float | None) -> float | None:
 
 def draw(values: Values, path: Path) -> None:
     """A line a system."""
-    title = "Useful share of the GPU time that jobs held, day by day"
+    title = "Useful share of the time of jobs that are begun and not done"
     with canvas(path, 1, 1, (11.0, 4.8), title) as (_, panels):
         axes = panels[0][0]
         for system in SYSTEMS:

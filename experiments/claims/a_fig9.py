@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,11 @@ WORDS = {
     "alpha": "stability penalty (P2)",
     "beta_p3": "share reserved for research (P3)",
 }
+MAKE: dict[str, Callable[[float], Variation]] = {
+    "beta_p1": lambda value: Variation(beta_p1=value),
+    "alpha": lambda value: Variation(alpha=value),
+    "beta_p3": lambda value: Variation(beta_p3=value),
+}
 FLAT, FLAT_POINTS = 0.064, 1.1  # printed: "at most 6.4 %", "1.1 pp"
 
 CLAIM_TEXT = (
@@ -46,7 +50,7 @@ LIMITS = (
 
 def variation(parameter: str, value: float) -> Variation:
     """The default is the scenario as it is: Table III's runs."""
-    return AS_IS if value == DEFAULTS[parameter] else replace(AS_IS, **{parameter: value})
+    return AS_IS if value == DEFAULTS[parameter] else MAKE[parameter](value)
 
 
 def cell(parameter: str, value: float) -> str:

@@ -10,12 +10,12 @@ from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
 from experiments.claims.pictures import INK, OURS, PAPER, canvas, dress
 from experiments.claims.rows import mean_row
 from experiments.claims.values import Value, Values
-from experiments.claims.verdicts import above, below, decide, near
+from experiments.claims.verdicts import above, below, decide
 from experiments.claims.waves import LONG_S, MOST, RESERVE, Wave
 from experiments.theory import isolation
 
 BURST = RESERVE  # u over the link: all providers together, if none takes part
-TAKING_PART = (7, 5, 3, 1)  # of seven
+PARTICIPATION = (1.0, 0.75, 0.5, 0.25)
 AS_IS, WIDER = "reserve as it is", "reserve larger by (1 - phi) u"
 
 CLAIM_TEXT = (
@@ -40,38 +40,37 @@ def printed(phi: float) -> float:
 
 
 def run(config: Config) -> Values:
-    """Waves of phi times seven migrations beside the bursts of the others, with both reserves."""
+    """Waves of seven migrations under P3 beside the bursts of those who do not take part, with both reserves."""
     seeds = waves.seeds_of(config)
     cases = {
-        (taking, remedy): [_wave(taking, remedy, seed) for seed in seeds]
-        for taking in TAKING_PART
+        (phi, remedy): [_wave(phi, remedy, seed) for seed in seeds]
+        for phi in PARTICIPATION
         for remedy in (AS_IS, WIDER)
     }
     results = waves.gather((wave for some in cases.values() for wave in some), config)
     rows = []
-    for (taking, remedy), some in cases.items():
-        phi = taking / MOST
+    for (phi, remedy), some in cases.items():
         shares = [100.0 * results[wave]["research_share"] for wave in some]
         exact = residual(phi) if remedy == AS_IS else 100.0 * RESERVE
         note = "of the link, by a greedy research flow"
-        rows.append(mean_row(remedy, _name(taking), "research", "% of the link", shares, note, exact=exact))
+        rows.append(mean_row(remedy, _name(phi), "research", "% of the link", shares, note, exact=exact))
     settings = {
         "runs": f"{len(seeds)} seeds for each participation",
-        "campus": "8 hosts behind an uplink of 1 Gbit/s, 30 % kept for research; phi of 7 owners reclaim at once under P3, the "
-        f"others send up to {BURST:.0%} of the link and give way to nobody",
+        "campus": "8 hosts behind an uplink of 1 Gbit/s, 30 % kept for research; 7 migrations under P3, beside "
+        f"(1 - phi) {BURST:.0%} of the link from those who take no part and give way to nobody",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
     }
     return Values(tuple(rows), (), settings)
 
 
-def _wave(taking: int, remedy: str, seed: int) -> Wave:
-    burst = (1.0 - taking / MOST) * BURST
+def _wave(phi: float, remedy: str, seed: int) -> Wave:
+    burst = (1.0 - phi) * BURST
     reserve = RESERVE + burst if remedy == WIDER else RESERVE
-    return Wave("reclaimnet", taking, LONG_S, True, seed, reserve=reserve, uncontrolled=burst)
+    return Wave("reclaimnet", MOST, LONG_S, True, seed, reserve=reserve, uncontrolled=burst)
 
 
-def _name(taking: int) -> str:
-    return f"phi = {taking}/{MOST}"
+def _name(phi: float) -> str:
+    return f"phi = {phi:g}"
 
 
 def judge(values: Values) -> Verdict:
@@ -80,8 +79,8 @@ def judge(values: Values) -> Verdict:
 
 
 def _checks(values: Values) -> Iterator[Check]:
-    for taking in TAKING_PART:
-        name, bound = _name(taking), residual(taking / MOST)
+    for phi in PARTICIPATION:
+        name, bound = _name(phi), residual(phi)
         kept, restored = (values.find(remedy, name, "research") for remedy in (AS_IS, WIDER))
         yield above(Kind.VALUE, f"{name}: research keeps at least B_min - (1 - phi) u", kept, 0.99 * bound)
         yield above(
@@ -90,28 +89,31 @@ def _checks(values: Values) -> Iterator[Check]:
             restored,
             99.0 * RESERVE,
         )
-    all_in, fewest = (values.find(AS_IS, _name(taking), "research") for taking in (MOST, TAKING_PART[-1]))
+    all_in, fewest = (values.find(AS_IS, _name(phi), "research") for phi in (1.0, PARTICIPATION[-1]))
     yield below(Kind.ORDERING, "the guarantee degrades as fewer take part", fewest, all_in.low or all_in.ours)
-    literal = values.find(AS_IS, _name(TAKING_PART[-1]), "research")
-    text = f"{_name(TAKING_PART[-1])}: the bound is tight (research keeps no more than twice it)"
-    yield below(Kind.BEYOND, text, literal, 2.0 * residual(TAKING_PART[-1] / MOST))
-    yield near(Kind.BEYOND, "phi = 1: research keeps just its reserve", all_in, 100.0 * RESERVE, 0.25)
+    text = f"{_name(PARTICIPATION[-1])}: research keeps what section X prints, B - B_min - (1 - phi) u"
+    yield above(Kind.BEYOND, text, fewest, printed(PARTICIPATION[-1]))
 
 
 def draw(values: Values, path: Path) -> None:
     """Research's share over participation."""
     title = "Partial participation: what research keeps of the link"
     with canvas(path, 1, 1, (8.6, 5.0), title) as (_, panels):
-        axes, phis = panels[0][0], [taking / MOST for taking in TAKING_PART]
+        axes = panels[0][0]
         line = [n / 100.0 for n in range(2, 101)]
         axes.plot(line, [residual(phi) for phi in line], color=INK, label="Theorem 4: B_min - (1 - phi) u")
         axes.plot(
             line, [printed(phi) for phi in line], color=PAPER, linestyle="--", label="as printed in section X"
         )
         for remedy, tone in ((AS_IS, OURS), (WIDER, "#2f855a")):
-            rows: list[Value] = [values.find(remedy, _name(taking), "research") for taking in TAKING_PART]
+            rows: list[Value] = [values.find(remedy, _name(phi), "research") for phi in PARTICIPATION]
             axes.plot(
-                phis, [row.ours for row in rows], "o", color=tone, label=f"measured, {remedy}", zorder=4
+                PARTICIPATION,
+                [row.ours for row in rows],
+                "o",
+                color=tone,
+                label=f"measured, {remedy}",
+                zorder=4,
             )
         axes.set_ylim(0.0, 80.0)
         dress(axes, "phi, share of providers that take part", "% of the link that research gets")

@@ -162,13 +162,13 @@ PANELS = (
     ("downtime", "s (log)", "Median downtime after a notice", True),
     ("success", "% of jobs under notice", "Handed over without loss", False),
     (DEGRADATION, "% of its demand", "Research not served, 7 at once", False),
-    ("utilisation", "% of GPU time held", "Useful GPU time", False),
+    ("utilisation", "% of the time of begun jobs", "Useful GPU time", False),
 )
 
 
 def draw(values: Values, path: Path) -> None:
     """A panel a column of the table."""
-    draw_table(values, GROUP, "Table III: systems on the same two months of reclaims", path)
+    draw_table(values, GROUP, "Table III: systems on the same jobs and reclaims", path)
 
 
 def draw_table(

@@ -6,7 +6,8 @@ its interval is had by resampling whole seeds.
 Work loss is `experiments.losses`': in GPU-hours, brought to 61 days, and per interruption. Downtime is the median over what
 a notice interrupted (paper A: "per migration"), from the stop to the proved state at the next host. Success is the share
 of jobs under notice that lost nothing, however it was done: so that a system which does not migrate, too, can have one.
-Utilisation is the useful share of the GPU time that jobs held: of all GPU time lent the load fills a few per cent only.
+Utilisation is the useful share of the time from a job's first start to its end, in which it could use its GPU: of all GPU time
+lent the load fills a few per cent only.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def _successes(run: Result) -> Floats:
 
 
 def _useful(run: Result) -> Floats:
-    held, useful, _ = np.sum(run["days"], axis=0)
-    return np.array([100.0 * useful, held])
+    begun, useful, _ = np.sum(run["days"], axis=0)
+    return np.array([100.0 * useful, begun])
 
 
 WORK_LOSS = Metric("work loss", "GPU-h in 61 days", _per_61_days, ratio_of_sums, "sum over all interruptions")
@@ -100,7 +101,7 @@ DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a 
 DOWNTIME_P99 = Metric("downtime, p99", "s", _downtimes, quantile(0.99), "of what a notice interrupted")
 SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
 UTILISATION = Metric(
-    "utilisation", "%", _useful, ratio_of_sums, "useful share of the GPU time that jobs held"
+    "utilisation", "%", _useful, ratio_of_sums, "useful share of the time from first start to end"
 )
 METRICS = (WORK_LOSS, PER_EVENT, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 

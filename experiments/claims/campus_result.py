@@ -66,7 +66,10 @@ def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
 
 
 def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
-    """GPU-hours of each day: [held by jobs, of these useful, lent by owners]. Attempts that go on at the end are left out."""
+    """GPU-hours of each day: [that jobs were begun and not done, of these useful, lent by owners].
+
+    A job is begun with its first dispatch; interruptions count until it is done. Attempts that go on at the end are left out.
+    """
     end_s = run.context.ended_at_s or 0.0
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
@@ -81,7 +84,9 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
             useful_s = steps.get((attempt.job, attempt.attempt), 0.0) - again_s.get(
                 (attempt.job, attempt.attempt), 0.0
             )
-            _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s)
+            _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
+    for from_s, until_s in _in_progress(run.facts, end_s):
+        _spread(days, from_s, until_s, until_s - from_s, column=0)
     gpus = {host.name: host.gpus for host in run.context.campus.hosts}
     for host, from_s, until_s in lent_spells(trace, gpus, end_s):
         for day, part_s in _by_day(from_s, until_s, count):
@@ -89,12 +94,23 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     return days
 
 
-def _spread(days: list[list[float]], from_s: float, until_s: float, useful_s: float) -> None:
-    """An attempt's time over the days; what was useful of it, evenly."""
-    share = useful_s / (until_s - from_s) if until_s > from_s else 0.0
+def _in_progress(facts: Sequence[Timed], end_s: float) -> Iterator[tuple[float, float]]:
+    """(first dispatch, end) of each job; of one that is on a host at the end, until it came there."""
+    of_job: dict[str, list[Attempt]] = {}
+    for attempt in attempts(facts):
+        of_job.setdefault(attempt.job, []).append(attempt)
+    for tries in of_job.values():
+        last = tries[-1]
+        is_over = last.how in ("finished", "failed")
+        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
+        yield tries[0].dispatched_s, until_s
+
+
+def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:
+    """So many seconds evenly over the days of a span."""
+    share = seconds / (until_s - from_s) if until_s > from_s else 0.0
     for day, part_s in _by_day(from_s, until_s, len(days)):
-        days[day][0] += part_s / SECONDS_AN_HOUR
-        days[day][1] += share * part_s / SECONDS_AN_HOUR
+        days[day][column] += share * part_s / SECONDS_AN_HOUR
 
 
 def _by_day(from_s: float, until_s: float, count: int) -> Iterator[tuple[int, float]]:
