@@ -40,5 +40,5 @@ class Settings:
     )  # believed before anything was seen, as firmly as one event deserves
     day_s: float = DAY_S
     day_start_s: float = 0.0  # time of day at which the run starts
-    head_stores: bool = False  # the coordinator's machine has an agent too, and keeps checkpoints, as a head node does
+    head_stores: bool = False  # the coordinator's machine has an agent and keeps checkpoints: a head node
     policy: str = "reclaimnet"

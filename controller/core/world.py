@@ -46,7 +46,7 @@ class World:
     offers_made: int = 0
     backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
-    homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that has its checkpoints
+    homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _flow_paths: tuple[list[str], list[str], Paths] | None = field(default=None, repr=False)
