@@ -47,12 +47,14 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """`overhead_s`: of a checkpoint's time, all that is not on the wire; `restart_s`: T_r, at most."""
+    """`overhead_s`: of a checkpoint's time, all that is not on the wire; `restart_s`: T_r, at most; `snapshot_s`: what the
+    coordinator allows for one."""
 
     routes: Routes
     shares: Shares
     overhead_s: float
     restart_s: float
+    snapshot_s: float
 
     def links(self, source: str, destination: str) -> tuple[DirectedLink, ...]:
         """The links that a checkpoint crosses."""

@@ -20,7 +20,6 @@ from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S
 from experiments.oracle.carriage import Carriage, Sending, State
 from experiments.oracle.problem import Entry, Handover, Problem, Reservation, Runner, Tenancy
 from experiments.oracle.stays import Future, Stay
-from testbed.enforcement import PACING_SHARE
 from topologies.spec import DirectedLink
 
 MOST_TARGETS = 4
@@ -183,7 +182,7 @@ class Menu:
         return carried_s + self._lead_in_s() + MARGIN_S + self.carriage.restart_s
 
     def _lead_in_s(self) -> float:
-        return self.carriage.overhead_s + LAG_S
+        return 2.0 * self.carriage.snapshot_s + LAG_S + self.carriage.overhead_s
 
     # ------------------------------------------------------------ how
 
@@ -236,16 +235,12 @@ class Menu:
         spare_s = stay.announced_s - self._migration_s(runner, grant)
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
-        lasts_s = runner.payload_bytes / (grant * PACING_SHARE)
+        lasts_s = runner.payload_bytes / (GOODPUT * grant)
         tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
-        backup = self.carriage.whole(runner.payload_bytes, links, stay.until_s)
-        latest = () if backup is None else backup.begins_s
         weight_s = DOWNTIME_WEIGHT * (lasts_s + self.carriage.restart_s) + self._after(runner, target)
         for from_s in _turns_s(stay.notice_s + self._lead_in_s(), spare_s, rivals, taken):
             booked = (Reservation(links, from_s, from_s + lasts_s, grant),)
-            yield Handover(
-                runner.name, stay, target, target.host, True, latest, 0.0, weight_s, booked, tenancy
-            )
+            yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked, tenancy)
 
 
 def _state(runner: Runner) -> State:

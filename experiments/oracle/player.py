@@ -82,7 +82,9 @@ class Player:
         overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
         restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
         shares = shares_of(inside, self._trace.background, BEGIN_S)
-        self._carriage = Carriage(world.stage.routes, shares, overhead_s, restart_s)
+        self._carriage = Carriage(
+            world.stage.routes, shares, overhead_s, restart_s, inside.settings.snapshot_s
+        )
         hosts = world.stage.campus.hosts
         self._building = {host.name: host.building for host in hosts}
         self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
@@ -119,9 +121,12 @@ class Player:
         runners = [runner for _, job in jobs if (runner := self._runner(job)) is not None]
         if self._at_first:
             runners += [self._newcomer(a) for a in self._trace.arrivals if self._arrives_in(a, now_s)]
-        begun = self._book.begun(now_s)
+        begun = [way for way in self._book.begun(now_s) if not way.migrates or self._moves(way.job)]
         self._book.clear()
         self._adopt(self._menu().problem(runners, begun=begun), until_s, begun, amends=amends)
+
+    def _moves(self, name: str) -> bool:
+        return name in self._inside.jobs and self._inside.jobs[name].phase is Phase.MOVING
 
     def _arrives_in(self, arrival: JobArrival, now_s: float) -> bool:
         return now_s <= BEGIN_S + arrival.at_s < self._until_s and arrival.job.name not in self._inside.jobs
@@ -226,6 +231,8 @@ class Player:
                 self._runs(self._inside.jobs[name])
             case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
                 self._ended(name)
+            case facts.MigrationDegraded(job=name):
+                self._refused(self._inside.jobs[name])
 
     def _runs(self, job: JobState) -> None:
         """Whether the plan holds for where it runs now."""
@@ -235,6 +242,12 @@ class Player:
         way = self._book.ways.get((job.name, stay))
         late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
         if late or (job.name, stay) not in self._book.on_way:
+            self._amend(job)
+
+    def _refused(self, job: JobState) -> None:
+        """P2 or P3 did not do as planned: there is still the time of the notice for checkpoints."""
+        way = self._book.ways.get((job.name, self._book.where[job.name]))
+        if way is not None and way.migrates and job.phase is Phase.RUNNING:
             self._amend(job)
 
     def _ended(self, name: str) -> None:
@@ -274,24 +287,22 @@ class Player:
         )
 
     def _rate_now(self, way: Handover) -> float:
-        """The plan's; of a checkpoint that stands in for a migration, what the path has. 0: its links are for others now."""
+        """The plan's; 0: its links are for others now."""
         now_s = self._world.now_s
-        if way.migrates:
-            links = self._carriage.links(way.stay.host, way.holder or "")
-            return self._carriage.shares.path(links, now_s)
         rates = (r.rate_bytes_per_s for r in way.reservations if r.from_s <= now_s < r.until_s)
         return next(rates, 0.0)
 
     def _regrant(self, way: Handover) -> None:
-        """Its rate changes, or its time is over."""
-        if self._book.ways.get((way.job, way.stay)) is not way:
+        """Its rate changes, or its time is over; or it is no longer the plan."""
+        flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
+        if flow is None:
             return
         self._world.decide(ev.Woke())
-        rate = self._book.granted_bytes_per_s[way.job] = self._rate_now(way)
-        flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
-        if flow is not None:
-            flow.floor_bytes_per_s = flow.cap_bytes_per_s = rate
-            self._do(settle(self._inside))
+        now = self._book.ways.get((way.job, way.stay))
+        goes_on = now is not None and now.holder == way.holder and not now.migrates
+        rate = self._rate_now(now) if now is not None and goes_on else 0.0
+        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
+        self._do(settle(self._inside))
 
 
 def _window(problem: Problem, answer: Answer, from_s: float, until_s: float, *, amends: bool) -> Window:

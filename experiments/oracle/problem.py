@@ -63,9 +63,8 @@ class Handover:
     """One way for a job to leave a stay that ends under it.
 
     `to`: where it goes on; None: into the queue. `holder`: who gets its checkpoints, which begin at `begins_s`; None:
-    nobody, it loses everything. `migrates`: P2 and P3 move it within the notice; `begins_s` is then when a checkpoint must
-    begin instead, if they do not. `loss_s`: work that is computed again. `cost_s`: that, and what little its downtime and
-    the stay after the window weigh.
+    nobody, it loses everything. `migrates`: P2 and P3 move it within the notice. `loss_s`: work that is computed again.
+    `cost_s`: that, and what little its downtime and the stay after the window weigh.
     """
 
     job: str

@@ -1,0 +1,167 @@
+"""Small windows for an oracle, and judges of its plans that share no code with it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from controller.core.admission import migration_share
+from controller.core.bandwidth import PAYLOAD_SHARE
+from experiments.oracle.carriage import Carriage
+from experiments.oracle.menu import Menu
+from experiments.oracle.problem import Choice, Entry, Handover, Problem, Runner
+from experiments.oracle.shares import Shares
+from experiments.oracle.stays import Future, Stay
+from topologies.paths import Routes
+from topologies.presets import three_tier
+from topologies.spec import Role
+
+HORIZON_S = 10_000.0
+
+
+def window(
+    seed: int, *, hosts: int = 4, jobs: int = 3, newcomers: int = 0, targets_apart_s: float = 400.0
+) -> Problem:
+    """Hosts of one GPU whose stays end near each other (some with notice), others that stay; jobs on those that end."""
+    rng = random.Random(seed)
+    campus = three_tier(hosts=hosts, buildings=2)
+    names = [host.name for host in campus.hosts_of(Role.VOLUNTEER)]
+    stays = {name: (_stay(rng, name, ends=rng.random() < 0.6, apart_s=targets_apart_s),) for name in names}
+    stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
+    gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
+    share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
+    carriage = Carriage(Routes(campus), Shares(share), 0.2, 10.0, 0.15)
+    building = {host.name: host.building for host in campus.hosts}
+    menu = Menu(Future(stays), carriage, gpus, building, lambda _, __: True, 0.0, HORIZON_S)
+    slots = [name for name in names for _ in range(gpus[name])]
+    seats = rng.sample(slots, min(jobs, len(slots)))
+    runners = [_runner(rng, f"j{n}", stays[seat][0]) for n, seat in enumerate(seats)]
+    runners += [_runner(rng, f"n{n}", None) for n in range(newcomers)]
+    return menu.problem(runners)
+
+
+def _stay(rng: random.Random, host: str, *, ends: bool, apart_s: float) -> Stay:
+    if not ends:
+        return Stay(host, 0.0, inf, inf)
+    until_s = 2000.0 + apart_s * rng.random()
+    return Stay(host, 0.0, until_s - rng.choice((0.0, 0.0, 20.0, 90.0)), until_s)
+
+
+def _runner(rng: random.Random, name: str, stay: Stay | None) -> Runner:
+    payload, since_s = rng.uniform(0.5e9, 9e9), 0.0 if stay is not None else rng.uniform(0.0, 1900.0)
+    dirty = rng.choice((0.3, 0.01))
+    return Runner(name, payload, 1e9, 0.0, 10.0, dirty, since_s, since_s + 8000.0, stay)
+
+
+def ways(problem: Problem) -> Iterator[tuple[Choice, ...]]:
+    """Every combination of complete ways of all jobs, whether or not it is feasible."""
+    return (tuple(itertools.chain(*some)) for some in itertools.product(*_ways_of_each(problem)))
+
+
+def _ways_of_each(problem: Problem) -> list[list[tuple[Choice, ...]]]:
+    out: dict[tuple[str, Stay], list[Handover]] = {}
+    for handover in problem.handovers:
+        out.setdefault((handover.job, handover.stay), []).append(handover)
+
+    def on(job: str, stay: Stay | None) -> Iterator[tuple[Choice, ...]]:
+        if stay is None or (job, stay) not in problem.nodes:
+            yield ()
+            return
+        for handover in out[job, stay]:
+            for rest in on(job, handover.to):
+                yield (handover, *rest)
+
+    def of(runner: Runner) -> Iterator[tuple[Choice, ...]]:
+        if runner.stay is not None:
+            yield from on(runner.name, runner.stay)
+            return
+        for entry in problem.entries:
+            if entry.job == runner.name:
+                for rest in on(runner.name, entry.stay):
+                    yield (entry, *rest)
+
+    return [list(of(runner)) for runner in problem.runners]
+
+
+def brute_force(problem: Problem) -> float:
+    """The least cost of any feasible combination, by looking at all that could be less than the best so far."""
+    each = [sorted(some, key=_cost) for some in _ways_of_each(problem)]
+    least_after = [sum(_cost(some[0]) for some in each[n:]) for n in range(len(each) + 1)]
+    best = inf
+
+    def go(number: int, chosen: tuple[Choice, ...], cost: float) -> None:
+        nonlocal best
+        if cost + least_after[number] >= best or faults(problem, chosen, complete=False):
+            return
+        if number == len(each):
+            best = cost
+            return
+        for way in each[number]:
+            go(number + 1, (*chosen, *way), cost + _cost(way))
+
+    go(0, (), 0.0)
+    return best
+
+
+def _cost(way: Sequence[Choice]) -> float:
+    return sum(choice.cost_s for choice in way)
+
+
+def faults(problem: Problem, chosen: Sequence[Choice], *, complete: bool = True) -> list[str]:
+    """What is wrong with a plan: links or GPUs beyond what they have at any moment, jobs that get lost on their way."""
+    found = [*_links_over(problem, chosen), *_gpus_over(problem, chosen)]
+    return [*found, *_lost_ways(problem, chosen)] if complete else found
+
+
+def _links_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+    taken = [r for c in chosen if isinstance(c, Handover) for r in c.reservations]
+    taken += problem.reservations
+    moments = sorted({t for r in taken for t in (r.from_s, r.until_s)})
+    for early, late in itertools.pairwise(moments):
+        at_s = (early + late) / 2.0
+        load: dict[object, float] = {}
+        for reservation in taken:
+            if reservation.from_s < at_s < reservation.until_s:
+                for link in reservation.links:
+                    load[link] = load.get(link, 0.0) + reservation.rate_bytes_per_s
+        for link, rate in load.items():
+            if rate > problem.shares.at(link, at_s) * (1.0 + 1e-6):  # type: ignore[arg-type]
+                yield f"{link} carries {rate:g} at {at_s:g} s"
+
+
+def _gpus_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+    taken = [
+        (c.tenancy.stay.host, c.tenancy.from_s, c.tenancy.until_s) for c in chosen if c.tenancy is not None
+    ]
+    taken += [(t.stay.host, t.from_s, t.until_s) for t in problem.tenancies]
+    for runner in problem.runners:
+        if runner.stay is not None:
+            taken.append((runner.stay.host, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
+    for _, at_s, _ in taken:
+        for host, gpus in problem.gpus.items():
+            there = sum(where == host and begin <= at_s < end for where, begin, end in taken)
+            if there > gpus:
+                yield f"{host} has {there} jobs on {gpus} GPUs at {at_s:g} s"
+
+
+def _lost_ways(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+    entries = {c.job: c for c in chosen if isinstance(c, Entry)}
+    out = {(c.job, c.stay): c for c in chosen if isinstance(c, Handover)}
+    used = len(entries)
+    for runner in problem.runners:
+        stay = runner.stay
+        if stay is None:
+            if runner.name not in entries:
+                yield f"{runner.name} never begins"
+                continue
+            stay = entries[runner.name].stay
+        while stay is not None and (runner.name, stay) in problem.nodes:
+            way = out.get((runner.name, stay))
+            if way is None:
+                yield f"{runner.name} stays on {stay.host}, which closes"
+                break
+            used, stay = used + 1, way.to
+    if used != len(chosen):
+        yield f"{len(chosen)} choices, {used} of them on somebody's way"

@@ -1,0 +1,169 @@
+"""An oracle at play in the virtual world: its losses, accounted like everybody's, are what it planned and nobody's are less."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from controller.core import facts as f
+from experiments.oracle import OracleRun, run_oracle
+from experiments.scenario import Law, OwnerEvent, Scenario, demo_scenario
+from experiments.summary import Summary
+from experiments.traces import JobArrival, JobSpec, Trace, generate
+from experiments.traces.paper_campus import paper_campus
+from experiments.virtual import simulate
+from experiments.virtual.command import event_lines
+from topologies.errors import SpecError
+from topologies.scale import Scale
+
+HOUR_S = 3600.0
+STEP_S = 10.0
+
+
+def half_a_day(seed: int, *, notice: Law | None = None) -> tuple[Scenario, Trace]:
+    """The demo's campus at real scale, with owners who come and go often, and room for everybody."""
+    small = demo_scenario(hosts=9, seed=seed)
+    jobs = replace(
+        small.jobs,
+        initial=0,
+        interarrival=Law("exponential", 3600.0),
+        run_time=Law("lognormal", 2 * HOUR_S, 0.5, 600.0, 5 * HOUR_S),
+        payload=Law("lognormal", 3.2e9, 0.8, 120e6, 20e9),
+        step_s=STEP_S,
+        dirty_fraction=0.3,
+        loss_budget_s=300.0,
+    )
+    often = notice or Law("exponential", 120.0, minimum=10.0)
+    owners = replace(small.owners, script=(), hazard_per_s=0.6 / HOUR_S, notice=often)
+    scenario = replace(
+        small, duration_s=12 * HOUR_S, jobs=jobs, owners=owners, scale=Scale(), research=small.research[:1]
+    )
+    return scenario, generate(scenario)
+
+
+def lost_s(summary: Summary) -> float:
+    return sum(summary.interruptions.work_lost_s.values())
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_no_online_system_loses_less(seed: int) -> None:
+    scenario, trace = half_a_day(seed)
+    ours = lost_s(simulate(scenario, trace, system="reclaimnet").summary())
+    best = lost_s(run_oracle(scenario, trace, at_first=True).summary())
+    as_printed = lost_s(run_oracle(scenario, trace).summary())
+    assert best <= ours
+    assert as_printed <= ours
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_lost_is_what_was_planned(seed: int) -> None:
+    """Work is lost in whole steps, so an end may cost a step more or less than its checkpoint's time."""
+    scenario, trace = half_a_day(seed, notice=Law("deterministic", 15.0))
+    played = run_oracle(scenario, trace, until_over=True)
+    lost = [(fact.job, fact.work_lost_s) for _, fact in played.run.facts if isinstance(fact, f.WorkLost)]
+    assert len(played.ends) >= 3
+    for job in {end.job for end in played.ends}:
+        planned = [end.planned_loss_s for end in played.ends if end.job == job]
+        assert None not in planned
+        played_s = sum(each_s for name, each_s in lost if name == job)
+        assert played_s == pytest.approx(sum(each for each in planned if each), abs=STEP_S * len(planned))
+
+
+def test_every_promise_is_kept_and_every_window_reports_its_gap() -> None:
+    scenario, trace = paper_campus(3, days=4)
+    played = run_oracle(scenario, trace)
+    assert played.summary().invariants_broken == []
+    whole = [window for window in played.windows if not window.amends]
+    assert [window.from_s for window in whole] == [0.5 + day * 86_400.0 for day in range(5)]
+    assert played.worst_gap <= 1e-4
+    assert all(
+        window.status == "optimal" and window.bound_s <= window.objective_s for window in played.windows
+    )
+
+
+def test_the_same_arguments_give_the_same_run() -> None:
+    def digest() -> str:
+        scenario, trace = half_a_day(5)
+        facts = run_oracle(scenario, trace, window_s=4 * HOUR_S).run.facts
+        return hashlib.sha256(b"".join(event_lines(facts))).hexdigest()
+
+    assert digest() == digest()
+
+
+def test_windows_that_a_time_limit_cuts_off_are_played_all_the_same() -> None:
+    scenario, trace = half_a_day(2)
+    played = run_oracle(scenario, trace, time_limit_s=1e-6)
+    assert played.summary().invariants_broken == []
+    assert played.summary().jobs.finished > 0
+
+
+def test_a_window_must_last() -> None:
+    scenario, trace = half_a_day(1)
+    with pytest.raises(SpecError, match="window"):
+        run_oracle(scenario, trace, window_s=0.0)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def one_job(
+    *events: OwnerEvent, payload_bytes: float = 2e9, dirty: float = 0.3, at_first: bool = False
+) -> tuple[OracleRun, str]:
+    """One job of an hour on a campus of a few hosts; its owner does as told. Events name HOST for the host it begins on."""
+    scenario, _ = half_a_day(1)
+    scenario = replace(scenario, duration_s=2 * HOUR_S, research=())
+    job = JobSpec("j1", round(payload_bytes), 360, STEP_S, dirty, 2e9, 0.0, 300.0)
+    arrivals = (JobArrival(5.0, job),)
+    begins = next(
+        fact.host
+        for _, fact in simulate(scenario, Trace("by hand", arrivals, ())).facts
+        if isinstance(fact, f.JobDispatched)
+    )
+    events = tuple(replace(event, host=begins) for event in events)
+    return run_oracle(scenario, Trace("by hand", arrivals, events), at_first=at_first), begins
+
+
+def of_kind(played: OracleRun, kind: type) -> list[object]:
+    return [fact for _, fact in played.run.facts if isinstance(fact, kind)]
+
+
+def test_a_checkpoint_is_complete_just_before_an_emergency() -> None:
+    played, _ = one_job(OwnerEvent(1800.0, "HOST"))
+    completed_s = [at_s for at_s, fact in played.run.facts if isinstance(fact, f.CheckpointCompleted)]
+    assert 0.0 < 1800.5 - completed_s[-1] < 0.5
+    (lost,) = of_kind(played, f.WorkLost)
+    (end,) = played.ends
+    assert lost.work_lost_s == pytest.approx(end.planned_loss_s, abs=STEP_S)  # type: ignore[attr-defined]
+    assert len(of_kind(played, f.JobFinished)) == 1
+
+
+def test_a_state_that_hardly_changes_loses_hardly_anything() -> None:
+    quickly, slowly = (
+        one_job(OwnerEvent(1800.0, "HOST"), payload_bytes=8e9, dirty=d)[0] for d in (0.9, 0.001)
+    )
+    assert lost_s(quickly.summary()) > 80.0
+    assert lost_s(slowly.summary()) <= STEP_S
+
+
+def test_a_notice_that_is_long_enough_loses_nothing() -> None:
+    played, _ = one_job(OwnerEvent(1800.0, "HOST", "reclaim", 90.0))
+    assert lost_s(played.summary()) == 0.0
+    assert played.summary().migrations.in_time == 1
+
+
+def test_a_notice_that_is_too_short_stays_degraded_and_loses_one_checkpoint() -> None:
+    played, _ = one_job(OwnerEvent(1800.0, "HOST", "reclaim", 12.0), payload_bytes=6e9)
+    summary = played.summary()
+    assert (summary.migrations.planned, summary.migrations.admitted, summary.migrations.degraded) == (1, 0, 1)
+    (end,) = played.ends
+    assert lost_s(summary) == pytest.approx(end.planned_loss_s, abs=STEP_S)
+    assert 6e9 / 125e6 < lost_s(summary) < 150.0
+
+
+def test_who_may_choose_the_first_host_is_not_hit() -> None:
+    played, begins = one_job(OwnerEvent(1800.0, "HOST"), at_first=True)
+    (dispatched,) = of_kind(played, f.JobDispatched)
+    assert dispatched.host != begins  # type: ignore[attr-defined]
+    assert played.summary().interruptions.by_cause == {}
