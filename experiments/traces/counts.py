@@ -2,14 +2,14 @@
 
     {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
 
-A drop is so many reclaims, a rise so many returns; when in the gap between two samples it happened is not recorded, so
-the times are spread over the gap. How the record is fitted to a run:
+A drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the start. When in the
+gap between two samples it happened is not recorded, so the times are spread over the gap. How the record is fitted to a run:
 
 * Hosts: up to `max(data)` hosts take part, drawn once; if there are more, the rest stay lent. If there are fewer, counts
   are scaled down in proportion.
 * Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's, the slowest that brings a reclaim for every
   second host that takes part (or the whole record into the run).
-* Window: of all stretches of the record as long as the run, one of those with the most changes (at least 80 % of the
+* Window: of all stretches of the record as long as the run, one of those with the most reclaims (at least 80 % of the
   most), drawn by the seed.
 * Which hosts, and whether they give notice, follow the scenario's law of owners; the record does not say.
 """
@@ -34,7 +34,7 @@ from topologies.tables import shown
 MOST = 100_000  # instances
 LONGEST_GAP_S = 30 * 86_400.0
 FASTEST = 4096
-BUSY = 0.8  # of the changes of the busiest window
+BUSY = 0.8  # of the reclaims of the busiest window
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,6 @@ class Counts:
     def drops(self) -> list[int]:
         """Reclaims in each gap."""
         return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
-
-    def changes(self) -> list[int]:
-        """Reclaims and returns in each gap."""
-        return [abs(before - after) for before, after in itertools.pairwise(self.available)]
 
 
 def load_spot_trace(
@@ -95,12 +91,16 @@ def fit_counts(
     fitted = counts.fitted(len(hosts))
     chosen = rng.sample(list(hosts), max(fitted.available))
     speed, steps = _speed(fitted, duration_s, max(1, len(chosen) // 2))
-    start = _window(fitted.changes(), steps, rng)
+    start = _window(fitted.drops(), steps, rng)
     window = replace(
         fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
     )
     origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}, played {speed:g} times as fast"
-    return Recorded(origin, in_order(list(_events(window, chosen, owners, rng)), duration_s))
+    lent, away = list(chosen), list[str]()
+    away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]
+    from_the_start = tuple(sorted(away))
+    events = in_order(list(_events(window, lent, away, owners, rng)), duration_s)
+    return Recorded(origin, events, from_the_start)
 
 
 def _gap_s(value: object) -> float:
@@ -128,16 +128,17 @@ def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
     speed = 1.0
     while True:
         steps = min(len(drops), max(1, round(duration_s * speed / counts.gap_s)))
-        if steps == len(drops) or speed >= FASTEST or max(_sums(drops, steps)) >= wanted:
+        happens = duration_s * speed >= counts.gap_s and max(_sums(drops, steps)) >= wanted
+        if happens or steps == len(drops) or speed >= FASTEST:
             return speed, steps
         speed *= 2.0
 
 
-def _window(changes: Sequence[int], steps: int, rng: Random) -> int:
+def _window(drops: Sequence[int], steps: int, rng: Random) -> int:
     """Where the window begins."""
-    sums = _sums(changes, steps)
+    sums = _sums(drops, steps)
     enough = BUSY * max(sums)
-    return rng.choice([start for start, changed in enumerate(sums) if changed >= enough])
+    return rng.choice([start for start, dropped in enumerate(sums) if dropped >= enough])
 
 
 def _sums(values: Sequence[int], steps: int) -> list[int]:
@@ -146,11 +147,9 @@ def _sums(values: Sequence[int], steps: int) -> list[int]:
     return [after - before for before, after in zip(total, total[steps:], strict=False)]
 
 
-def _events(window: Counts, hosts: Sequence[str], owners: Owners, rng: Random) -> Iterator[OwnerEvent]:
-    lent, away = list(hosts), []
-    for _ in range(len(hosts) - window.available[0]):
-        away.append(_take(lent, rng))
-        yield OwnerEvent(0.0, away[-1])
+def _events(
+    window: Counts, lent: list[str], away: list[str], owners: Owners, rng: Random
+) -> Iterator[OwnerEvent]:
     reclaimed: dict[str, OwnerEvent] = {}  # not given out yet: a return may cut the notice short
     for step, (before, after) in enumerate(itertools.pairwise(window.available)):
         for share in sorted(rng.random() for _ in range(abs(after - before))):
