@@ -19,8 +19,7 @@ from experiments.live.settings import settings_of
 from experiments.scenario import loads
 from experiments.scenario.parts import LEARNERS as NAMES
 from testbed import messages as m
-from tests.cores_storm import calm_and_finish
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
 
 TEXT = """
 name = "x"

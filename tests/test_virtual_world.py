@@ -19,7 +19,6 @@ from experiments.virtual.machine import Disk, Process
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import Heartbeat, HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
-from tests.cores_storm import storm
 from tests.cores_world import COSTS, SETTINGS, CoresWorld, small_campus
 from topologies.scale import Scale
 
@@ -379,19 +378,6 @@ def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
     costs: Costs = costs_of(SETTINGS)
     assert costs.start_s[1] + 4 * costs.message_s < SETTINGS.restart_s
     assert costs.snapshot_s[1] + costs.connect_s + costs.commit_s < SETTINGS.snapshot_s
-
-
-# ---------------------------------------------------------------- storms, with nothing sent that changes nothing
-
-
-@pytest.mark.parametrize("first", [0, 8, 16])
-def test_every_promise_holds_in_storms_whose_heartbeats_are_left_out(first: int) -> None:
-    for seed in range(first, first + 8):
-        storm(seed, quiet=True)
-
-
-def test_a_quiet_storm_is_the_same_run_for_the_same_seed() -> None:
-    assert storm(7, quiet=True).facts == storm(7, quiet=True).facts
 
 
 def test_the_harness_of_the_cores_is_a_virtual_world() -> None:

@@ -16,6 +16,7 @@ __all__ = ["Invariants", "broken"]
 
 ON_HOST = (Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING)
 NO_FLOW = (Phase.FINISHED, Phase.FAILED, Phase.WAITING, Phase.STARTING)
+NOTHING: frozenset[int] = frozenset()
 ROUNDING = 1e-6  # relative: of sums of rates
 
 
@@ -96,10 +97,13 @@ def _check_offers(world: VirtualWorld, known: World) -> None:
     standing = {offer.offer_id for offer in known.queue.standing()}
     if standing != set(known.offers):
         raise broken(world, "offers", f"queue {sorted(standing)}, book {known.offers}")
-    for host in known.hosts.values():
-        if host.offered != {number for number, name in known.offers.items() if name == host.name}:
-            raise broken(world, host.name, f"offers {host.offered} are not in the book {known.offers}")
-        if len(host.offered) > host.free_gpus or (host.offered and not host.usable):
+    of_host: dict[str, set[int]] = {}
+    for number, name in known.offers.items():
+        of_host.setdefault(name, set()).add(number)
+    for name, host in known.hosts.items():
+        if host.offered != of_host.get(name, NOTHING):
+            raise broken(world, name, f"offers {host.offered} are not in the book {known.offers}")
+        if host.offered and (len(host.offered) > host.free_gpus or not host.usable):
             raise broken(world, host.name, f"{len(host.offered)} offers, {host.free_gpus} GPUs free")
 
 

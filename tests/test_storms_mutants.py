@@ -1,0 +1,53 @@
+"""Storms can fail: each rule that is broken on purpose is noticed, and the storm is shrunk to a few lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.storms import Failure, generate, parse, play, shrink
+from tests.storm_mutants import MUTANTS
+
+BEGIN = {
+    "NeverSlowsDown": 20,
+    "ObeysOldOrders": 10,
+    "LeavesFlowsOpen": 10,
+}  # seeds: rare things need storms of some size
+MOST_STORMS = 40
+RULES = {
+    "GrantsTwice": "granted",
+    "ForgetsAJob": "",  # the core itself falls over what it forgot, or the check says so
+    "NeverWaitsForLeases": "more than one copy computes",
+    "LeavesFlowsOpen": "",
+    "SaysStoredTooSoon": "no disk ever held it",
+    "KeepsComputing": "which its owner closed",
+    "NeverSlowsDown": "migrations send",
+    "ObeysOldOrders": "compute",
+    "OutlivesItsLease": "more than one copy computes",
+}
+
+
+def caught(name: str) -> tuple[int, Failure]:
+    """The first storm that notices."""
+    first = BEGIN.get(name, 0)
+    for seed in range(first, first + MOST_STORMS):
+        if (failure := play(generate(seed), world_of=MUTANTS[name]).failure) is not None:
+            return seed, failure
+    raise AssertionError(f"{MOST_STORMS} storms did not notice {name}")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_noticed(name: str) -> None:
+    _, failure = caught(name)
+    assert RULES[name] in failure.rule
+
+
+@pytest.mark.parametrize("name", ["GrantsTwice", "NeverWaitsForLeases", "SaysStoredTooSoon"])
+def test_a_storm_that_noticed_is_shrunk_to_a_few_lines_that_still_fail(name: str) -> None:
+    seed, failure = caught(name)
+    short = shrink(generate(seed), failure, tries=250, world_of=MUTANTS[name])
+    assert len(short.lines) <= 6
+    again = play(parse(str(short)), world_of=MUTANTS[name], tells_story=True).failure
+    assert again is not None
+    assert again.kind == failure.kind
+    assert again.story
+    assert play(short).failure is None, "without the mutant it is no failure"

@@ -1,0 +1,166 @@
+"""Scripts: what can be read, what a line does, and what is wrong with a text is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments.storms import Line, Script, StormWorld, parse, play
+from experiments.storms.campaign import Plan, run
+from experiments.storms.clock import Clock
+from experiments.storms.command import replay, storm
+from experiments.storms.ground import ground_of
+from experiments.storms.results import page
+from experiments.storms.verbs import perform
+from topologies.errors import SpecError
+
+QUIET = Console(quiet=True)
+
+
+def world_of(text: str, **options: bool) -> StormWorld:
+    """As far as the last line."""
+    script = parse(text)
+    world = StormWorld(ground_of(script), **options)
+    for line in script.lines:
+        world.run(line.at_s)
+        perform(world, line)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("campus hosts=2\n1 dance h1", "verb"),
+        ("campus hosts=2\n1 kill h3", "h3"),
+        ("campus hosts=2\n1 kill *", "a host"),
+        ("campus hosts=2\n1 pause h1", "arguments"),
+        ("campus hosts=2\nsoon kill h1", "a time"),
+        ("campus hosts=2\n-1 kill h1", "at least 0"),
+        ("campus hots=2", "hots"),
+        ("campus hosts=two", "whole number"),
+        ("campus mix=gold", "gold"),
+        ("campus hosts=2\nsettings policy=none", "policy"),
+        ("campus hosts=2\nsettings lease=2", "lease"),
+        ("campus hosts=2\nsettings lease_s=long", "lease_s"),
+        ("campus hosts=2\n1 fail h1 dancing 2", "dancing"),
+        ("campus hosts=2\n1 repeat h1 Hello", "Hello"),
+        ("campus hosts=2\n1 upon Hello h1 dance h1", "dance"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_what_is_allowed(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        play(parse(text))
+
+
+def test_lines_happen_in_the_order_of_their_times_whatever_the_order_of_the_text() -> None:
+    assert [line.verb for line in parse("campus\n2 start\n1 kill h1\n2 return h1").lines] == [
+        "kill",
+        "start",
+        "return",
+    ]
+
+
+def test_an_expectation_that_does_not_hold_is_a_failure() -> None:
+    failure = play(parse("campus hosts=2\n0 start\n1 submit a\n5 expect a waiting")).failure
+    assert failure is not None
+    assert failure.subject == "a"
+
+
+def test_a_trigger_acts_once_before_what_was_said_arrives() -> None:
+    world = world_of(
+        "campus hosts=2\n0 upon StartJob * kill it\n0 start\n1 submit a\n3 start\n4 submit b\n6 start"
+    )
+    assert world.counts["fault: upon StartJob"] == 1
+    assert world.counts["fault: kill"] == 1
+    assert world.counts["agent: StartJob from nothing, job not here"] >= 2
+    assert world.counts["fact: JobStopped, agent_lost"] == 1
+
+
+def test_a_message_is_late_and_none_overtakes_it() -> None:
+    world = world_of("campus hosts=2\n0 start\n2 late h1 0.5 0.3\n2 reclaim h1\n2.1 return h1\n3.5 start")
+    heard = [(at_s, type(fact).__name__) for at_s, fact in world.facts if getattr(fact, "host", "") == "h1"]
+    [reclaimed_s] = [at_s for at_s, name in heard if name == "HostReclaimed"]
+    [returned_s] = [at_s for at_s, name in heard if name == "HostReturned"]
+    assert reclaimed_s == pytest.approx(2.5, abs=0.03)
+    assert returned_s >= reclaimed_s
+
+
+def test_a_full_disk_takes_no_snapshot_until_it_has_room() -> None:
+    world = world_of(
+        "campus hosts=2\n0 start\n0.5 fill h1\n0.5 fill h2\n1 submit a steps=200 budget=3\n9 empty h1\n9 empty h2\n15 start"
+    )
+    taken_s = [at_s for at_s, fact in world.facts if type(fact).__name__ == "CheckpointTaken"]
+    assert world.counts["agent: SnapshotFailed, job running"] >= 1
+    assert min(taken_s) > 9.0
+
+
+def test_offsets_of_clocks_change_nothing() -> None:
+    story = "0 start\n1 submit a steps=150 budget=3\n6 reclaim @a 5\n14 return *\n20 start"
+    told = [
+        world_of(f"campus hosts=3\n{clocks}{story}")
+        for clocks in ("", "0 clock h1 1e6 1\n0 clock h2 -300 1\n")
+    ]
+    assert [type(f).__name__ for _, f in told[0].facts] == [type(f).__name__ for _, f in told[1].facts]
+    assert [at_s for at_s, _ in told[0].facts] == pytest.approx([at_s for at_s, _ in told[1].facts], abs=1e-6)
+
+
+def test_a_clock_that_is_slower_than_the_margin_covers_lets_two_copies_run() -> None:
+    """So the fence margin is needed, and how much of it: 2 s at 30 % are more than 0.2 s."""
+    text = "campus hosts=3\n0 clock {0} 0 0.7\n0 start {0}\n1 submit a steps=300\n2 start\n6 link {1} {2} 0 5"
+    failure = play(parse(text.format("h1", "a1", "d1"))).failure
+    assert failure is not None
+    assert "more than one copy" in failure.rule
+
+
+def test_a_clock_reads_what_it_was_set_to() -> None:
+    clock = Clock(100.0, 1.01)
+    assert clock.reads(10.0) == pytest.approx(110.1)
+    assert clock.true_s(clock.reads(37.5)) == pytest.approx(37.5)
+
+
+def test_a_host_that_crashed_comes_back_with_its_disk_and_a_clock_that_begins_at_zero() -> None:
+    world = world_of("campus hosts=2\n0 start\n1 submit a steps=200 budget=3\n8 crash ^a\n9 start")
+    [crashed] = world.clocks
+    assert world.clocks[crashed].reads(8.0) == pytest.approx(0.0)
+    assert world.machines[crashed].store
+
+
+def test_the_coordinator_begins_again_and_nothing_is_lost() -> None:
+    world = world_of("campus hosts=3\n0 start\n1 submit a steps=200\n5 restart 0.3\n5.1 submit b\n9 start")
+    assert world.counts["fact: CoordinatorRestarted"] == 1
+    assert set(world.jobs) == {"a", "b"}
+    assert world.counts["fact: JobStopped, agent_lost"] == 0
+
+
+def test_a_campaign_counts_what_happened_and_in_how_many_storms() -> None:
+    campaign = run(Plan(0, 10))
+    assert campaign.storms == 10
+    assert campaign.failed == []
+    assert campaign.storms_with["fact: JobFinished"] <= 10 < campaign.counts["fact: JobFinished"]
+    text = page(campaign, date="2026-01-01", commit="abc")
+    assert "| 2026-01-01 | abc | 0:10 | random campuses | all rows | 10 |" in text
+    assert "| JobFinished |" in text
+
+
+def test_the_command_ends_with_the_count_and_says_so_with_its_status(tmp_path: Path) -> None:
+    assert storm(QUIET, tmp_path, "4:6", workers=1, result=tmp_path / "page.md") == 0
+    assert (tmp_path / "page.md").read_text() == (tmp_path / "storms.md").read_text()
+    for wrong in ("6:4", "4", "a:b"):
+        with pytest.raises(SpecError, match="seeds"):
+            storm(QUIET, tmp_path, wrong)
+
+
+def test_a_script_is_replayed_and_its_failure_is_the_exit_status(tmp_path: Path) -> None:
+    script = Script(
+        (Line(0.0, "start"), Line(1.0, "submit", ("a",)), Line(3.0, "expect", ("a", "failed"))),
+        {"hosts": "2"},
+    )
+    file = tmp_path / "script.txt"
+    file.write_text(str(script))
+    assert replay(QUIET, file) == 1
+    file.write_text(str(script.with_lines(script.lines[:2])))
+    assert replay(QUIET, file) == 0
+    with pytest.raises(SpecError, match="can be read"):
+        replay(QUIET, tmp_path / "none.txt")
