@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from time import perf_counter
 
 import trio
 
@@ -21,6 +22,7 @@ from controller.core import effects as do
 from controller.core import events as ev
 from controller.core.coordinator import Coordinator
 from controller.journal import Journal
+from controller.snapshot import freeze, program
 from testbed import messages as m
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.wire import Channel, Codec
@@ -28,6 +30,7 @@ from testbed.wire import Channel, Codec
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
+SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
 LOG = logging.getLogger("controller")
 
 AGENT_IN: Codec[m.FromAgent] = Codec(m.FromAgent)
@@ -64,6 +67,8 @@ class CoordinatorHost:
     operators: dict[int, Peer] = field(default_factory=dict)
     started_s: float = field(default_factory=trio.current_time)  # time 0 of the journal
     last_s: float = 0.0  # time of its last event
+    submitted: int = 0  # jobs, accepted or not: as many draws were made
+    spent_s: float = 0.0  # on decisions since the last snapshot
     ending: bool = False  # connections end with this process: a successor will find out who comes back
     _changed: trio.Event = field(default_factory=trio.Event)
     _operator_count: int = 0
@@ -99,7 +104,9 @@ class CoordinatorHost:
         at_s = self.last_s = self.now_s
         self.journal.begin()
         self.journal.append_input(at_s, source, event)
+        began_s = perf_counter()
         effects = self.core.handle(event, at_s)
+        self.spent_s += perf_counter() - began_s
         observed = [
             m.Observed(at_s, self.journal.append_fact(at_s, effect.fact))
             for effect in effects
@@ -109,6 +116,16 @@ class CoordinatorHost:
         self._perform(effects)
         self._show(observed)
         self._changed.set()
+        self.submitted += isinstance(event, ev.JobSubmitted)
+        if self.spent_s >= SAVE_AFTER_S:
+            self._save()
+
+    def _save(self) -> None:
+        """A snapshot, so that a successor has little to decide again."""
+        body = freeze(self.core)
+        if body is not None:
+            self.journal.save(self.submitted, program(), body)
+            self.spent_s = 0.0
 
     def _perform(self, effects: Iterable[do.Effect]) -> None:
         for effect in effects:

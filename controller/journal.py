@@ -3,7 +3,8 @@
 Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
 transaction holds an event and all that followed from it, committed before anybody is told, so what was promised is on disk
 (against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
-whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.restart`).
+whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.restart`). The fourth,
+`snapshot`, only saves time.
 
 One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
 """
@@ -26,6 +27,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshot (event INTEGER PRIMARY KEY, facts INTEGER NOT NULL, submitted INTEGER NOT NULL,
+    program TEXT NOT NULL, body BLOB NOT NULL);
 """
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 _ENCODER = msgspec.json.Encoder()
@@ -88,17 +91,41 @@ class Journal:
         """Close the transaction: from here on it survives this process."""
         self._db.execute("COMMIT")
 
-    def inputs(self) -> Iterator[tuple[float, Event]]:
-        """(seconds, event) in order. SetupError: one cannot be read."""
-        for at_s, body in self._db.execute("SELECT at_s, body FROM input ORDER BY number"):
+    def save(self, submitted: int, program: str, body: bytes) -> None:
+        """A snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
+        self.begin()
+        self._db.execute(
+            "INSERT OR REPLACE INTO snapshot VALUES ((SELECT max(number) FROM input),"
+            " (SELECT coalesce(max(number), 0) FROM fact), ?, ?, ?)",
+            (submitted, program, body),
+        )
+        kept = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
+        self._db.execute(f"DELETE FROM snapshot WHERE event NOT IN ({kept})")
+        self.commit()
+
+    def snapshots(self) -> Iterator[tuple[int, int, int, str, bytes]]:
+        """(number of the last event, of the last fact, jobs submitted, program, the core), the latest first."""
+        columns = "event, facts, submitted, program, body"
+        yield from self._db.execute(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
+
+    def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
+        """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read."""
+        rows = self._db.execute("SELECT at_s, body FROM input WHERE number > ? ORDER BY number", (after,))
+        for at_s, body in rows:
             try:
                 yield at_s, _EVENTS.decode(body)
             except msgspec.MsgspecError as error:
                 raise SetupError(f"{self.path}: the event at {at_s:.6f} s cannot be read: {error}") from error
 
-    def facts(self) -> Iterator[tuple[float, bytes]]:
-        """(seconds, JSON of the fact) in order."""
-        for at_s, body in self._db.execute("SELECT at_s, body FROM fact ORDER BY number"):
+    def last_s(self) -> float:
+        """Time of the last event; 0 without one."""
+        row = self._db.execute("SELECT at_s FROM input ORDER BY number DESC LIMIT 1").fetchone()
+        return float(row[0]) if row else 0.0
+
+    def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
+        """(seconds, JSON of the fact) in order, beyond the fact of that number."""
+        rows = self._db.execute("SELECT at_s, body FROM fact WHERE number > ? ORDER BY number", (after,))
+        for at_s, body in rows:
             yield at_s, body.encode()
 
     def close(self) -> None:

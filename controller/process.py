@@ -76,10 +76,15 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     for _ in range(recalled.submitted):
         admission.random()
     host = CoordinatorHost(
-        core, journal, admission, started_s=start_after(origin, recalled.last_s), last_s=recalled.last_s
+        recalled.core,
+        journal,
+        admission,
+        started_s=start_after(origin, recalled.last_s),
+        last_s=recalled.last_s,
+        submitted=recalled.submitted,
     )
     LOG.info("%d events of %s decided again", recalled.events, config.journal)
-    if recalled.events:
+    if recalled.last_s > 0.0:
         host.handle(ev.Restarted(host.now_s - recalled.last_s), "restart")
     return host
 

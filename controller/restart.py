@@ -10,8 +10,9 @@ Time goes on where CLOCK_MONOTONIC says, if the machine has not been booted sinc
 case backwards. Decisions are right whatever was the downtime: leases do not lean on it (see `reunion`), and agents say in
 their Hello how long a notice still has.
 
-Replay costs what deciding cost: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with 52, of one core.
-Agents' leases end meanwhile if it takes longer than one; their jobs then go on from their checkpoints.
+Deciding again costs what deciding cost: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with 52, of one
+core. A long journal is not read from its beginning: the host saves a snapshot of its core whenever it has spent
+`host.SAVE_AFTER_S` on decisions, so a restart takes about that long at most, less than a lease.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from controller.core import events as ev
 from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
 from controller.journal import Journal, encoded
+from controller.snapshot import Snapshot, thaw
 from testbed.errors import SetupError
 from topologies.files import dumps
 from topologies.spec import Campus
@@ -39,8 +41,9 @@ MOST_TOLD = 4  # differences that are named
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """How far the journal goes, how many jobs were submitted to it, and how many events it took to know."""
+    """The core that wrote a journal; how far that goes, how many jobs were submitted to it, how many events it took to know."""
 
+    core: Coordinator
     last_s: float
     submitted: int
     events: int
@@ -69,17 +72,30 @@ def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> Non
         )
 
 
-def recall(journal: Journal, core: Coordinator) -> Recalled:
-    """Make a new core the one that wrote the journal. SetupError: it records something else than the journal holds."""
-    recorded, last_s, submitted, events = journal.facts(), 0.0, 0, 0
-    for last_s, event in journal.inputs():
+def recall(journal: Journal, fresh: Coordinator) -> Recalled:
+    """The core that wrote the journal: from its latest snapshot, or else from the new one that is given.
+
+    SetupError: the core records something else than the journal holds.
+    """
+    core, snapshot = _latest(journal) or (fresh, Snapshot(0, 0, 0, "", b""))
+    recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
+    for at_s, event in journal.inputs(snapshot.event):
         events += 1
         submitted += isinstance(event, ev.JobSubmitted)
-        for effect in core.handle(event, last_s):
+        for effect in core.handle(event, at_s):
             if isinstance(effect, do.Record):
-                _compare((last_s, encoded(effect.fact)), next(recorded, None), journal.path)
+                _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path)
     _compare(None, next(recorded, None), journal.path)
-    return Recalled(last_s, submitted, events)
+    return Recalled(core, journal.last_s(), submitted, events)
+
+
+def _latest(journal: Journal) -> tuple[Coordinator, Snapshot] | None:
+    for row in journal.snapshots():
+        snapshot = Snapshot(*row)
+        core = thaw(snapshot, journal.path)
+        if core is not None:
+            return core, snapshot
+    return None
 
 
 def start_after(origin: dict[str, str], last_s: float) -> float:

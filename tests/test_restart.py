@@ -17,9 +17,11 @@ from controller.core import effects as do
 from controller.core import events as ev
 from controller.core import facts as f
 from controller.core.coordinator import Coordinator
+from controller.core.policies import POLICIES
 from controller.core.settings import Settings
 from controller.journal import Journal, encoded, read_facts
 from controller.restart import check_origin, origin_of, recall, start_after
+from controller.snapshot import Snapshot, freeze, program, thaw
 from testbed import messages as m
 from testbed.errors import SetupError
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
@@ -32,8 +34,10 @@ def fresh(campus: Campus | None = None, settings: Settings = SETTINGS) -> Coordi
     return Coordinator(campus or small_campus(), settings, random.Random(f"{SEED} placement").random)
 
 
-def a_journal(path: Path, seconds: float = 25.0) -> tuple[Journal, CoresWorld]:
-    """Of a virtual run, written as a live host would."""
+def a_journal(
+    path: Path, seconds: float = 25.0, *, save_at: float | None = None, by: str = ""
+) -> tuple[Journal, CoresWorld]:
+    """Of a virtual run, written as a live host would; `save_at` is the share of events after which a snapshot is saved."""
     world = CoresWorld(small_campus(), replace(SETTINGS, level_start=3.0), SEED, checks=False)
     world.start()
     for number in range(8):
@@ -49,13 +53,19 @@ def a_journal(path: Path, seconds: float = 25.0) -> tuple[Journal, CoresWorld]:
     journal, again = Journal(path), world.new_coordinator()
     memory = world.restarts.memory
     assert memory is not None
-    for at_s, event in memory.events():
+    events, submitted = list(memory.events()), 0
+    for number, (at_s, event) in enumerate(events):
+        submitted += isinstance(event, ev.JobSubmitted)
         journal.begin()
         journal.append_input(at_s, "test", event)
         for effect in again.handle(event, at_s):
             if isinstance(effect, do.Record):
                 journal.append_fact(at_s, effect.fact)
         journal.commit()
+        if save_at is not None and number == int(save_at * (len(events) - 1)):
+            body = freeze(again)
+            assert body is not None
+            journal.save(submitted, by or program(), body)
     return journal, world
 
 
@@ -73,8 +83,7 @@ def test_a_journal_read_back_leads_to_the_facts_that_it_holds(tmp_path: Path) ->
 
 def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_path: Path) -> None:
     journal, world = a_journal(tmp_path / "j.sqlite")
-    again = world.new_coordinator()
-    recall(journal, again)
+    again = recall(journal, world.new_coordinator()).core
     assert again.next_deadline_s() == world.coordinator.next_deadline_s()
     for at_s, event in (
         (30.0, ev.Woke()),
@@ -83,6 +92,56 @@ def test_a_coordinator_that_was_recalled_decides_on_as_the_one_that_died(tmp_pat
         (40.0, ev.AgentGone("h4", "gone")),
     ):
         assert again.handle(event, at_s) == world.coordinator.handle(event, at_s)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_a_snapshot_and_what_came_after_it_make_the_same_coordinator(tmp_path: Path, share: float) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite", save_at=share)
+    recalled = recall(journal, fresh())  # one that would not do
+    whole = recall(a_journal(tmp_path / "whole.sqlite")[0], world.new_coordinator())
+    assert recalled.events < whole.events or share == 0.0
+    assert (recalled.last_s, recalled.submitted) == (whole.last_s, whole.submitted)
+    assert recalled.core.next_deadline_s() == whole.core.next_deadline_s()
+    reclaims = ev.AgentSaid("h4", m.OwnerReclaims(5.0, False, []))
+    assert recalled.core.handle(reclaims, 31.0) == whole.core.handle(reclaims, 31.0)
+    assert freeze(recalled.core) is not None
+
+
+def test_the_snapshot_of_another_program_is_not_used(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite", save_at=0.5, by="another")
+    recalled = recall(journal, world.new_coordinator())
+    assert recalled.events == len(list(journal.inputs()))
+
+
+def test_a_snapshot_that_cannot_be_read_is_not_used(tmp_path: Path) -> None:
+    journal, world = a_journal(tmp_path / "j.sqlite", save_at=0.5)
+    journal.save(8, program(), b"nonsense")
+    recalled = recall(journal, world.new_coordinator())
+    assert 0 < recalled.events < len(list(journal.inputs()))
+
+
+def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
+    for policy in POLICIES:
+        core = Coordinator(small_campus(), replace(SETTINGS, policy=policy), random.Random(1).random)
+        core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
+        body = freeze(core)
+        assert body is not None
+        again = thaw(Snapshot(1, 1, 0, program(), body), tmp_path)
+        assert again is not None
+        assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
+
+
+def test_a_core_whose_controller_searches_has_no_snapshot_until_it_has_found() -> None:
+    core = fresh(settings=replace(SETTINGS, learner="age", offer_ttl_s=0.0, level_window=5))
+    controller = core.world.queue.controller
+    for number in range(400):
+        controller.arrived(10.0 * number)
+        controller.spot(10.0 * number + 5.0)
+    saved = []
+    while controller.work():
+        saved.append(freeze(core) is not None)
+    assert False in saved
+    assert freeze(core) is not None
 
 
 EVENTS: list[ev.Event] = [

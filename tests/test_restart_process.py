@@ -18,6 +18,7 @@ import pytest
 import trio
 from msgspec import structs
 
+from controller import host
 from controller.core import facts as f
 from controller.core.settings import Settings
 from controller.journal import read_facts
@@ -150,7 +151,8 @@ class Process:
 
 
 def serve(campus: str, lease_s: float, journal: str, operator: str) -> None:
-    """A coordinator with that lease."""
+    """A coordinator with that lease, and a snapshot after every event."""
+    host.SAVE_AFTER_S = 0.0
     settings = Settings(lease_s=lease_s)
     run_coordinator(
         CoordinatorConfig(load(campus), settings, 1, Path(journal), Path(operator), "10.1.0.1", PORT)
@@ -178,6 +180,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
     await process.until(f.JobFinished, 1)
     assert agent.started == [("a", 1)]
+    assert "0 events of" in Path(process.log.name).read_text()
 
 
 async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
