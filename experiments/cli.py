@@ -334,6 +334,34 @@ def measure_controllers(
     console.print(f"{out}/controllers.json, {out}/controllers.png")
 
 
+@measure_app.command("virtual")
+def measure_virtual(
+    out: Out = Path("out/virtual"),
+    hosts: Annotated[
+        list[int] | None, typer.Option("--hosts", min=2, max=20_000, help="Sizes of campus; may be repeated.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two days instead of 61, and of a week.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 1,
+) -> None:
+    """How quick the virtual world is: 61 days of each system, up to 500 hosts, more and more checkpoint traffic."""
+    from experiments.measure.virtual import HOSTS
+    from experiments.measure.virtual import measure_virtual as run
+    from experiments.measure.virtual_report import progress_line, virtual_table
+
+    console.print(
+        virtual_table(
+            run(
+                out,
+                hosts=hosts or HOSTS,
+                quick=quick,
+                seed=seed,
+                progress=lambda r: console.print(progress_line(r)),
+            )
+        )
+    )
+    console.print(f"{out}/virtual.json, {out}/virtual.png")
+
+
 @measure_app.command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,7 @@ def write(console: Console, out: Path, run: VirtualRun) -> int:
     report.write_summary(out, summary)
     page = report.write(out, summary, run.facts, run.context)
     console.print(report.summary_table(summary))
-    console.print(f"{run.events} events, {len(run.facts)} facts")
+    console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
     for rule, why in summary.not_promised.items():
         console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
     for broken in summary.invariants_broken:
@@ -68,6 +69,14 @@ def event_lines(facts: Iterable[tuple[float, AnyFact]]) -> Iterable[bytes]:
     """The lines of events.jsonl."""
     for at_s, fact in facts:
         yield msgspec.json.encode({"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}) + b"\n"
+
+
+def digest(facts: Iterable[tuple[float, AnyFact]]) -> str:
+    """SHA-256 of events.jsonl: what "the same bytes" is judged by."""
+    told = hashlib.sha256()
+    for line in event_lines(facts):
+        told.update(line)
+    return told.hexdigest()
 
 
 def _size(scenario: Scenario) -> str:

@@ -1,0 +1,227 @@
+"""How quick the virtual world is: paper A's two months, all systems, larger campuses, more checkpoint traffic.
+
+Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
+counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
+the start of Python. A larger campus has jobs and reclaims in proportion; *flows* are transfers of checkpoints, and
+there are more of them where more jobs run. Exponents are slopes of log time over log size by least squares, with the
+coefficient of determination beside them.
+
+Every run carries the hash of its journal, which is that of `events.jsonl`: the same seed gives the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from controller.core import facts as f
+from controller.core.policies import SYSTEMS
+from experiments.scenario import Scenario
+from experiments.traces import generate
+from experiments.traces.paper_campus import DAYS, paper_scenario
+from experiments.virtual.command import digest
+from experiments.virtual.run import simulate
+from topologies.presets import three_tier
+from topologies.spec import Campus
+
+PAPER_HOSTS = 54  # 53 volunteers and a coordinator
+HOSTS = (54, 125, 250, 500)
+HOSTS_A_BUILDING = 14  # as in paper A's campus
+JOB_FACTORS = (1.0, 2.0, 4.0, 8.0)  # times the paper's jobs
+WEEK = 7.0  # days
+QUICK_DAYS, QUICK_HOSTS = 2.0, (54, 125)
+TARGETS = {
+    "one_system_cpu_s": 8.0,
+    "all_systems_cpu_s": 90.0,
+    "week_of_500_hosts_cpu_s": 120.0,
+    "memory_bytes": 500e6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: a system on `hosts` hosts for `days` days, with `jobs` times the jobs of the paper's campus."""
+
+    system: str = SYSTEMS[-1]
+    hosts: int = PAPER_HOSTS
+    days: float = DAYS
+    jobs: float = 1.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a case took. Seconds are processor time; `run_s` is the virtual run alone; `memory_bytes` is the process's peak."""
+
+    case: Case
+    cpu_s: float
+    run_s: float
+    memory_bytes: int
+    jobs: int
+    reclaims: int
+    events: int
+    facts: int
+    flows: int
+    sha256: str
+
+    @property
+    def events_per_s(self) -> float:
+        """Of processor time of the run."""
+        return self.events / self.run_s
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """time ~ size^exponent; `determination` is R^2 of the fit in logarithms."""
+
+    exponent: float
+    determination: float
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[float, float]]) -> Growth:
+        """Of (size, seconds), at least two different sizes."""
+        x, y = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+        slope = statistics.linear_regression(x, y).slope
+        spread = len(points) > 2 and len(set(y)) > 1
+        return cls(slope, statistics.correlation(x, y) ** 2 if spread else 1.0)
+
+
+def measure_virtual(
+    out: Path,
+    *,
+    hosts: Sequence[int] = HOSTS,
+    quick: bool = False,
+    seed: int = 1,
+    progress: Callable[[Run], None] = lambda run: None,
+) -> dict[str, Any]:
+    """Measure everything; write virtual.json and virtual.png to `out`, return what the JSON holds.
+
+    Some three minutes; `quick` takes two days instead of 61 and of a week, and judges nothing.
+    """
+    from experiments.measure.virtual_report import draw
+
+    days, week = (QUICK_DAYS, QUICK_DAYS) if quick else (DAYS, WEEK)
+    sizes = QUICK_HOSTS if quick else tuple(sorted(set(hosts)))
+    factors = JOB_FACTORS[:2] if quick else JOB_FACTORS
+
+    def done(case: Case) -> Run:
+        run = alone(case)
+        progress(run)
+        return run
+
+    systems = {system: done(Case(system, days=days, seed=seed)) for system in SYSTEMS}
+    by_hosts = [done(Case(hosts=n, days=week, seed=seed)) for n in sizes]
+    by_flows = [done(Case(days=week, jobs=factor, seed=seed)) for factor in factors]
+    result = _result(systems, by_hosts, by_flows)
+    result["targets"] = TARGETS
+    result["verdict"] = {} if quick else verdict(systems, by_hosts)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(result, out / "virtual.png")
+    return result
+
+
+def alone(case: Case) -> Run:
+    """The case in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(play, case).result()
+
+
+def play(case: Case) -> Run:
+    """The case in this process; its peak memory is that of all that the process ever did."""
+    began_s = time.process_time()
+    scenario = scenario_of(case)
+    trace = generate(scenario)
+    ready_s = time.process_time()
+    run = simulate(scenario, trace, system=case.system)
+    ran_s = time.process_time()
+    run.summary()
+    over_s = time.process_time()
+    facts = [fact for _, fact in run.facts]
+    return Run(
+        case,
+        over_s - began_s,
+        ran_s - ready_s,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        len(trace.arrivals),
+        sum(event.kind == "reclaim" for event in trace.owner_events),
+        run.events,
+        len(facts),
+        sum(isinstance(fact, f.TransferFinished) for fact in facts),
+        digest(run.facts),
+    )
+
+
+def scenario_of(case: Case) -> Scenario:
+    """Paper A's campus, or one of another size with jobs and reclaims in proportion."""
+    scenario = paper_scenario(case.seed, days=case.days)
+    campus = scenario.campus if case.hosts == PAPER_HOSTS else campus_of(case.hosts)
+    size = (case.hosts - 1) / (PAPER_HOSTS - 1)
+    jobs, owners = scenario.jobs, scenario.owners
+    assert jobs.count is not None
+    assert owners.count is not None
+    count = max(1, round(jobs.count * size * case.jobs))
+    return replace(
+        scenario,
+        campus=campus,
+        jobs=replace(jobs, count=count, work_s=jobs.work_s * count / jobs.count),
+        owners=replace(owners, count=max(1, round(owners.count * size))),
+    )
+
+
+def campus_of(hosts: int) -> Campus:
+    """A campus of so many hosts, the coordinator among them, with buildings of the size of the paper's."""
+    volunteers = hosts - 1
+    return three_tier(volunteers, max(1, round(volunteers / HOSTS_A_BUILDING)))
+
+
+def verdict(systems: Mapping[str, Run], by_hosts: Sequence[Run]) -> dict[str, bool]:
+    """Goal -> whether it was met. A goal that was not measured is not there."""
+    most = max((run.memory_bytes for run in [*systems.values(), *by_hosts]), default=0)
+    met = {
+        "one system, 61 days": systems[SYSTEMS[-1]].cpu_s <= TARGETS["one_system_cpu_s"],
+        "all systems, 61 days": sum(r.cpu_s for r in systems.values()) <= TARGETS["all_systems_cpu_s"],
+        "memory": most <= TARGETS["memory_bytes"],
+    }
+    large = [run.cpu_s for run in by_hosts if run.case.hosts == HOSTS[-1]]
+    if large:
+        met["500 hosts, a week"] = max(large) <= TARGETS["week_of_500_hosts_cpu_s"]
+    return met
+
+
+def _result(systems: Mapping[str, Run], by_hosts: Sequence[Run], by_flows: Sequence[Run]) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "systems": {name: _figures(run) for name, run in systems.items()},
+        "all_systems_cpu_s": sum(run.cpu_s for run in systems.values()),
+        "by_hosts": [_figures(run) for run in by_hosts],
+        "by_flows": [_figures(run) for run in by_flows],
+        "growth": {
+            "hosts": _growth([(run.case.hosts, run.cpu_s) for run in by_hosts]),
+            "flows": _growth([(run.flows, run.cpu_s) for run in by_flows]),
+        },
+    }
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    return {**asdict(run), "events_per_s": run.events_per_s}
+
+
+def _growth(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
+    """None where there are fewer than two sizes."""
+    return asdict(Growth.of(points)) if len({size for size, _ in points}) > 1 else None
