@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import subprocess
@@ -32,6 +33,11 @@ SEED = 4
 
 def fresh(campus: Campus | None = None, settings: Settings = SETTINGS) -> Coordinator:
     return Coordinator(campus or small_campus(), settings, random.Random(f"{SEED} placement").random)
+
+
+def a_coordinator() -> Coordinator:
+    """The one of `a_journal`, as it was when the run began."""
+    return fresh(settings=replace(SETTINGS, level_start=3.0))
 
 
 def a_journal(
@@ -105,6 +111,34 @@ def test_a_snapshot_and_what_came_after_it_make_the_same_coordinator(tmp_path: P
     reclaims = ev.AgentSaid("h4", m.OwnerReclaims(5.0, False, []))
     assert recalled.core.handle(reclaims, 31.0) == whole.core.handle(reclaims, 31.0)
     assert freeze(recalled.core) is not None
+
+
+ELSEWHERE = """
+from pathlib import Path
+from controller.journal import Journal
+from controller.restart import recall
+from tests.test_restart import a_coordinator
+print(recall(Journal(Path({path!r})), a_coordinator()).events)
+"""
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "4242"])
+@pytest.mark.parametrize("save_at", [None, 0.4])
+def test_another_process_decides_the_same_whatever_strings_hash_to(
+    tmp_path: Path, hash_seed: str, save_at: float | None
+) -> None:
+    journal, _ = a_journal(tmp_path / "j.sqlite", save_at=save_at)
+    journal.close()
+    told = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE.format(path=str(journal.path))],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[1],
+    )
+    assert told.returncode == 0, told.stderr
+    assert int(told.stdout) > 50
 
 
 def test_the_snapshot_of_another_program_is_not_used(tmp_path: Path) -> None:
