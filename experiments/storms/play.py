@@ -84,8 +84,9 @@ def play(script: Script, *, tells_story: bool = False, world_of: type[StormWorld
         failure = _failure(world, error)
     except CRASHES as error:
         failure = _crashed(world, error)
+    world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
-    return Outcome(failure, world.events, world.counts)
+    return Outcome(failure, world.events, +world.counts)
 
 
 def run(world: StormWorld, script: Script) -> None:

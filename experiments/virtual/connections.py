@@ -31,6 +31,7 @@ class Connections:
         self._delay_s = {name: self._one_way_s(name) for name in stage.machines}
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
         self.heard: Callable[[Machine, Any], None] = lambda machine, message: None
+        self.lost = 0  # messages, with their connection
         self.refused = False  # nobody listens: the coordinator's process is dead
 
     def _one_way_s(self, host: str) -> float:
@@ -142,6 +143,7 @@ class Connections:
     def _deliver_down(self, link: Connection, message: Any) -> None:
         stage, machine = self._stage, self._stage.machines[link.host]
         if link.cut:
+            self.lost += 1
             return
 
         def receive() -> None:
@@ -156,6 +158,7 @@ class Connections:
 
     def _deliver_up(self, link: Connection, message: Any) -> None:
         if link.cut:
+            self.lost += 1
             return
         if isinstance(message, m.Hello) and not link.coordinator_open:
             self._replace(link)

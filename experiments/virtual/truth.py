@@ -17,6 +17,7 @@ from experiments.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import StoredCheckpoint
+from testbed.model.network import Flow
 from topologies.spec import DirectedLink, TrafficClass
 
 MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
@@ -141,24 +142,28 @@ class Truth:
 
 
 def _check_links(world: VirtualWorld) -> None:
-    known = world.coordinator.world
-    if not known.policy.enforced or world.transfers.enforcement is not Enforcement.PACE:
-        return
-    rates: dict[DirectedLink, float] = defaultdict(float)
+    """Nobody sends to a closed host, nor, where rates are enforced, more over a link than its share."""
+    flows = [flow for flow in world.stage.wire.network.flows() if flow.traffic_class in MIGRATION]
+    for flow in flows:
+        to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
+        if world.machines[to].closed:
+            raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
+    if world.coordinator.world.policy.enforced and world.transfers.enforcement is Enforcement.PACE:
+        _check_shares(world, flows)
+
+
+def _check_shares(world: VirtualWorld, flows: list[Flow]) -> None:
+    share, rates = world.coordinator.world.share, defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
-    for flow in world.stage.wire.network.flows():
-        if flow.traffic_class not in MIGRATION:
-            continue
+    for flow in flows:
         heard = has_heard_everything(world, world.machines[flow.links[0].source])
         for link in flow.links:
             rates[link] += max(0.0, flow.rate_bytes_per_s - TRICKLE_BYTES_PER_S)
             if not heard:
                 unsure.add(link)
     for link, rate in rates.items():
-        if link not in unsure and rate > known.share.get(link, inf) * (1.0 + ROUNDING):
-            raise broken(
-                world, str(link), f"migrations send {rate:.0f} bytes/s, {known.share[link]:.0f} may be"
-            )
+        if link not in unsure and rate > share.get(link, inf) * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be")
 
 
 def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:
