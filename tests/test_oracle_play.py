@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
+from io import StringIO
+from math import inf
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from controller.core import facts as f
+from controller.core.admission import MigrationRequest
+from controller.core.sharing import Demand
 from experiments.oracle import OracleRun, run_oracle
+from experiments.oracle.book import Book
+from experiments.oracle.columns import Migrations
+from experiments.oracle.command import play_file
+from experiments.oracle.problem import Handover, Reservation
+from experiments.oracle.stays import Future, Stay
 from experiments.scenario import Law, OwnerEvent, Scenario, demo_scenario
 from experiments.summary import Summary
 from experiments.traces import JobArrival, JobSpec, Trace, generate
@@ -17,6 +29,7 @@ from experiments.virtual import simulate
 from experiments.virtual.command import event_lines
 from topologies.errors import SpecError
 from topologies.scale import Scale
+from topologies.spec import DirectedLink
 
 HOUR_S = 3600.0
 STEP_S = 10.0
@@ -103,6 +116,30 @@ def test_a_window_must_last() -> None:
     scenario, trace = half_a_day(1)
     with pytest.raises(SpecError, match="window"):
         run_oracle(scenario, trace, window_s=0.0)
+
+
+def test_the_command_writes_the_gap_of_each_window(tmp_path: Path) -> None:
+    assert play_file(Console(file=StringIO()), tmp_path, "example:lab") == 0
+    windows = json.loads((tmp_path / "windows.json").read_text())
+    assert {"gap", "bound_s", "objective_s", "solve_s", "variables"} <= windows[0].keys()
+    assert (tmp_path / "summary.json").exists()
+
+
+def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() -> None:
+    """P3 beside a checkpoint that has the link for a while, and a migration that was admitted before."""
+    link, share = DirectedLink("a", "b"), 100.0
+    stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
+    booked = Reservation((link,), 10.0, 20.0, share)
+    book = Book(Future({"a": (stay,), "b": (to,)}))
+    book.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
+    book.enter((), [Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
+    sending = Demand("j1:a>b", (link,), floor_bytes_per_s=share, cap_bytes_per_s=share)
+    admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
+    fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
+    too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
+    answer = Migrations(book)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    assert set(answer.admitted) == {"j3"}
+    assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
 
 # ---------------------------------------------------------------- by hand

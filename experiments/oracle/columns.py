@@ -99,8 +99,9 @@ class Migrations:
         committed: Sequence[Promise] = (),
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
-        mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in self.book.ways.values()}
-        others = [promise for promise in committed if promise.key not in mine]
+        ways = (way for way in self.book.ways.values() if not way.migrates)
+        mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
+        others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
         booked = self._booked(now_s, max(dues, default=now_s), share)
         return fluid_edf(requests, now_s, share, [*others, *booked])
