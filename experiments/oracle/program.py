@@ -23,7 +23,8 @@ constraints  one begin a new job:             sum_i y_{j,i} = 1
 
 What is relaxed: t and r are from finite lists; a job's end does not depend on its way (it is counted late, so that GPUs are not
 promised twice); a transfer's time has every draw at its worst. Loads rise only where a transfer begins and shares fall only where
-an epoch of the background does, so the rows for those moments are all that the links need: there are no time slots.
+an epoch of the background does, so the rows for those moments are all that the links need: there are no time slots. What is kept,
+as in the paper: nobody is moved before his host's owner has said anything. The bound is a bound of all plans from these lists.
 """
 
 from __future__ import annotations
