@@ -47,6 +47,8 @@ class Killer:
     def __call__(self, world: VirtualWorld) -> None:
         self.checks(world)
         self._left -= 1
+        if world.jobs and world.over():
+            return  # what is left of jobs then is looked at by somebody who hears it
         if self._left <= 0 and self.kills < self.most and not world.connections.refused:
             self._left, self.kills = self.every, self.kills + 1
             down_s = self._rng.choice(self.downs_s)

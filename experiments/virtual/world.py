@@ -26,7 +26,6 @@ from typing import Any
 from controller.core import effects as cdo
 from controller.core import events as cev
 from controller.core import facts
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.coordinator import Coordinator
 from controller.core.policies import policy
 from controller.core.settings import DAY_S, Settings
@@ -34,6 +33,7 @@ from controller.core.state import JobState, Phase
 from experiments.scenario import ResearchFlow
 from experiments.virtual.background import Background
 from experiments.virtual.build import build_stage
+from experiments.virtual.cables import Cables
 from experiments.virtual.connections import Connections
 from experiments.virtual.costs import Costs, costs_of
 from experiments.virtual.egress import together
@@ -53,7 +53,7 @@ from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
 from testbed.enforcement import Enforcement
-from topologies.spec import Campus, DirectedLink
+from topologies.spec import Campus
 
 DATA_PORT = 7200
 NOTABLE = (facts.Granted, facts.CheckpointPlanned)  # facts too frequent for a story
@@ -91,11 +91,12 @@ class VirtualWorld:
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
+        self._unheard: set[str] = set()  # jobs that nobody could be told of yet
         self.pauses: list[tuple[float, str, float]] = []  # (when, whose agent, for how long)
         self._after_each, self._wake_s = after_each, inf
-        self._capacity = dict(campus.capacity_bytes_per_s)
         self.connections = Connections(self.stage, codec=codec)
         self.replicas = Replicas(self.stage, row.replication, lambda: self.coordinator.world)
+        self.cables = Cables(self.stage, self.connections, self._broken_off)
         self.workloads = Workloads(self.stage, self.replicas)
         self.transfers = Transfers(self.stage, enforcement)
         self.owners = Owners(self.stage, self._host_closed, self._host_opened)
@@ -151,8 +152,10 @@ class VirtualWorld:
         self.stage.heap.run(until_s, None if check is None else lambda: check(self))
 
     def over(self) -> bool:
-        """Whether every job has finished or failed."""
-        return all(job.phase in (Phase.FINISHED, Phase.FAILED) for job in self.jobs.values())
+        """Whether every job has finished or failed, and nobody tries to submit one."""
+        return not self._unheard and all(
+            job.phase in (Phase.FINISHED, Phase.FAILED) for job in self.jobs.values()
+        )
 
     def finish(self) -> None:
         """The run ends: the last counters are told."""
@@ -183,7 +186,9 @@ class VirtualWorld:
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
         """A job arrives; `draw` decides who joins the queue at its brim. While nobody listens, it is tried again."""
         self.stage.specs[spec.name] = spec
+        self._unheard.discard(spec.name)
         if self.connections.refused:
+            self._unheard.add(spec.name)
             self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self.decide(cev.JobSubmitted(spec, draw))
@@ -409,23 +414,7 @@ class VirtualWorld:
 
     def set_link(self, a: str, b: str, factor: float) -> None:
         """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
-        self.stage.note(f"the link {a}-{b} works at {factor:g} of its rate")
-        for link in (DirectedLink(a, b), DirectedLink(b, a)):
-            full = self.stage.campus.capacity_bytes_per_s[link]
-            self._capacity[link] = full * factor
-            self.stage.wire.set_capacity(link, full * factor * PAYLOAD_SHARE)
-        for name, machine in self.machines.items():
-            self._judge_reach(name, machine)
-
-    def _judge_reach(self, name: str, machine: Machine) -> None:
-        way = self.stage.routes.route(name, self.stage.campus.coordinator.name)
-        down = any(self._capacity[link] <= 0.0 for link in way)
-        if down and not self.connections.is_cut_off(name):
-            if machine.link is not None:
-                self._broken_off(machine.link)
-            self.connections.cut_off(name)
-        elif not down and self.connections.is_cut_off(name):
-            self.connections.joined(name)
+        self.cables.set(a, b, factor)
 
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
