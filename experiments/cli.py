@@ -161,10 +161,22 @@ def traces(
 @app.command()
 def reproduce(
     claims: Annotated[
-        list[str] | None, typer.Argument(help="Tables and figures of the papers (B2 B3 B4 B5), or all.")
+        list[str] | None,
+        typer.Argument(
+            help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
+            "B2 ... B5, or all."
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few seeds, one process, under a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")
+    ] = False,
     seeds: Annotated[int | None, typer.Option(min=2, help="Instead of each claim's own number.")] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A row of controller/core/policies.py to compare in A-table3 too; may be repeated."
+        ),
+    ] = None,
     out: Out = Path("out/claims"),
 ) -> None:
     """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
@@ -174,7 +186,7 @@ def reproduce(
     """
     from experiments.claims.reproduce import reproduce as run
 
-    raise typer.Exit(run(console, out, claims or [], quick=quick, seeds=seeds))
+    raise typer.Exit(run(console, out, claims or [], quick=quick, seeds=seeds, systems=system or []))
 
 
 @app.command()

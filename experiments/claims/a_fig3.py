@@ -34,7 +34,9 @@ CLAIM_TEXT = (
 LIMITS = (
     "The seconds themselves: payloads follow F2's median and ends, but their law, the notices and how much of a payload the "
     "destination has already are ours. Downtime is counted for migrations that were carried out; which ones those are "
-    "depends on the system. The 99th percentile of some hundred migrations rests on very few of them."
+    "depends on the system: a random destination is more often across the core, too far for a large payload, so fewer and "
+    "smaller jobs are moved at all, which makes its downtimes look short (hence the row per gigabyte). The 99th percentile of "
+    "some hundred migrations rests on very few of them."
 )
 
 
@@ -47,6 +49,11 @@ def _same_building(run: Result) -> Floats:
     return np.array([100.0 * sum(where), float(len(where))])
 
 
+def _per_gb(run: Result) -> Floats:
+    moved = (each for each in run["migrations"] if each[3] is not None and each[5] > 0.0)
+    return np.array([each[3] / each[5] for each in moved], dtype=np.float64)
+
+
 def _count(samples: Sequence[Floats]) -> float:
     return float(sum(len(each) for each in samples)) / len(samples)
 
@@ -54,8 +61,9 @@ def _count(samples: Sequence[Floats]) -> float:
 MEDIAN = Metric("median", "s", _downtimes, quantile(0.5), "downtime of migrations carried out")
 P99 = Metric("p99", "s", _downtimes, quantile(0.99), "downtime of migrations carried out")
 SAME = Metric("same building", "%", _same_building, ratio_of_sums, "of migrations carried out")
+PER_GB = Metric("median per GB", "s/GB", _per_gb, quantile(0.5), "downtime over the payload to be moved")
 COUNT = Metric("migrations", "a run", _downtimes, _count)
-METRICS = (MEDIAN, P99, SAME, COUNT)
+METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 
 
 def run(config: Config) -> Values:
@@ -68,7 +76,7 @@ def run(config: Config) -> Values:
         for system in SYSTEMS
         for value in numbers.metric_rows(GROUP, system, runs[system], PUBLISHED.get(system), METRICS)
     ]
-    for metric, published in ((MEDIAN, MEDIAN_RATIO), (P99, P99_RATIO)):
+    for metric, published in ((MEDIAN, MEDIAN_RATIO), (P99, P99_RATIO), (PER_GB, None)):
         rows += numbers.ratio_row(RATIOS, metric, PAIR, runs[PAIR[0]], runs[PAIR[1]], published)
     curves = [point for system in SYSTEMS for point in _curve(system, runs[system])]
     return Values(tuple(rows), tuple(curves), settings(size.days, size.seeds, runs))
@@ -100,6 +108,8 @@ def _checks(values: Values) -> Iterator[Check]:
         text = f"P2 shortens the {metric.quantity} of downtime"
         yield below(Kind.ORDERING, text, ratio, 1.0)
         yield near(Kind.VALUE, f"{text} to {printed:.0%} of random destinations'", ratio, printed, 0.1)
+    per_gb = values.find(RATIOS, pair, PER_GB.quantity)
+    yield below(Kind.BEYOND, "P2 shortens the median downtime of a gigabyte moved", per_gb, 1.0)
     same, other = (values.find(GROUP, system, "same building") for system in PAIR)
     yield above(Kind.ORDERING, "P2 stays in the building more often than chance does", same, other.ours)
     yield near(Kind.VALUE, "P2 stays in the building for 71 % of migrations", same, 71.0, 0.1)
@@ -139,7 +149,7 @@ CLAIM = Claim(
     title="Downtime of migrations",
     text=CLAIM_TEXT,
     does_not_prove=LIMITS,
-    headline=("median", "p99", "same building", "migrations"),
+    headline=("median", "p99", "median per GB", "same building", "migrations"),
     run=run,
     draw=draw,
     check=judge,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from experiments.claims.claim import Check, Kind, Level, Outcome
 from experiments.claims.records import PICTURE, Record, directories, read_record
+from experiments.claims.registry import CLAIMS
 from experiments.claims.values import Value, Values
 
 TONES = {
@@ -25,40 +26,92 @@ MARKS = {
     Outcome.FAILS: ("bad", "✕ fails"),
     Outcome.UNDECIDED: ("warn", "? undecided"),
 }
+PAPERS = {
+    "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
+    "Paper B": "Paper B: when to wait for a spot instance",
+}
 LEAD = (
-    "Tables and figures of the two papers, run again. A value is reproduced if its whole 95 % interval lies within the tolerance "
-    "of theory and of what the paper prints; an ordering if its whole interval lies on the right side. Undecided: the interval "
-    "is too wide to say, more seeds would. Lines beyond the paper are about our own policies and move no verdict."
+    "Tables and figures of the two papers, run again. A value is reproduced if its whole 95 % interval lies within the "
+    "tolerance of theory or of what the paper prints; an ordering if its whole interval lies on the right side. Undecided: "
+    "the interval is too wide to say, more seeds would. Lines beyond the paper are about our own policies, and about what "
+    "the paper does not say; they move no verdict."
 )
+QUICK = (
+    "Some of these runs were quick: a few seeds of a few days, in which reclaims are too few for most differences to "
+    "show. They say that everything runs; what it shows is in the full runs (without --quick)."
+)
+REASON = 220  # characters of a verdict's reason in the overview
 
 
 def write_index(out: Path) -> Path:
     """`out`/index.html, from the directories below; returns its path. ValuesError: one is not as written."""
     found = [(directory, *read_record(directory)) for directory in directories(out)]
+    found.sort(key=lambda each: _place(each[1].name))
+    records = [record for _, record, _ in found]
     style = files("experiments.claims").joinpath("index.css").read_text("utf-8")
-    cards = "".join(_card(*each) for each in found)
+    hint = f'<p class="lead">{escape(QUICK)}</p>' if any(record.is_quick for record in records) else ""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Claims of both papers</title><style>{style}</style></head><body><main>"
-        f'<h1>Claims of both papers</h1><p class="lead">{escape(LEAD)}</p>'
-        f"{_overview([record for _, record, _ in found])}{cards}</main></body></html>\n"
+        f'<h1>Claims of both papers</h1>{_summary(records)}<p class="lead">{escape(LEAD)}</p>{hint}'
+        f"{_overview(records)}{_cards(found)}</main></body></html>\n"
     )
     path = out / "index.html"
     path.write_text(page, encoding="utf-8")
     return path
 
 
+def _place(name: str) -> tuple[int, str]:
+    """The registry's order; what it does not know comes last, by name."""
+    known = list(CLAIMS)
+    return (known.index(name) if name in known else len(known)), name
+
+
+def _summary(records: Sequence[Record]) -> str:
+    """How many there are of each verdict."""
+    counts = {level: sum(record.verdict.level is level for record in records) for level in Level}
+    pills = (
+        f'<span class="pill {TONES[level]}">{count} {escape(level)}</span>'
+        for level, count in counts.items()
+        if count
+    )
+    return f'<p class="summary">{len(records)} claims: {" ".join(pills)}</p>'
+
+
+def _paper(record: Record) -> str:
+    return record.paper.split(",")[0]
+
+
 def _overview(records: Iterable[Record]) -> str:
+    """A table a paper: what, verdict and why, and how many checks held."""
     head = "<tr><th>claim</th><th>what</th><th>verdict</th>" + "".join(f"<th>{kind}</th>" for kind in Kind)
-    rows = "".join(
+    tables = (
+        f'<h2>{escape(PAPERS.get(paper, paper))}</h2><div class="scroll"><table class="overview">{head}</tr>'
+        f"{''.join(map(_line, some))}</table></div>"
+        for paper, some in groupby(records, key=_paper)
+    )
+    return f'<section class="card">{"".join(tables)}</section>'
+
+
+def _line(record: Record) -> str:
+    because = record.verdict.because
+    short = because if len(because) <= REASON else because[:REASON].rsplit(" ", 1)[0] + " ..."
+    why = "" if record.verdict.level is Level.REPRODUCED else f"<br><small>{escape(short)}</small>"
+    return (
         f'<tr><td><a href="#{escape(record.name)}">{escape(record.name)}</a></td><td class="what">{escape(record.title)}'
-        f" <small>{escape(record.paper)}</small></td><td>{_pill(record.verdict.level)}</td>"
+        f" <small>{escape(record.paper)}</small>{why}</td><td>{_pill(record.verdict.level)}</td>"
         + "".join(f"<td>{_held(record, kind)}</td>" for kind in Kind)
         + "</tr>"
-        for record in records
     )
-    return f'<section class="card"><div class="scroll"><table class="overview">{head}</tr>{rows}</table></div></section>'
+
+
+def _cards(found: Iterable[tuple[Path, Record, Values]]) -> str:
+    """Under a heading for each paper."""
+    return "".join(
+        f'<h2 class="paper">{escape(PAPERS.get(paper, paper))}</h2>{"".join(_card(*each) for each in some)}'
+        for paper, some in groupby(found, key=lambda each: _paper(each[1]))
+    )
 
 
 def _held(record: Record, kind: Kind) -> str:
@@ -74,7 +127,8 @@ def _card(directory: Path, record: Record, values: Values) -> str:
         f'<div class="pair"><div><h3>Claim</h3><blockquote>{escape(record.text)}</blockquote></div>'
         f'<div><h3>What it does not prove</h3><div class="limits">{escape(record.does_not_prove)}</div></div></div>'
         f"<h3>Verdict</h3><p>{escape(_sentence(record))}</p>{_picture(directory, record)}"
-        f"{_headline(record, values)}{_checks(record.verdict.checks)}{_values(values)}{_how(directory, record, values)}</section>"
+        f"{_headline(record, values)}{_checks(record.verdict.checks)}"
+        f"{_values(values, is_open=not record.headline)}{_how(directory, record, values)}</section>"
     )
 
 
@@ -104,32 +158,56 @@ def _picture(directory: Path, record: Record) -> str:
 
 
 def _headline(record: Record, values: Values) -> str:
-    """A row a system: its numbers with their intervals; above them what theory and the paper say."""
+    """A row a system: its numbers with their intervals; above them what theory and the paper say where that is one number."""
+    if not record.headline or not values.rows:
+        return ""
     head = "".join(f'<th class="n">{escape(quantity)}</th>' for quantity in record.headline)
     body = "".join(_headline_group(record, values, group) for group in values.groups())
     return f'<h3>Numbers</h3><div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>'
 
 
 def _headline_group(record: Record, values: Values, group: str) -> str:
+    """Systems that have more than half of the numbers; what the paper says above them if it is one number, else in the cells."""
     rows = {(row.system, row.quantity): row for row in values.rows if row.group == group}
-    systems = dict.fromkeys(system for system, _ in rows if all((system, q) in rows for q in record.headline))
-    told = [_told([row for (_, named), row in rows.items() if named == q]) for q in record.headline]
+    wanted = record.headline
+    systems = dict.fromkeys(s for s, _ in rows if 2 * sum((s, q) in rows for q in wanted) > len(wanted))
+    if not systems:
+        return ""
+    of_quantity = {
+        q: [row for (system, named), row in rows.items() if named == q and system in systems] for q in wanted
+    }
+    told = [_told(of_quantity[q]) for q in wanted]
+    alone = {q for q in wanted if _one_published(of_quantity[q])}
     lines = [f'<tr class="group"><th>{escape(group)}</th>{"".join(told)}</tr>']
     for system in systems:
-        cells = "".join(f'<td class="n">{_with_interval(rows[system, q])}</td>' for q in record.headline)
+        cells = "".join(f'<td class="n">{_cell(rows.get((system, q)), q in alone)}</td>' for q in wanted)
         lines.append(f"<tr><td>{escape(system)}</td>{cells}</tr>")
     return "".join(lines)
 
 
-def _told(rows: Iterable[Value]) -> str:
-    """What theory and the paper say of a quantity, where they say it."""
-    rows = list(rows)
+def _one_published(rows: Iterable[Value]) -> bool:
+    return len({row.published for row in rows if row.published is not None}) <= 1
+
+
+def _told(rows: Sequence[Value]) -> str:
+    """What theory and the paper say of a quantity, where each says one thing."""
     exact = {row.exact for row in rows if row.exact is not None}
     published = {row.published for row in rows if row.published is not None}
-    words = [f"theory {_number(number)}" for number in exact] + [
-        f"paper {_number(number)}" for number in published
-    ]
+    words = [f"theory {_number(number)}" for number in exact] if len(exact) == 1 else []
+    words += [f"paper {_number(number)}" for number in published] if len(published) == 1 else []
     return f'<th class="n">{", ".join(words)}</th>'
+
+
+def _cell(row: Value | None, published_is_told: bool) -> str:
+    """A number with its interval, and the paper's below it unless it stands above."""
+    if row is None:
+        return ""
+    printed = (
+        ""
+        if published_is_told or row.published is None
+        else f"<br><small>paper {_number(row.published)}</small>"
+    )
+    return f"{_with_interval(row)}{printed}"
 
 
 def _with_interval(row: Value) -> str:
@@ -160,7 +238,7 @@ def _check_table(checks: Iterable[Check]) -> str:
     return f'<div class="scroll"><table>{rows}</table></div>'
 
 
-def _values(values: Values) -> str:
+def _values(values: Values, *, is_open: bool) -> str:
     head = "<tr><th>system</th><th>quantity</th>" + "".join(
         f'<th class="n">{name}</th>'
         for name in ("ours", "95 % interval", "theory", "published", "paired p", "seeds")
@@ -170,7 +248,7 @@ def _values(values: Values) -> str:
         for group, rows in groupby(values.rows, key=lambda row: row.group)
     )
     return (
-        f"<details><summary>All {len(values.rows)} values</summary>"
+        f"<details{' open' if is_open else ''}><summary>All {len(values.rows)} values</summary>"
         f'<div class="scroll"><table>{head}</tr>{body}</table></div></details>'
     )
 

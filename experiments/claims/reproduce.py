@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from controller.core.policies import policy
 from experiments.claims.claim import Claim, Config, Kind, Level, Outcome, Verdict
 from experiments.claims.index import write_index
 from experiments.claims.records import PICTURE, Record, write_record
@@ -26,17 +27,31 @@ COLOURS = {
     Level.NOT_REPRODUCED: "red",
 }
 
+MOST_SAID = 4  # checks of a claim on the terminal; the page has all
 
-def reproduce(console: Console, out: Path, names: Sequence[str], *, quick: bool, seeds: int | None) -> int:
+
+def reproduce(
+    console: Console,
+    out: Path,
+    names: Sequence[str],
+    *,
+    quick: bool,
+    seeds: int | None,
+    systems: Sequence[str] = (),
+) -> int:
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
-    A full run uses every core and goes on where it was stopped. SpecError: no such claim.
+    A full run uses every core and goes on where it was stopped. `systems`: rows of the policies that Table III is to compare
+    beside its own. SpecError: no such claim or system.
     """
     claims = chosen(names)
+    for system in systems:
+        policy(system)
     verdicts = []
     for claim in claims:
         workers = 1 if quick else os.cpu_count() or 1
-        config = Config(out / claim.name, quick=quick, seeds=seeds, workers=workers)
+        place = out / claim.name
+        config = Config(place, quick=quick, seeds=seeds, workers=workers, systems=tuple(systems))
         verdicts.append(_one(console, claim, config))
         _say(console, claim, verdicts[-1], config.directory)
         page = write_index(out)
@@ -70,9 +85,13 @@ def _bar(console: Console) -> Progress:
 def _say(console: Console, claim: Claim, verdict: Verdict, directory: Path) -> None:
     colour = COLOURS[verdict.level]
     console.print(f"[bold]{claim.name}[/bold] {claim.title}: [{colour}]{verdict.level}[/{colour}]")
-    for check in verdict.checks:
-        if check.outcome is not Outcome.HOLDS:
-            console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
+    open_checks = [check for check in verdict.checks if check.outcome is not Outcome.HOLDS]
+    for check in open_checks[:MOST_SAID]:
+        console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
+    if len(open_checks) > MOST_SAID:
+        console.print(
+            f"   and {len(open_checks) - MOST_SAID} more that do not hold or cannot be told, see the page"
+        )
     console.print(f"   {directory}: values.csv, curves.csv, {PICTURE}", markup=False)
 
 
