@@ -31,15 +31,16 @@ def build_stage(
     enforcement: Enforcement,
     *,
     head_stores: bool = False,
+    heap: Heap | None = None,
 ) -> Stage:
     """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
 
-    `head_stores`: the coordinator's machine is one of them.
+    `head_stores`: the coordinator's machine is one of them. `heap`: its time is the stage's.
     """
     carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
     if enforcement is not Enforcement.NONE:
         carried |= {guard_of(h.name): _share_bytes_per_s(campus, h.name) for h in campus.hosts}
-    network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap()
+    network, heap = FluidNetwork(carried, SHARING[enforcement]), Heap() if heap is None else heap
     agents = [h.name for h in campus.hosts if head_stores or h.role is not Role.COORDINATOR]
     machines = {name: Machine(name) for name in agents}
     wire = Wire(heap, network, Egress(network, (host.name for host in campus.hosts)))

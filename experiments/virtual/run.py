@@ -91,14 +91,15 @@ def make_world(
     faults: Faults | None = None,
     quiet: bool = True,
     after_each: Callable[[VirtualWorld], None] | None = None,
+    kind: type[VirtualWorld] = VirtualWorld,
 ) -> VirtualWorld:
-    """The world at its beginning, with the trace on its heap; arguments as of `simulate`."""
+    """The world at its beginning, with the trace on its heap; arguments as of `simulate`, and another kind of world."""
     if system is not None:
         policy(system)
         scenario = replace(scenario, protocol=replace(scenario.protocol, policy=system))
     played, events = scenario.played(), scenario.scale.apply(trace)
     chosen = played.seed if seed is None else seed
-    world = VirtualWorld(
+    world = kind(
         played.campus,
         settings_of(played),
         chosen,

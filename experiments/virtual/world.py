@@ -38,7 +38,7 @@ from experiments.virtual.connections import Connections
 from experiments.virtual.costs import Costs, costs_of
 from experiments.virtual.egress import together
 from experiments.virtual.faults import Faults
-from experiments.virtual.heap import Priority
+from experiments.virtual.heap import Heap, Priority
 from experiments.virtual.machine import Connection, Machine
 from experiments.virtual.owners import Owners
 from experiments.virtual.patience import PatientCoordinator
@@ -61,7 +61,10 @@ LULLS = (aev.Woke, aev.WorkloadProgressed, aev.Sampled)
 
 
 class VirtualWorld:
-    """See the module. With `quiet` False each heartbeat and each tick really happens; `codec` sends messages as bytes."""
+    """See the module. With `quiet` False each heartbeat and each tick really happens; `codec` sends messages as bytes.
+
+    `heap`: whose time is the world's; its own by default.
+    """
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class VirtualWorld:
         codec: bool = False,
         tells_story: bool = False,
         after_each: Callable[[VirtualWorld], None] | None = None,
+        heap: Heap | None = None,
     ) -> None:
         faults = faults or Faults()
         self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
@@ -85,7 +89,13 @@ class VirtualWorld:
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
         self.stage = build_stage(
-            campus, costs or costs_of(settings), faults, seed, enforcement, head_stores=row.central_store
+            campus,
+            costs or costs_of(settings),
+            faults,
+            seed,
+            enforcement,
+            head_stores=row.central_store,
+            heap=heap,
         )
         self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide

@@ -99,13 +99,13 @@ class Edge:
         )
 
     @contextmanager
-    def as_metadata(self, stream: trio.SocketStream) -> Iterator[None]:
+    def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
         """What this host says on a connection is class EF while it is open (paper A, section VII-A: metadata, notifications).
 
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
         its owner's, a receiver's acknowledgements would be late, and the sender slow.
         """
-        if self.maps is None:
+        if self.maps is None or not isinstance(stream, trio.SocketStream):
             yield
             return
         try:

@@ -41,6 +41,12 @@ class AgentHost:
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
+        self._changed = trio.Event()
+        self.equip()
+
+    def equip(self) -> None:
+        """The parts, and a core that knows what is stored here. Whoever has other parts makes them here instead."""
+        config = self.config
         config.directory.mkdir(parents=True, exist_ok=True)
         self.store = CheckpointStore(config.directory / "store")
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
@@ -50,12 +56,11 @@ class AgentHost:
         self.uplink = Uplink(config.coordinator, self.edge, self.handle)
         stored = self.shipping.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, stored)
-        self._changed = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""
         self._handle_if(self.edge.prepare())
-        listeners = await trio.open_tcp_listeners(self.config.data_port, host=str(self.config.address))
+        listeners = await self.shipping.listen()
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.shipping.serve, listeners)
@@ -102,7 +107,7 @@ class AgentHost:
             case do.AbortSending(job, destination):
                 self.shipping.abort(job, destination)
             case do.DropCheckpoints(job, before):
-                self._nursery.start_soon(trio.to_thread.run_sync, self.shipping.drop, job, before)
+                self._nursery.start_soon(self.shipping.drop, job, before)
 
     async def _watch_clock(self) -> None:
         while True:

@@ -101,6 +101,11 @@ class Shipping:
 
     # ------------------------------------------------------------ in
 
+    async def listen(self) -> list[trio.SocketListener]:
+        """Where checkpoints arrive from now on."""
+        config = self._edge.config
+        return await trio.open_tcp_listeners(config.data_port, host=str(config.address))
+
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         """Takes checkpoints until cancelled; not while the owner has this host back."""
         await serve_checkpoints(
@@ -111,8 +116,11 @@ class Shipping:
             around=self._edge.as_metadata,
         )
 
-    def drop(self, job: str, before: int) -> None:
-        """Forgets the checkpoints of a job below a sequence. Waits for the disk: call it in a thread."""
+    async def drop(self, job: str, before: int) -> None:
+        """Forgets the checkpoints of a job below a sequence."""
+        await trio.to_thread.run_sync(self._drop, job, before)
+
+    def _drop(self, job: str, before: int) -> None:
         for manifest in self._store.manifests():
             if manifest.job == job and manifest.sequence < before:
                 try:
@@ -126,7 +134,7 @@ class Shipping:
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
-                await trio.to_thread.run_sync(self.drop, manifest.job, manifest.sequence)
+                await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
             case ReceiveFailed(reason=reason, transfer=transfer):
                 LOG.warning("reception of %s failed: %s", transfer, reason)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from math import inf
 
 import trio
@@ -26,13 +27,24 @@ UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is go
 LOG = logging.getLogger("agent")
 OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
+Open = Callable[[], Awaitable[trio.abc.Stream]]
 
 
 class Uplink:
-    """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all)."""
+    """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
 
-    def __init__(self, coordinator: tuple[str, int], edge: Edge, handle: Callable[[ev.Event], None]) -> None:
+    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP.
+    """
+
+    def __init__(
+        self,
+        coordinator: tuple[str, int],
+        edge: Edge,
+        handle: Callable[[ev.Event], None],
+        open_stream: Open | None = None,
+    ) -> None:
         self._coordinator, self._edge, self._handle = coordinator, edge, handle
+        self._open = open_stream or partial(_open_tcp, *coordinator)
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
     def say(self, message: m.FromAgent) -> None:
@@ -50,17 +62,15 @@ class Uplink:
             await trio.sleep(pause_s)
             pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
 
-    async def _connect(self) -> trio.SocketStream | None:
+    async def _connect(self) -> trio.abc.Stream | None:
         try:
             with trio.fail_after(CONNECT_S):
-                return await trio.open_tcp_stream(*self._coordinator)
+                return await self._open()
         except (OSError, trio.TooSlowError) as error:
             LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
             return None
 
-    async def _talk(self, stream: trio.SocketStream) -> None:
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+    async def _talk(self, stream: trio.abc.Stream) -> None:
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
         self._handle(ev.Connected())
         try:
@@ -83,6 +93,13 @@ class Uplink:
             if isinstance(message, m.Refused):
                 LOG.error("the coordinator refuses this agent: %s", message.reason)
             self._handle(ev.Received(message))
+
+
+async def _open_tcp(host: str, port: int) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream(host, port)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+    return stream
 
 
 async def _send_all(unsent: trio.MemoryReceiveChannel[m.FromAgent], channel: Channel[m.FromAgent]) -> None:
