@@ -137,6 +137,22 @@ def test_a_replica_and_a_migration_are_not_had_together() -> None:
         replace(POLICIES["no-migration"], plan=POLICIES["reclaimnet"].plan)
 
 
+# ---------------------------------------------------------------- ours
+
+
+def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_about_to_leave() -> None:
+    world = Small("reclaimnet")
+    world.running(until_s=40.0)
+    holder = world.of(f.CheckpointCompleted)[-1].holder
+    assert world.jobs["a"].standby == holder
+    world.reclaim(holder, 60.0)
+    world.run(40.5)
+    assert world.jobs["a"].standby not in (holder, None)
+    assert world.messages(m.Protect)[-1].first_s == 0.0
+    world.run(60.0)
+    assert world.of(f.CheckpointCompleted)[-1].holder == world.jobs["a"].standby
+
+
 # ---------------------------------------------------------------- selectors of the baselines
 
 WANTED = Request("s", 1e9, 1e9, 7.0, 3600.0, None, 5.0, "north")

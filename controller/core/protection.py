@@ -218,11 +218,12 @@ def _tell(
 
 
 def _nothing_is_safe(world: World, job: JobState) -> bool:
-    """Of a job with a new standby: whether what it computed is on no other host in reach, or not on its replica yet."""
+    """Of a job with a new standby: whether what it computed is on no other host that stays, or not on its replica yet."""
     if replica_of(world, job) is not None and job.sent_bytes is None:
         return True
     computed = job.restore is not None or job.last_checkpoint_s is not None
-    return computed and not any(set(world.holders(c)) - {job.host} for c in job.checkpoints.values())
+    kept = {holder for checkpoint in job.checkpoints.values() for holder in checkpoint.holders} - {job.host}
+    return computed and not any(world.hosts[holder].usable for holder in kept)
 
 
 def _first_s(job: JobState, interval_s: float, now_s: float) -> float:
