@@ -14,6 +14,7 @@ from controller.core import effects as do
 from controller.core import events as ev
 from controller.core import facts as f
 from controller.core.coordinator import Coordinator
+from controller.core.pledge import GOODPUT
 from controller.core.queue import SpotJob
 from controller.core.state import JobState, Phase
 from controller.core.world import LEAST_FALL
@@ -87,7 +88,7 @@ def test_a_move_at_a_constant_rate_is_promised_that_of_a_start_half_way() -> Non
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
     time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
-    assert admitted.floor_bytes_per_s == pytest.approx(8_000_000 / (time_s / 2))
+    assert admitted.floor_bytes_per_s == pytest.approx(8_000_000 / GOODPUT / (time_s / 2))
     [order] = world.to(host, m.Migrate)
     assert order.final_within_s == pytest.approx(time_s / 2)
 
@@ -99,7 +100,7 @@ def test_a_move_too_big_for_half_the_time_is_promised_all_of_it_and_stops_at_onc
     world.run(4.5)
     [admitted] = world.of(f.MigrationAdmitted)
     time_s = admitted.notice_s - SETTINGS.restart_s - 2 * SETTINGS.snapshot_s
-    assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / time_s)
+    assert admitted.floor_bytes_per_s == pytest.approx(30_000_000 / GOODPUT / time_s)
     assert world.to(host, m.Migrate)[0].final_within_s == pytest.approx(0.0, abs=1e-6)
     world.run(12.0)
     assert world.of(f.MigrationFinished)[0].in_time

@@ -175,7 +175,7 @@ def _keep_admitted(world: World, jobs: list[JobState], chosen: dict[str, Choice 
 
 def _promised_before(flow: Flow, notice_s: float | None, now_s: float) -> float:
     """What a flow takes, on average, of the time that a migration with this notice has: a later deadline gives way."""
-    if flow.pledge is None or notice_s is None:
+    if flow.pledge is None or not notice_s:  # as much time as one likes, or none
         return flow.floor_bytes_per_s
     return flow.pledge.left_bytes / notice_s if flow.pledge.due_s < now_s + notice_s else 0.0
 
@@ -183,9 +183,9 @@ def _promised_before(flow: Flow, notice_s: float | None, now_s: float) -> float:
 def _ask(world: World, job: JobState, choice: Choice, now_s: float) -> MigrationRequest:
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
-    size, deadline_s = float(job.spec.payload_bytes), now_s + _notice_s(world, job, now_s)
+    size, deadline_s = _granted_bytes(world, job), now_s + _notice_s(world, job, now_s)
     if world.policy.rates_vary:
-        size, deadline_s = size / GOODPUT, deadline_s - MARGIN_S
+        deadline_s -= MARGIN_S
     lead_s, restart_s = _lead_s(world), world.settings.restart_s
     links = world.routes.route(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
@@ -321,7 +321,7 @@ def _final_within_s(world: World, job: JobState, flow: Flow, now_s: float) -> fl
     assert job.move is not None
     overhead_s = world.settings.restart_s + _lead_s(world)
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
-    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, job.spec.payload_bytes, floor)
+    latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, _granted_bytes(world, job), floor)
     return max(0.0, latest_s - now_s)
 
 
@@ -336,6 +336,11 @@ def _degrade(world: World, job: JobState, choice: Choice | NoDestination, now_s:
     degraded = facts.MigrationDegraded(job.name, job.attempt, job.host, notice_s, reason)
     job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
     return [record(degraded)]
+
+
+def _granted_bytes(world: World, job: JobState) -> float:
+    """What has to be granted to carry the payload: a flow gets a little less than its grant, and a promise counts with that."""
+    return job.spec.payload_bytes / (GOODPUT if world.policy.promises_rates else 1.0)
 
 
 def _lead_s(world: World) -> float:
