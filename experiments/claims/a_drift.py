@@ -119,7 +119,7 @@ def judge(values: Values) -> Verdict:
 
 
 def _checks(values: Values) -> Iterator[Check]:
-    change = values.find("after / before", "reclaimnet", "loss per event")
+    change = values.get("after / before", "reclaimnet", "loss per event")
     yield near(Kind.VALUE, "ReclaimNet's loss per event stays within 7 %", change, 1.0, WITHIN)
     soonest = min(
         (values.find(ESTIMATE, name(w), "re-converged after") for w in WINDOWS_H), key=lambda row: row.ours
@@ -127,7 +127,7 @@ def _checks(values: Values) -> Iterator[Check]:
     text = f"the estimate re-converges within 18 min (the best: {soonest.system})"
     yield below(Kind.VALUE, text, soonest, PRINTED_H)
     for other in SYSTEMS[1:]:
-        apart = values.find(f"{LOSS}, after", f"reclaimnet - {other}", "loss per event")
+        apart = values.get(f"{LOSS}, after", f"reclaimnet - {other}", "loss per event")
         yield below(
             Kind.ORDERING, f"after the drift ReclaimNet loses less per event than {label(other)}", apart, 0.0
         )

@@ -104,14 +104,15 @@ def judge(values: Values) -> Verdict:
 def _checks(values: Values) -> Iterator[Check]:
     pair = " / ".join(PAIR)
     for metric, printed in ((MEDIAN, MEDIAN_RATIO), (P99, P99_RATIO)):
-        ratio = values.find(RATIOS, pair, metric.quantity)
+        ratio = values.get(RATIOS, pair, metric.quantity)
         text = f"P2 shortens the {metric.quantity} of downtime"
         yield below(Kind.ORDERING, text, ratio, 1.0)
         yield near(Kind.VALUE, f"{text} to {printed:.0%} of random destinations'", ratio, printed, 0.1)
-    per_gb = values.find(RATIOS, pair, PER_GB.quantity)
+    per_gb = values.get(RATIOS, pair, PER_GB.quantity)
     yield below(Kind.BEYOND, "P2 shortens the median downtime of a gigabyte moved", per_gb, 1.0)
-    same, other = (values.find(GROUP, system, "same building") for system in PAIR)
-    yield above(Kind.ORDERING, "P2 stays in the building more often than chance does", same, other.ours)
+    same, other = (values.get(GROUP, system, "same building") for system in PAIR)
+    chance = 100.0 if other is None else other.ours
+    yield above(Kind.ORDERING, "P2 stays in the building more often than chance does", same, chance)
     yield near(Kind.VALUE, "P2 stays in the building for 71 % of migrations", same, 71.0, 0.1)
 
 

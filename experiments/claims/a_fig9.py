@@ -14,7 +14,7 @@ from experiments.claims.campus_runs import AS_IS, Variation, gather, size_of
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
 from experiments.claims.pictures import INK, OURS, canvas, dress
 from experiments.claims.rows import mean_row
-from experiments.claims.values import Value, Values, ValuesError
+from experiments.claims.values import Value, Values
 from experiments.claims.verdicts import below, decide, near
 from experiments.claims.waves import MOST, SHORT_S, Wave
 
@@ -100,7 +100,7 @@ def _checks(values: Values) -> Iterator[Check]:
             if name == standard:
                 continue
             for quantity in (WORK_LOSS.quantity, DOWNTIME.quantity):
-                ratio = values.find(f"{parameter}, over default", f"{name} / {standard}", quantity)
+                ratio = values.get(f"{parameter}, over default", f"{name} / {standard}", quantity)
                 yield near(Kind.VALUE, f"{name}: {quantity} within 6.4 % of the default's", ratio, 1.0, FLAT)
     for value in SWEEPS["beta_p3"]:
         lacking = values.find("beta_p3", cell("beta_p3", value), DEGRADATION)
@@ -125,16 +125,14 @@ def draw(values: Values, path: Path) -> None:
 
 def _panel(axes: Any, values: Values, parameter: str, quantity: str, unit: str, title: str) -> None:
     for place, value in enumerate(SWEEPS[parameter]):
-        try:
-            row = values.find(parameter, cell(parameter, value), quantity)
-        except ValuesError:
-            continue  # nothing to count in any run: no bar
-        tone = OURS if value == DEFAULTS[parameter] else "#a9c7e8"
+        if (row := values.get(parameter, cell(parameter, value), quantity)) is None:
+            continue
+        is_default = value == DEFAULTS[parameter]
         off = [[row.ours - (row.low or 0.0)], [(row.high or 0.0) - row.ours]]
-        axes.bar(place, row.ours, color=tone, width=0.62, zorder=2)
+        axes.bar(place, row.ours, color=OURS if is_default else "#a9c7e8", width=0.62, zorder=2)
         axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
-    standard = values.find(parameter, cell(parameter, DEFAULTS[parameter]), quantity).ours
-    axes.axhspan((1.0 - FLAT) * standard, (1.0 + FLAT) * standard, color=INK, alpha=0.08, zorder=1)
+        if is_default:
+            axes.axhspan((1.0 - FLAT) * row.ours, (1.0 + FLAT) * row.ours, color=INK, alpha=0.08, zorder=1)
     axes.set_xticks(range(3), [f"{value:g}" for value in SWEEPS[parameter]])
     dress(axes, parameter, f"{quantity}, {unit}", title)
     axes.set_ylim(bottom=0.0)

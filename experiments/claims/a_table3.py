@@ -123,17 +123,17 @@ def judge(values: Values) -> Verdict:
 
 def _checks(values: Values) -> Iterator[Check]:
     for other in WORSE:
-        apart = values.find(RATIOS, f"{OURS} - {other}", "work loss")
+        apart = values.get(RATIOS, f"{OURS} - {other}", "work loss")
         yield below(Kind.ORDERING, f"ReclaimNet loses less work than {label(other)}", apart, 0.0)
     for ratio in _work_ratios(values, WORSE):
         text = f"{ratio.system.replace(OURS, 'ReclaimNet')}: the work loss is the printed part"
         yield near(Kind.VALUE, text, ratio, ratio.published or 1.0, 0.1)
-    lacking = values.find(GROUP, OURS, DEGRADATION)
+    lacking = values.get(GROUP, OURS, DEGRADATION)
     yield below(Kind.VALUE, "ReclaimNet: research loses less than 3 %", lacking, 3.0)
-    success = values.find(GROUP, OURS, "success")
+    success = values.get(GROUP, OURS, "success")
     yield above(Kind.VALUE, "ReclaimNet hands over more than 91 % of jobs under notice", success, 91.0)
     yield near(
-        Kind.VALUE, "ReclaimNet: median downtime of 61 s", values.find(GROUP, OURS, "downtime"), 61.0, 0.15
+        Kind.VALUE, "ReclaimNet: median downtime of 61 s", values.get(GROUP, OURS, "downtime"), 61.0, 0.15
     )
     for apart in _differences(values):
         other = apart.system.removeprefix(f"{OURS} - ")

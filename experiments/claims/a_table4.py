@@ -88,11 +88,11 @@ def _checks(values: Values) -> Iterator[Check]:
     for with_it, without in _steps():
         is_p2 = _added(with_it, without) == 1
         quantity, what = ("downtime", "shortens downtime") if is_p2 else ("work loss", "reduces work loss")
-        pair = f"{name(with_it)} / {name(without)}"
-        ratio = values.find(RATIOS, pair, quantity)
+        ratio = values.get(RATIOS, f"{name(with_it)} / {name(without)}", quantity)
         text = f"P{_added(with_it, without) + 1} {what}, added to {name(without)}"
+        printed = PUBLISHED[with_it][is_p2] / PUBLISHED[without][is_p2]
         yield below(Kind.ORDERING, text, ratio, 1.0)
-        yield near(Kind.VALUE, f"{text}: by the printed factor", ratio, ratio.published or 1.0, 0.1)
+        yield near(Kind.VALUE, f"{text}: by the printed factor", ratio, printed, 0.1)
     for subset in PUBLISHED:
         lacking = values.find(GROUP, ABLATION[subset], DEGRADATION)
         if subset[2]:
@@ -100,10 +100,9 @@ def _checks(values: Values) -> Iterator[Check]:
                 Kind.ORDERING, f"with P3 ({name(subset)}) research loses less than 10 %", lacking, 10.0
             )
         else:
-            without_it: Subset = (subset[0], subset[1], True)
-            kept = values.find(GROUP, ABLATION[without_it], DEGRADATION)
-            text = f"P3 protects research, added to {name(subset)}"
-            yield below(Kind.ORDERING, text, kept, lacking.low if lacking.low is not None else lacking.ours)
+            kept = values.find(GROUP, ABLATION[subset[0], subset[1], True], DEGRADATION)
+            bound = lacking.low if lacking.low is not None else lacking.ours
+            yield below(Kind.ORDERING, f"P3 protects research, added to {name(subset)}", kept, bound)
 
 
 def draw(values: Values, path: Path) -> None:

@@ -72,6 +72,11 @@ class Values:
                 return row
         raise ValuesError(f"no value {group} / {system} / {quantity}; {self._nearest(group, system)}")
 
+    def get(self, group: str, system: str, quantity: str) -> Value | None:
+        """The row, or None: where nothing happened that could be counted, there is none."""
+        wanted = group, system, quantity
+        return next((row for row in self.rows if (row.group, row.system, row.quantity) == wanted), None)
+
     def groups(self) -> list[str]:
         """In the order of the rows, each once."""
         return list(dict.fromkeys(row.group for row in self.rows))

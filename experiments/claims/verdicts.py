@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from experiments.claims.claim import Check, Kind, Level, Outcome, Verdict
 from experiments.claims.values import Value
 
+NOTHING = "nothing of it happened in these runs"
 FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
 
 
-def near(kind: Kind, text: str, value: Value, target: float, tolerance: float) -> Check:
-    """Whether the value is `target` to a relative `tolerance`. ValueError: no such tolerance."""
+def near(kind: Kind, text: str, value: Value | None, target: float, tolerance: float) -> Check:
+    """Whether the value is `target` to a relative `tolerance`; undecided if there is none. ValueError: no such tolerance."""
     if not 0.0 < tolerance < 1.0:
         raise ValueError(f"tolerance {tolerance}: between 0 and 1")
+    if value is None:
+        return Check(kind, text, Outcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
     below, above = sorted((target * (1.0 - tolerance), target * (1.0 + tolerance)))
     inside, outside = below <= low and high <= above, high < below or above < low
@@ -28,16 +31,20 @@ def near(kind: Kind, text: str, value: Value, target: float, tolerance: float) -
     return Check(kind, text, _outcome(inside, outside), detail)
 
 
-def below(kind: Kind, text: str, value: Value, bound: float) -> Check:
-    """Whether the value is less than `bound`."""
+def below(kind: Kind, text: str, value: Value | None, bound: float) -> Check:
+    """Whether the value is less than `bound`; undecided if there is none."""
+    if value is None:
+        return Check(kind, text, Outcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
     return Check(
         kind, text, _outcome(high < bound, low >= bound), f"{_shown(value)}; wanted less than {bound:.4g}"
     )
 
 
-def above(kind: Kind, text: str, value: Value, bound: float) -> Check:
-    """Whether the value is more than `bound`."""
+def above(kind: Kind, text: str, value: Value | None, bound: float) -> Check:
+    """Whether the value is more than `bound`; undecided if there is none."""
+    if value is None:
+        return Check(kind, text, Outcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
     return Check(
         kind, text, _outcome(low > bound, high <= bound), f"{_shown(value)}; wanted more than {bound:.4g}"

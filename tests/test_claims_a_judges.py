@@ -1,0 +1,209 @@
+"""Judges of paper A's claims: a world as the paper says gets past them, and a wrong number does not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller.core.policies import ABLATION
+from experiments.claims import (
+    a_drift,
+    a_fig3,
+    a_fig4,
+    a_fig5,
+    a_gap,
+    a_kill,
+    a_partial,
+    a_table3,
+    a_table4,
+    drift_runs,
+)
+from experiments.claims.claim import Claim, Kind, Level, Outcome
+from experiments.claims.values import Value, Values
+from experiments.claims.verdicts import near
+
+SURE = 1e-6
+
+
+def value(group: str, system: str, quantity: str, ours: float, published: float | None = None) -> Value:
+    ends = sorted((ours * (1.0 - SURE) - SURE, ours * (1.0 + SURE) + SURE))
+    return Value(group, system, quantity, "", ours, *ends, 20, published=published)
+
+
+def exact(row: Value) -> Value:
+    return replace(row, low=row.ours, high=row.ours)
+
+
+def table3() -> Iterator[Value]:
+    ours = a_table3.PUBLISHED["reclaimnet"]
+    for system, printed in a_table3.PUBLISHED.items():
+        for quantity, number in printed.items():
+            moved = {"success": 0.5, "degradation": -0.01}.get(quantity, 0.0)
+            yield value(a_table3.GROUP, system, quantity, number + moved, number)
+        if system != "reclaimnet":
+            ratio = ours["work loss"] / printed["work loss"]
+            yield value(a_table3.RATIOS, f"reclaimnet / {system}", "work loss", ratio, ratio)
+            apart = ours["work loss"] - printed["work loss"]
+            yield value(a_table3.RATIOS, f"reclaimnet - {system}", "work loss", apart)
+
+
+def table4() -> Iterator[Value]:
+    for subset, (_, _, lacking) in a_table4.PUBLISHED.items():
+        yield value(a_table4.GROUP, ABLATION[subset], "degradation", lacking)
+    for with_it, without in a_table4._steps():
+        column = a_table4._added(with_it, without) == 1
+        ratio = a_table4.PUBLISHED[with_it][column] / a_table4.PUBLISHED[without][column]
+        pair = f"{a_table4.name(with_it)} / {a_table4.name(without)}"
+        yield value(a_table4.RATIOS, pair, "downtime" if column else "work loss", ratio, ratio)
+
+
+def fig3() -> Iterator[Value]:
+    pair = " / ".join(a_fig3.PAIR)
+    for quantity, ratio in (
+        ("median", a_fig3.MEDIAN_RATIO),
+        ("p99", a_fig3.P99_RATIO),
+        ("median per GB", 0.6),
+    ):
+        yield value(a_fig3.RATIOS, pair, quantity, ratio)
+    yield value(a_fig3.GROUP, "reclaimnet", "same building", 71.0)
+    yield value(a_fig3.GROUP, "random-dst", "same building", 27.0)
+
+
+def fig4() -> Iterator[Value]:
+    for k in (1, 7):
+        for system in a_fig4.SYSTEMS:
+            late = 4.0 if system == "no-tc-bpf" and k == 7 else 0.0
+            yield exact(value(f"{k} at once", system, "admitted and late", late))
+            yield value(f"{k} at once", system, "completion", 50.0 * k)
+    for other in a_fig4.SYSTEMS[1:]:
+        yield value("7 at once", f"reclaimnet - {other}", "in time", 0.3)
+
+
+def fig5() -> Iterator[Value]:
+    for system in a_fig5.SYSTEMS:
+        is_open = system == "no-tc-bpf"
+        yield value("7 at once", system, "research", 3.0 if is_open else 30.0)
+        yield value("7 at once", system, "degradation", 31.0 if is_open else 2.8)
+
+
+def gap() -> Iterator[Value]:
+    for correlation in a_gap.CORRELATIONS:
+        for what in ("predicted", "measured"):
+            number = 100.0 * a_gap.predicted_gap(correlation)
+            yield value(a_gap.BY_CORRELATION, f"correlation {correlation:+g}", f"{what} gap", number)
+    for correlation in (a_gap.PRINTED_CORRELATION, 0.0):
+        yield value("the paper's moments", f"eq. (6), correlation {correlation:+g}", "predicted gap", 5.2)
+    yield value(a_gap.BY_LENGTH, "state holds for 10 min", "measured gap", -2.0)
+
+
+def partial() -> Iterator[Value]:
+    for phi in a_partial.PARTICIPATION:
+        kept = a_partial.residual(phi)
+        yield value(a_partial.AS_IS, a_partial._name(phi), "research", kept)
+        yield value(a_partial.WIDER, a_partial._name(phi), "research", 30.0)
+
+
+def kill() -> Iterator[Value]:
+    for quantity, ms in a_kill.PRINTED_MS.items():
+        yield value("latency", a_kill.SWITCH, quantity, ms, ms)
+    yield exact(value("passed", a_kill.SWITCH, "packets after the store", 0.0))
+
+
+def drift() -> Iterator[Value]:
+    yield value("after / before", "reclaimnet", "loss per event", 1.03)
+    for window_h in drift_runs.WINDOWS_H:
+        yield value(a_drift.ESTIMATE, a_drift.name(window_h), "re-converged after", 0.29)
+    for other in a_drift.SYSTEMS[1:]:
+        yield value(f"{a_drift.LOSS}, after", f"reclaimnet - {other}", "loss per event", -1.0)
+
+
+WORLDS = {
+    "table3": (a_table3.CLAIM, table3),
+    "table4": (a_table4.CLAIM, table4),
+    "fig3": (a_fig3.CLAIM, fig3),
+    "fig4": (a_fig4.CLAIM, fig4),
+    "fig5": (a_fig5.CLAIM, fig5),
+    "gap": (a_gap.CLAIM, gap),
+    "partial": (a_partial.CLAIM, partial),
+    "kill": (a_kill.CLAIM, kill),
+    "drift": (a_drift.CLAIM, drift),
+}
+
+
+def world(name: str) -> tuple[Claim, Values]:
+    claim, rows = WORLDS[name]
+    return claim, Values(tuple(rows()))
+
+
+def changed(values: Values, group: str, system: str, quantity: str, ours: float) -> Values:
+    """One number put elsewhere, and sure of it."""
+    assert values.get(group, system, quantity) is not None
+    rows = (
+        replace(row, ours=ours, low=ours, high=ours)
+        if (row.group, row.system, row.quantity) == (group, system, quantity)
+        else row
+        for row in values.rows
+    )
+    return replace(values, rows=tuple(rows))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_papers_own_world_is_reproduced(name: str) -> None:
+    claim, values = world(name)
+    verdict = claim.check(values)
+    assert verdict.level is Level.REPRODUCED, verdict.because
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "ours", "level"),
+    [
+        ("table3", (a_table3.RATIOS, "reclaimnet - bamboo", "work loss"), 0.5, Level.NOT_REPRODUCED),
+        ("table3", (a_table3.RATIOS, "reclaimnet / bamboo", "work loss"), 0.9, Level.ORDERING),
+        ("table3", (a_table3.GROUP, "reclaimnet", "success"), 89.0, Level.ORDERING),
+        ("table3", (a_table3.GROUP, "reclaimnet", "degradation"), 3.5, Level.ORDERING),
+        ("table4", (a_table4.RATIOS, "P1+P2+P3 / P2+P3", "work loss"), 1.1, Level.NOT_REPRODUCED),
+        ("table4", (a_table4.RATIOS, "P2 / none", "downtime"), 0.9, Level.ORDERING),
+        ("table4", (a_table4.GROUP, ABLATION[False, False, True], "degradation"), 35.0, Level.NOT_REPRODUCED),
+        ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 1.2, Level.NOT_REPRODUCED),
+        ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 0.8, Level.ORDERING),
+        ("fig4", ("1 at once", "reclaimnet", "admitted and late"), 1.0, Level.ORDERING),
+        ("fig4", ("7 at once", "no-tc-bpf", "admitted and late"), 0.0, Level.NOT_REPRODUCED),
+        ("fig5", ("7 at once", "reclaimnet", "research"), 25.0, Level.ORDERING),
+        ("fig5", ("7 at once", "no-tc-bpf", "research"), 35.0, Level.NOT_REPRODUCED),
+        ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), -1.0, Level.NOT_REPRODUCED),
+        ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), 6.7, Level.ORDERING),
+        ("partial", (a_partial.AS_IS, "phi = 0.5", "research"), 10.0, Level.ORDERING),
+        ("partial", (a_partial.WIDER, "phi = 0.5", "research"), 20.0, Level.ORDERING),
+        ("partial", (a_partial.AS_IS, "phi = 0.25", "research"), 60.0, Level.NOT_REPRODUCED),
+        ("kill", ("latency", a_kill.SWITCH, "p99"), 1.5, Level.NOT_REPRODUCED),
+        ("kill", ("passed", a_kill.SWITCH, "packets after the store"), 1.0, Level.NOT_REPRODUCED),
+        ("drift", ("after / before", "reclaimnet", "loss per event"), 1.2, Level.ORDERING),
+        (
+            "drift",
+            (f"{a_drift.LOSS}, after", "reclaimnet - static", "loss per event"),
+            1.0,
+            Level.NOT_REPRODUCED,
+        ),
+    ],
+)
+def test_one_wrong_number_is_seen(name: str, where: tuple[str, str, str], ours: float, level: Level) -> None:
+    claim, values = world(name)
+    assert claim.check(changed(values, *where, ours)).level is level
+
+
+def test_orderings_that_are_too_vague_are_undecided_not_refuted() -> None:
+    claim, values = world("table3")
+    vague = tuple(replace(row, low=row.ours - 9.0, high=row.ours + 9.0) for row in values.rows)
+    assert claim.check(replace(values, rows=vague)).level is Level.UNDECIDED
+
+
+def test_what_did_not_happen_is_undecided() -> None:
+    check = near(Kind.VALUE, "something", None, 1.0, 0.1)
+    assert check.outcome is Outcome.UNDECIDED
+    assert "happened" in check.detail
+
+
+def test_a_machine_that_cannot_measure_the_switch_says_why() -> None:
+    verdict = a_kill.CLAIM.check(Values((), (), {"cannot": "it needs root"}))
+    assert verdict.level is Level.NOT_COMPARABLE
+    assert "it needs root" in verdict.because
