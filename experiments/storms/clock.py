@@ -38,7 +38,12 @@ class SkewedAgent(AgentCore):
     latest_s: float = -inf  # what its clock showed last: a clock of this kind never goes back
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
+        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there.
+
+        What a notice leaves is read from a switch whose deadline is a moment of the same clock.
+        """
+        if isinstance(event, ev.SwitchRead) and event.isolate_in_s:
+            event = replace(event, isolate_in_s=event.isolate_in_s * self.clock.rate)
         reading_s = max(self.latest_s, self.clock.reads(now_s))
         due_s = super().next_deadline_s()
         if isinstance(event, ev.Woke) and self.clock.true_s(due_s) <= now_s:
