@@ -1,0 +1,207 @@
+"""The runs that paper A's claims share, a row of one's own among them, and every claim from runs to page in small."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from controller.core import placement
+from controller.core.policies import ABLATION, POLICIES, SYSTEMS, Policy
+from experiments.claims import (
+    a_drift,
+    a_fig8,
+    a_gap,
+    a_kill,
+    a_table3,
+    campus_runs,
+    drift_runs,
+    gap_runs,
+    waves,
+)
+from experiments.claims.campus_runs import AS_IS, Variation, Wanted, gather, play
+from experiments.claims.claim import Config, Level
+from experiments.claims.index import write_index
+from experiments.claims.records import PICTURE, Record, write_record
+from experiments.claims.registry import CLAIMS
+from experiments.claims.values import read, write
+from experiments.scenario.owners import HOUR_S, Owners
+from experiments.traces import paper_campus
+from topologies.errors import SpecError
+
+TINY_DAYS = 0.4
+OF_PAPER_A = [name for name in CLAIMS if name.startswith("A-")]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for the module: claims share their runs."""
+    return tmp_path_factory.mktemp("claims")
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of some hours, in this process."""
+    monkeypatch.setattr(campus_runs, "QUICK_DAYS", TINY_DAYS)
+    monkeypatch.setattr(campus_runs, "POOL_FROM", 10_000)
+    monkeypatch.setattr(waves, "SEVERAL", (1, 7))
+    monkeypatch.setattr(a_drift, "QUICK_DAYS", (0.3, 0.3))
+    monkeypatch.setattr(drift_runs, "WATCHED_DAYS", 20.0)
+    monkeypatch.setattr(a_gap, "EPOCHS", dict.fromkeys(a_gap.LENGTHS_S, 40))
+    monkeypatch.setattr(a_fig8, "SAMPLES", 8)
+    monkeypatch.setattr(a_kill, "ROUNDS", 20)
+
+
+def config(out: Path, name: str) -> Config:
+    return Config(out / name, quick=True, seeds=2)
+
+
+@pytest.mark.parametrize("name", OF_PAPER_A)
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("tiny")
+def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Path) -> None:
+    claim = CLAIMS[name]
+    write(claim.run(config(out, name)), out / name)
+    values = read(out / name)
+    claim.draw(values, out / name / PICTURE)
+    verdict = claim.check(values)
+    write_record(Record.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
+    assert (out / name / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert verdict.checks or verdict.level is Level.NOT_COMPARABLE
+    page = write_index(out).read_text()
+    assert claim.title in page
+    assert "Paper A: ReclaimNet" in page
+
+
+def test_every_table_and_figure_of_the_evaluation_has_a_claim() -> None:
+    figures = {f"A-fig{n}" for n in range(2, 10)}
+    assert {"A-table3", "A-table4", "A-drift", "A-gap", "A-partial", "A-kill"} | figures == set(OF_PAPER_A)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_run_that_one_claim_has_had_is_not_run_again_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[Wanted] = []
+
+    def counting(wanted: Wanted) -> dict[str, object]:
+        played.append(wanted)
+        return {"system": wanted.system}
+
+    monkeypatch.setattr(campus_runs, "play", counting)
+    wanted = [Wanted("reclaimnet", seed, 3.0) for seed in (1, 2)]
+    first = gather(wanted, config(tmp_path, "A-one"))
+    assert (
+        gather([*wanted, Wanted("static", 1, 3.0)], config(tmp_path, "A-other"))[wanted[0]]
+        == first[wanted[0]]
+    )
+    assert [each.system for each in played] == ["reclaimnet", "reclaimnet", "static"]
+
+
+def test_a_run_has_a_key_of_its_own_for_everything_it_depends_on() -> None:
+    base = Wanted("reclaimnet", 1, 3.0)
+    others = [
+        replace(base, system="static"),
+        replace(base, seed=2),
+        replace(base, days=4.0),
+        *(replace(base, variation=Variation(**{each.name: (1, 2)})) for each in fields(Variation)),
+    ]
+    assert len({each.key for each in (base, *others)}) == len(others) + 1
+
+
+def test_a_variation_changes_what_it_names_and_nothing_else() -> None:
+    scenario, trace = paper_campus(1, days=1.0)
+    assert AS_IS.applied(scenario) == scenario
+    assert AS_IS.dealt(trace) is trace
+    changed = Variation(beta_p1=0.3, alpha=2.0, beta_p3=0.4).applied(scenario)
+    assert (changed.protocol.checkpoint_share, changed.protocol.stability_penalty) == (0.3, 2.0)
+    assert changed.campus.research_reserve.beta == 0.4
+    same = replace(changed, protocol=scenario.protocol, campus=scenario.campus)
+    assert same == scenario
+    dealt = Variation(payloads_mb=(100, 200)).dealt(trace)
+    assert [a.job.payload_bytes for a in dealt.arrivals[:3]] == [10**8, 2 * 10**8, 10**8]
+    assert dealt.owner_events == trace.owner_events
+
+
+def test_the_same_run_has_the_same_result() -> None:
+    assert play(Wanted("reclaimnet", 3, TINY_DAYS)) == play(Wanted("reclaimnet", 3, TINY_DAYS))
+
+
+def test_an_unknown_system_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no-such-row"):
+        gather([Wanted("no-such-row", 1, 3.0)], config(tmp_path, "A-table3"))
+    assert not (tmp_path / "campus-runs").exists()
+
+
+@pytest.fixture
+def own_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A policy of one's own: one function, one row."""
+    row = Policy("the last host that fits", select=partial(placement.select, k_min=3))
+    monkeypatch.setitem(POLICIES, "mine", row)
+    yield "mine"
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.timeout(600)
+def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out: Path) -> None:
+    values = a_table3.run(replace(config(out, "A-own"), systems=(own_row,)))
+    assert values.find(a_table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
+    assert values.find(a_table3.GROUP, own_row, a_table3.DEGRADATION).seeds == 2
+    apart = f"ours loses less work than {own_row}"
+    assert any(check.text == apart for check in a_table3.judge(values).checks)
+    a_table3.draw(values, out / "own.png")
+
+
+def test_a_labelled_row_is_a_system_of_table_3_and_ablations_are_rows() -> None:
+    systems = a_table3.systems_of(Config(Path("x"), systems=("reclaimnet", "cube-roots")))
+    assert systems == (*SYSTEMS, "oracle", "cube-roots")
+    assert set(ABLATION.values()) <= set(POLICIES)
+
+
+def test_hazards_after_the_drift_are_seventeen_tenths_of_those_before() -> None:
+    owners = Owners(hazard_per_s=1.0 / HOUR_S, peaks=())
+    drift_s = 10.0 * HOUR_S
+    assert drift_runs.reclaimed_s(owners, 0.0, 3.0, drift_s) == pytest.approx(3.0 * HOUR_S)
+    assert drift_runs.reclaimed_s(owners, 9.0 * HOUR_S, 1.0 + 1.7, drift_s) == pytest.approx(11.0 * HOUR_S)
+    assert drift_runs.reclaimed_s(owners, 12.0 * HOUR_S, 1.7, drift_s) == pytest.approx(13.0 * HOUR_S)
+
+
+def test_an_estimate_is_settled_only_when_it_stays_right_for_two_windows() -> None:
+    step_h = drift_runs.STEP_S / HOUR_S
+    right, wrong = [0.0] * 30, [1.0] * 5
+    error = drift_runs.np.array([*wrong, *right[:10], *wrong, *right, *wrong])
+    assert drift_runs._settled_h(error, 1.0) == pytest.approx(20 * step_h)
+    assert drift_runs._settled_h(error[:15], 1.0) == drift_runs.WATCHED_DAYS * 24.0
+
+
+def test_following_a_constant_state_saves_nothing_and_losses_are_those_of_young() -> None:
+    count, length_s = 200, 86_400.0
+    hazard, write_s = gap_runs.HAZARD_PER_S, gap_runs.WRITE_S
+    np = drift_runs.np
+    epochs = gap_runs.Epochs(length_s, np.full(count, hazard), np.full(count, write_s))
+    moments = gap_runs.emergencies(epochs, np.random.default_rng(1))
+    interval_s = (2.0 * write_s / hazard) ** 0.5
+    cost = gap_runs.cost_rate(epochs, moments, lambda _: interval_s)
+    assert cost == pytest.approx((2.0 * hazard * write_s) ** 0.5, rel=0.05)
+    for other in (0.5, 2.0):
+        assert gap_runs.cost_rate(epochs, moments, lambda _, x=other: x * interval_s) > 1.1 * cost
+
+
+def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
+    short = waves.SHORT_S
+    kept, taken = (
+        waves.play(waves.Wave(system, 5, short, False, 1)) for system in ("reclaimnet", "no-tc-bpf")
+    )
+    assert kept["degradation"] == 0.0
+    assert taken["degradation"] > 0.3
+    assert (kept["late"], kept["noticed"], taken["noticed"]) == (0, 5, 5)
+    assert kept["in_time"] == kept["admitted"] >= 1
+
+
+def test_bursts_of_others_take_what_research_had() -> None:
+    free, beside = (
+        waves.play(waves.Wave("reclaimnet", 7, waves.LONG_S, True, 1, uncontrolled=burst))["research_share"]
+        for burst in (0.0, 0.2)
+    )
+    assert free - beside == pytest.approx(0.2, abs=0.02)
