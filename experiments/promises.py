@@ -33,6 +33,7 @@ STOOD_STILL_S = (
 )
 STORY_LINES = 12
 EXCUSES = (
+    f.CoordinatorRestarted,
     f.HostLost,
     f.EgressMeasured,
     f.HostReclaimed,

@@ -190,6 +190,20 @@ def test_notice_that_outlives_the_run_breaks_nothing() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("again_s", "silent_s", "excused"),
+    [(3.0, 0.5, True), (9.0, 5.0, True), (9.0, 0.5, False), (0.4, 0.1, False)],
+    ids=["during the notice", "dead since the notice", "after the notice", "before the admission"],
+)
+def test_a_coordinator_that_was_dead_during_a_notice_excuses_a_late_move(
+    again_s: float, silent_s: float, excused: bool
+) -> None:
+    restarted: Timed = (again_s, f.CoordinatorRestarted(silent_s, []))
+    facts = sorted([NOTICE, ADMITTED, restarted], key=lambda timed: timed[0])
+    found = rules_broken(*facts, context=replace(CONTEXT, ended_at_s=20.0))
+    assert found == (set() if excused else {"an admitted migration is in time"})
+
+
 def test_grants_that_change_hands_in_one_moment_are_one_sharing() -> None:
     facts = [granted(SHARE), granted(SHARE / 2, "h3", "b", at_s=2.0), granted(SHARE / 2, at_s=2.0)]
     assert rules_broken(*facts) == set()
