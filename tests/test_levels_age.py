@@ -14,6 +14,7 @@ from controller.core.levels.shapes import (
     PLAIN,
     Shape,
     ShapeSearch,
+    _standard_error,
     ages_grid,
     families,
     lines,
@@ -87,6 +88,31 @@ def test_regular_spots_are_waited_for_late_only() -> None:
     best = searched(a_past(Gamma(4.0, 3.0), 4000)).best
     assert best.until_s < 1.0
     assert 1.0 < best.from_s < 12.0
+
+
+def test_with_long_delays_fewer_join_between_the_walls_but_some_do() -> None:
+    best = searched(a_past(BATH_TUB, 4000), aim_s=18.0).best
+    assert best.fewer <= 2.0
+    assert best.until_s < 6.0
+    assert 6.0 < best.from_s < 16.0
+
+
+def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
+    past = a_past(BATH_TUB, 4000)
+    for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (Shape(2.0, 10.0, fewer=1.0), 18.0)):
+        _, outcome = last(bisect_level(past, shape.rule, aim_s, 8.0))
+        assert last(price(past, shape, aim_s, 8.0)) == pytest.approx(
+            outcome.on_demand / outcome.left, rel=0.005
+        )
+
+
+def test_chance_is_judged_by_batches_because_neighbours_fates_make_up_for_each_other() -> None:
+    rng, shape = np.random.default_rng(1), Shape(2.0, 10.0, fewer=1.0)
+    found = [last(saving(a_past(BATH_TUB, 1000, seed), shape, 18.0, 8.0)) for seed in range(12)]
+    saved, errors = np.array(found).T
+    assert 0.5 * saved.std(ddof=1) < errors.mean() < 2.0 * saved.std(ddof=1)
+    noise = rng.normal(size=(200, 400))
+    assert np.mean([_standard_error(row) for row in noise]) == pytest.approx(0.05, rel=0.1)
 
 
 def test_a_search_ends_and_its_work_is_bounded() -> None:

@@ -34,7 +34,10 @@ def histories(draw: st.DrawFn, most: int = 25) -> History:
 
 
 ages = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, math.inf])
-rules = st.builds(Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages)
+fewer = st.sampled_from([0.0, 0.7, 1.0, 2.5, math.inf])
+rules = st.builds(
+    Rule, st.sampled_from([0.0, 0.3, 1.0, 1.5, 2.0, 3.7, math.inf]), ages, ages, ages, ages, fewer
+)
 lives = st.sampled_from([0.0, 0.5, 1.5, 4.0, math.inf])
 
 

@@ -7,8 +7,9 @@ spot and nobody is interrupted, and knows two things that paper B does not: the 
 time since the last spot arrived, used or not, and waits that end without a spot.
 
 **Who is admitted.** A job that finds a standing offer takes the oldest, without waiting, whatever the rule.
-Otherwise, with n jobs waiting and a gap of age a, it joins if draw < level - n (1 below N, p at N, 0 above,
-Theorem 4) and a < `admit_until_age_s` or a >= `admit_from_age_s`; else it goes to on-demand at once.
+Otherwise, with n jobs waiting, it joins if draw < level - n (1 below N, p at N, 0 above, Theorem 4); while the gap's age
+is neither below `admit_until_age_s` nor at least `admit_from_age_s` it joins if draw < level - `fewer` - n, never for the
+default. Else it goes to on-demand at once.
 
 **Who leaves.** The oldest waiting job takes a spot that comes. A spot that finds nobody waiting stands for
 `offer_ttl_s`; 0 is the paper's model, used at once or gone. A job that has waited `longest_wait_s` (the X of
@@ -59,6 +60,7 @@ class Rule:
     admit_from_age_s: float = math.inf
     leave_at_age_s: float = math.inf
     longest_wait_s: float = math.inf
+    fewer: float = math.inf  # jobs by which the level is lower between the two ages
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -181,6 +183,7 @@ def run(
     admit_from_s: float,
     leave_s: float,
     longest_s: float,
+    fewer: float,
     ttl_s: float,
     carried: int,
     standing: int,
@@ -232,14 +235,13 @@ def run(
         while oldest < coming and spots_s[oldest] + ttl_s <= now_s:  # offers that lapse
             oldest += 1
         age_s = now_s - last_s
+        here = level if age_s < admit_until_s or age_s >= admit_from_s else level - fewer
         decision = REFUSED
         if oldest < coming:
             decision = SPOT
             oldest += 1
             spot += 1
-        elif draws[job - carried] < level - (tail - head) and (
-            age_s < admit_until_s or age_s >= admit_from_s
-        ):
+        elif draws[job - carried] < here - (tail - head):
             decision = WAITING
             waiting[tail] = job
             tail += 1

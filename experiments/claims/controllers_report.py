@@ -8,7 +8,13 @@ from typing import Any
 
 from rich.table import Table
 
-COLOURS = {"fixed": "#9a9a9a", "algorithm1": "#c0703a", "replay": "#2f6f9f", "age": "#3f8f4f"}
+COLOURS = {
+    "hindsight": "#d0b000",
+    "fixed": "#9a9a9a",
+    "algorithm1": "#c0703a",
+    "replay": "#2f6f9f",
+    "age": "#3f8f4f",
+}
 SPREAD = 0.18  # between the points of one case
 MOST, LARGEST = 1.5, 1.5  # delay over delta, cost over the best, at which the axes end
 
@@ -97,7 +103,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     for panel in panels:
         panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=5, frameon=False)
     figure.suptitle(
         "All jobs from a cold start on (95 % intervals; records: 90 % of replicates)", fontsize=11
     )

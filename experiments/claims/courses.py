@@ -14,6 +14,10 @@ from controller.core.queue import Controller, Dispatch, OnDemand, SpotJob, SpotQ
 from experiments.queueing.history import Piece
 from experiments.theory.laws import Floats
 
+SLICES = (
+    3  # of work between two jobs at most; the live coordinator, which has hours, does as many as there are
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
@@ -25,7 +29,7 @@ class Course:
 
 
 def follow(controller: Controller, history: Piece, k: float) -> Course:
-    """Paper B's model (an offer not used at once is gone); the controller may work once after each job."""
+    """Paper B's model (an offer not used at once is gone); the controller may work a little after each job."""
     count = len(history.draws)
     course = Course(np.full(count, np.nan), np.full(count, np.nan), np.empty(count))
     queue = SpotQueue(controller, offer_ttl_s=0.0)
@@ -44,8 +48,14 @@ def follow(controller: Controller, history: Piece, k: float) -> Course:
         if isinstance(answer, OnDemand):
             course.delays_h[job], course.costs[job] = 0.0, k
         course.levels[job] = controller.level
-        controller.work()
+        _learn(controller)
     return course
+
+
+def _learn(controller: Controller) -> None:
+    slices = 0
+    while slices < SLICES and controller.work():
+        slices += 1
 
 
 def _send_off(queue: SpotQueue, course: Course, until_h: float, k: float) -> None:

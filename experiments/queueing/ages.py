@@ -61,8 +61,9 @@ class _Stretch(NamedTuple):
 
 def _stretches(mean_job_h: float, spots: Law, rule: Rule, size: int) -> Iterator[_Stretch]:
     """By parts: E[p(S)] = p(0) + the integral of (1 - F) dp, in which dp is the climb or, at the age of leaving, a jump."""
-    joins = np.array([admit_probability(rule.level, n) for n in range(size)]) / mean_job_h
-    climb = np.diag(joins[:-1], 1) - np.diag(joins)
+    climb, climb_between = (
+        _climb(level, size) / mean_job_h for level in (rule.level, max(0.0, rule.level - rule.fewer))
+    )
     changes_h = (rule.admit_until_age_s, rule.admit_from_age_s, rule.leave_at_age_s)
     nodes_h, weights_h = panels(spots, mean_job_h, changes_h)
     left_h = weights_h * (1.0 - spots.cdf(nodes_h))
@@ -72,7 +73,8 @@ def _stretches(mean_job_h: float, spots: Law, rule: Rule, size: int) -> Iterator
             nobody = np.tile(np.eye(size)[0], (size, 1))
             yield _Stretch((1.0 - float(spots.cdf(begin_h))) * (nobody - waiting), np.zeros((size, size)))
             waiting = nobody
-        rates = climb * (begin_h < rule.admit_until_age_s or begin_h >= rule.admit_from_age_s)
+        is_between = rule.admit_until_age_s <= begin_h < rule.admit_from_age_s
+        rates = climb_between if is_between else climb
         inside = (nodes_h >= begin_h) & (nodes_h < end_h)
         spent_h = waiting @ _integral(
             rates * mean_job_h, (nodes_h[inside] - begin_h) / mean_job_h, left_h[inside]
@@ -80,6 +82,12 @@ def _stretches(mean_job_h: float, spots: Law, rule: Rule, size: int) -> Iterator
         yield _Stretch(spent_h @ rates, spent_h)
         if end_h < math.inf:
             waiting = waiting @ linalg.expm(rates * (end_h - begin_h))
+
+
+def _climb(level: float, size: int) -> Floats:
+    """Of the number waiting, a job's mean time between two jobs."""
+    joins = np.array([admit_probability(level, n) for n in range(size)])
+    return np.diag(joins[:-1], 1) - np.diag(joins)
 
 
 def _integral(rates: Floats, times: Floats, weights: Floats) -> Floats:

@@ -118,6 +118,7 @@ def _standing() -> Iterator[Case]:
 
 def _ages() -> Iterator[Case]:
     rules = {"a1 2.5, a2 11.63, N 2": AGE_RULE, "a1 1, a2 20, r 1.5": Rule(1.5, 1.0, 20.0, 3.0)}
+    rules["a1 2, a2 10, r 3.1, 1 fewer between"] = Rule(3.1, 2.0, 10.0, fewer=1.0)
     for name in ("bath-tub", "uniform", "gamma-4", "gamma-quarter"):
         for text, rule in rules.items():
             exact = under_ages(12.0, SPOTS[name], rule, K)

@@ -88,8 +88,8 @@ def _gaps(rule: Rule, spots_h: list[float]) -> Any:
 
         def admits(self, waiting: int, draw: float, now_h: float) -> bool:
             age_h = now_h - (self._gap_began_h() if waiting else self._pass_spots(now_h))
-            is_age_right = age_h < rule.admit_until_age_s or age_h >= rule.admit_from_age_s
-            return is_age_right and draw < rule.level - waiting
+            is_between = rule.admit_until_age_s <= age_h < rule.admit_from_age_s
+            return draw < rule.level - (rule.fewer if is_between else 0.0) - waiting
 
         def _pass_spots(self, now_h: float) -> float:
             """Nobody is in service: on to the first spot after now. One that was used is over, roundings of `now` apart."""

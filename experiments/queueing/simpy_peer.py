@@ -89,8 +89,8 @@ class _Queue:
 
     def _admits(self, draw: float) -> bool:
         rule, age_h = self.model.rule, self.env.now - self._gap_began_h
-        is_age_right = age_h < rule.admit_until_age_s or age_h >= rule.admit_from_age_s
-        return is_age_right and draw < rule.level - len(self._waiting)
+        is_between = rule.admit_until_age_s <= age_h < rule.admit_from_age_s
+        return draw < rule.level - (rule.fewer if is_between else 0.0) - len(self._waiting)
 
     def _done(self, number: int, decision: int, delay_h: float) -> None:
         self.decisions[number], self.delays_h[number] = decision, delay_h

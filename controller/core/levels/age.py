@@ -1,12 +1,12 @@
 """Level and ages by replay: who may join also depends on how long ago the last offer was.
 
 The ages (`shapes`) and r are fitted to the recorded arrivals; r after every `every` arrivals, as in `replay`, with the
-measured delay in the books; the ages when the past has doubled, later after every half window. A shape is sought on
+measured delay in the books; the ages when the past is half as long again, later after every half window. A shape is sought on
 each half of the past and tried on the other. If that saves jobs for sure, the better of the two is refined on all of the
 past; if not, the shape in use stays as long as it proves itself on the newer half; and else this is `Replay`.
 
-A search replays some 300 shapes about 5 times each, over half of the past, and there are two after as many arrivals as
-the past has: some thousand steps for each arrival, less than one window. They go on in slices (`work`), after those of
+A search replays some 400 shapes about 7 times each, over half of the past, and there are two after half as many
+arrivals as the past has: ten thousand steps for each arrival, about one window. They go on in slices (`work`), after those of
 the fit of r to the shape in use, which goes on meanwhile.
 """
 
@@ -20,7 +20,7 @@ from controller.core.levels.replay import LEAST_SPOTS, WINDOW, Replay, Search, S
 from controller.core.levels.shapes import PLAIN, Shape, ShapeSearch, proves, saving
 from controller.core.replaying import Rule
 
-FIRST_SEARCH = 120  # arrivals: before, no shape could prove itself
+FIRST_SEARCH = 80  # arrivals: before, no shape could prove itself
 
 
 class Age(Replay):
@@ -53,7 +53,7 @@ class Age(Replay):
         if super().work():
             return True
         if self._searching.idle and self._arrived >= self._search_at and self.history.spots >= LEAST_SPOTS:
-            self._search_at = self._arrived + max(1, min(self._arrived, self.window // 2))
+            self._search_at = self._arrived + max(1, min(self._arrived // 2, self.window // 2))
             self._searching.begin(self._reshape())
         return self._searching.slice()
 
@@ -69,7 +69,7 @@ class Age(Replay):
     def _follow(self, shape: Shape, level: float) -> None:
         self.shape, self.level = shape, level
         self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
-        self.leave_at_age_s = shape.leave_s
+        self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
 
     def _choose(self, arrivals: Arrivals) -> Generator[int, None, Shape]:
         """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""

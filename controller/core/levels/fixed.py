@@ -1,8 +1,8 @@
 """A rule that stays: the level r = N + p of paper B, and the ages of the gap at which it holds.
 
-The age is the time since the last spot offer. A job joins only at an age below `admit_until_age_s` or from
-`admit_from_age_s` on, and then by r; whoever waits when the gap reaches `leave_at_age_s` leaves for on-demand, and so
-does whoever has waited `longest_wait_s`. With all of them infinite it is paper B's policy.
+The age is the time since the last spot offer. A job joins by r at an age below `admit_until_age_s` or from
+`admit_from_age_s` on, and by r - `fewer` in between, which is never unless it is given; whoever waits when the gap reaches
+`leave_at_age_s` leaves for on-demand, and so does whoever has waited `longest_wait_s`. With all of them infinite it is paper B's policy.
 """
 
 from __future__ import annotations
@@ -29,21 +29,24 @@ class Fixed:
         admit_from_age_s: float = inf,
         leave_at_age_s: float = inf,
         longest_wait_s: float = inf,
+        fewer: float = inf,
     ) -> None:
         if not level >= 0.0:
             raise ValueError(f"r = {level}: 0 or more")
         times_s = (admit_until_age_s, admit_from_age_s, leave_at_age_s, longest_wait_s)
         if not all(time_s >= 0.0 for time_s in times_s):
             raise ValueError(f"ages and longest wait {times_s}: 0 s or more")
+        if not fewer >= 0.0:
+            raise ValueError(f"{fewer} jobs fewer: 0 or more")
         self.level = level
         self.admit_until_age_s, self.admit_from_age_s = admit_until_age_s, admit_from_age_s
         self.leave_at_age_s, self.longest_wait_s = leave_at_age_s, longest_wait_s
+        self.fewer = fewer
 
     def admit_probability(self, queue_length: int, age_s: float = 0.0) -> float:
-        """By r, at the ages at which jobs may join."""
-        if self.admit_until_age_s <= age_s < self.admit_from_age_s:
-            return 0.0
-        return admit_probability(self.level, queue_length)
+        """By r, or by less between the two ages."""
+        is_between = self.admit_until_age_s <= age_s < self.admit_from_age_s
+        return admit_probability(self.level - self.fewer if is_between else self.level, queue_length)
 
     def arrived(self, now_s: float = 0.0) -> None:
         """Learns nothing."""

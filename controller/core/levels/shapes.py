@@ -1,8 +1,9 @@
 """The shape of a rule, and the search for the cheapest one: at which ages of the gap jobs may join and must leave.
 
 Where offers are not Poisson, the age of the gap (the time since the last offer) says when the next one may come. With
-bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age
-below a1 or from a2 on, and whoever waits at age a3 leaves. Three ages and the level r are enough to come within 1 or 2 %
+bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age below a1
+or from a2 on, and whoever waits at age a3 leaves. Where delta allows for several that wait, nobody needs to be refused in
+between: the queue's limit is lower then by so many (`fewer`). Three ages, that number and the level r come within 1 or 2 %
 of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
 share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter. That r is not
 needed for it: share and delay follow one smooth curve as r grows, from (1, 0) at r = 0, so two points of it near the aim
@@ -34,26 +35,29 @@ from controller.core.replaying import LEFT, REFUSED, Rule
 
 POINTS = 12  # quantiles, and as many even steps, in the grid of ages
 COARSE = 3  # of the grid, for pairs of ages
+FEWER = (0.5, 1.0, 1.5, 2.0, inf)  # jobs by which the level may be lower between the ages
 STARTS = 2  # shapes of the first round from which the second goes on
 REFINEMENTS = 3  # halvings of the grid's step at the end
 LONGEST_GAP = 0.995  # quantile of the gaps at which the grid ends
 TRIALS = 8  # levels at most between 0 and r_max
-NEAR = 0.03  # relative distance of a delay from the aim from which on the line is good enough
+NEAR = 0.005  # relative distance of a delay from the aim from which on the line between two points is straight enough
 SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not used
+BATCH, FEWEST_BATCHES = 40, 10  # jobs whose fates are taken together: several times as many as ever wait
 CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Ages of the gap in seconds: join below `until_s` or from `from_s` on; leave at `leave_s`."""
+    """Ages of the gap in seconds: join below `until_s` or from `from_s` on, with `fewer` in between; leave at `leave_s`."""
 
     until_s: float = inf
     from_s: float = inf
     leave_s: float = inf
+    fewer: float = inf
 
     def rule(self, level: float) -> Rule:
         """With this level."""
-        return Rule(level, self.until_s, self.from_s, self.leave_s)
+        return Rule(level, self.until_s, self.from_s, self.leave_s, fewer=self.fewer)
 
 
 PLAIN = Shape()
@@ -152,22 +156,25 @@ def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
 
 
 def families(grid_s: list[float]) -> Iterator[Shape]:
-    """Only late, only early, and both with a coarser grid; those who wait leave when joining ends, or stay."""
+    """Only late, only early, and both with a coarser grid; those who wait leave when joining ends, or stay; or some may
+    join in between."""
     for age_s in grid_s:
-        yield from (Shape(0.0, age_s), Shape(0.0, age_s, 0.0))
-        yield from (Shape(age_s, inf, age_s), Shape(age_s))
+        yield from (Shape(0.0, age_s), Shape(0.0, age_s, 0.0), Shape(0.0, age_s, fewer=1.0))
+        yield from (Shape(age_s, inf, age_s), Shape(age_s), Shape(age_s, fewer=1.0))
     coarse_s = grid_s[::COARSE]
     for place, until_s in enumerate(coarse_s):
         for from_s in coarse_s[place + 1 :]:
             yield from (Shape(until_s, from_s, until_s), Shape(until_s, from_s))
+            yield Shape(until_s, from_s, fewer=1.0)
 
 
 def lines(shape: Shape, ages_s: list[float]) -> Iterator[list[Shape]]:
-    """Each age over the whole grid; then the end of joining together with leaving."""
+    """Each age over the whole grid; then the end of joining together with leaving; then how many fewer in between."""
     yield [replace(shape, until_s=age_s) for age_s in ages_s if age_s <= shape.from_s]
     yield [replace(shape, from_s=age_s) for age_s in ages_s if age_s >= shape.until_s]
     yield [replace(shape, leave_s=age_s) for age_s in ages_s]
     yield [Shape(age_s, shape.from_s, age_s) for age_s in ages_s if age_s <= shape.from_s]
+    yield [replace(shape, fewer=fewer) for fewer in FEWER]
 
 
 def neighbours(shape: Shape, step_s: float) -> list[Shape]:
@@ -198,7 +205,16 @@ def saving(
         assert decisions is not None  # they were asked for
         sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))
     kept = sent[0] - sent[1]
-    return float(kept.mean()), sqrt(float((kept**2).mean()) / len(kept))
+    return float(kept.mean()), _standard_error(kept)
+
+
+def _standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean of a series, by means of batches: who is refused makes room for the next, so neighbours' fates make up
+    for each other, and taking them for independent would see three times the noise that there is."""
+    size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))
+    count = len(values) // size
+    means = values[: count * size].reshape(count, size).mean(axis=1)
+    return float(means.std(ddof=1)) / sqrt(count) if count > 1 else inf
 
 
 def proves(trials: Sequence[tuple[float, float]]) -> bool:
