@@ -19,6 +19,7 @@ from controller.core.placement import Candidates, Request
 from controller.core.places import Mask
 from controller.core.state import Flow, JobState
 from controller.core.world import World
+from testbed.elementary import exps
 from topologies.spec import DirectedLink, TrafficClass
 
 
@@ -124,7 +125,7 @@ def candidates(
         places.capability[rows],
         (taken / places.gpus)[rows] if needs_gpu else nothing,
         bandwidth[rows],
-        np.exp(-reclaims),
+        exps(-reclaims),
         reclaims,
         _transfers_s(mean_slowness[rows], wanted.payload_bytes) + wanted.restart_s,
     )

@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.core import sharing
+from testbed.elementary import cbrt
 from topologies.spec import DirectedLink
 
 BETA = 0.2  # share of a slice that checkpoint writes may occupy (paper A, section V-E)
@@ -82,7 +83,7 @@ class CheckpointJob:
     @property
     def weight(self) -> float:
         """(lambda C)^(1/3): Theorem 1."""
-        return math.cbrt(self.hazard_per_s * self.payload_bytes)
+        return cbrt(self.hazard_per_s * self.payload_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from scipy.sparse.linalg import spsolve
 
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.network import sums
+from testbed.elementary import cbrts, exps, logs
 
 Indices = NDArray[np.intp]
 
@@ -53,7 +54,7 @@ FIRST_DAMPING, EASED, TIGHTENED = (
 )  # the Levenberg term, its factor after a step taken, and taken back
 LEAST_DAMPING, LEAST_TIGHTENED = 1e-10, 1e-4
 STIFFNESS = 1.0  # of a link whose jobs do not move, as a share of what it earns: its step stays finite
-KINK = 3.0  # jobs beyond a bound by less than so many misfits (in logarithms) count as partly moving
+KINK = 3.0  # jobs beyond a bound by less than so many misfits count as partly moving
 FAINT = 0.1  # with what part of the price that would empty it an overflowing link begins to charge
 LARGEST_FALL = -6.0  # of a multiplier's logarithm in one step
 LARGEST_RISE = 1.0  # of a multiplier in one step, as a share of what its jobs pay in all
@@ -162,11 +163,12 @@ class _Solver:
     # ------------------------------------------------------------ demand
 
     def demand(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
-        """(rates, elasticities, by how much in logarithms the wish is beyond a bound, prices) of the jobs."""
+        """(rates, elasticities, by what part the wish is beyond a bound, prices) of the jobs."""
         price = self.along(multipliers)
         wanted, elasticity = self.costs.bought(np.maximum(price, TINY))
         rates = np.minimum(np.maximum(wanted, self.lower), self.upper)
-        return rates, elasticity, np.abs(np.log(wanted / rates)), price
+        beyond = np.maximum(wanted / rates, rates / wanted) - 1.0
+        return rates, elasticity, beyond, price
 
     def load(self, rates: Array) -> Array:
         """What each contended link carries."""
@@ -202,8 +204,8 @@ class _Solver:
         rates, elasticity, beyond, price = self.demand(multipliers)
         load, cost = self.load(rates), float(np.add.reduce(self.costs.cost(rates)))
         excess = load - self.capacity
-        misfit = float(multipliers @ np.abs(excess)) / cost
-        dual = cost + float(multipliers @ excess)
+        misfit = float(np.add.reduce(multipliers * np.abs(excess))) / cost
+        dual = cost + float(np.add.reduce(multipliers * excess))
         settled = misfit <= self.near and self._gap(dual, self._fitted(rates, load)) <= self.near
         kink = min(1.0, KINK * misfit)
         moves = rates * elasticity * _clipped(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
@@ -211,7 +213,7 @@ class _Solver:
 
     def _first_guess(self) -> Array:
         """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
-        weight = np.cbrt((self.costs.hazard_per_s + self.costs.slope_per_s) * self.costs.payload_bytes)
+        weight = cbrts((self.costs.hazard_per_s + self.costs.slope_per_s) * self.costs.payload_bytes)
         shares = np.broadcast_to(weight, self.ways.shape)
         level = self.capacity / self.load(weight)
         for _ in range(FIRST_ROUNDS):
@@ -243,7 +245,7 @@ class _Solver:
         change = self._change(multipliers, steepness, damping, here.load)
         paid = self.load(price * here.rates) / np.maximum(here.load, TINY)
         rise = np.minimum(multipliers * change, LARGEST_RISE * paid)
-        fall = np.exp(_clipped(change, LARGEST_FALL, 0.0))
+        fall = exps(_clipped(change, LARGEST_FALL, 0.0))
         return np.where(change > 0.0, multipliers + rise, multipliers * fall)
 
     def _let_go_and_taken_up(self, here: _Point, damping: float) -> Array:
@@ -274,7 +276,7 @@ class _Solver:
         earned = charging * carried
         spring = diagonal + damping * (diagonal + STIFFNESS * earned)
         change = np.zeros(len(multipliers))
-        right = earned * np.log(carried / self.capacity[active])
+        right = earned * logs(carried / self.capacity[active])
         change[active] = self._system.solved(steepness, charging, spring, right)
         return change
 
@@ -319,6 +321,22 @@ def _compressed(ways: Indices, nobody: int) -> Indices:
     return answer
 
 
+def eliminated(matrix: Array, right: Array) -> Array:
+    """x where `matrix` x = `right`, the matrix symmetric and positive definite, by elimination without pivots.
+
+    In numpy's additions and multiplications, whose last bits are the same on every machine, unlike those of a BLAS.
+    """
+    rows = np.column_stack((matrix, right))
+    size = len(rows)
+    for k in range(size - 1):
+        rows[k + 1 :, k + 1 :] -= (rows[k + 1 :, k] / rows[k, k])[:, None] * rows[k, k + 1 :]
+    answer = np.empty(size)
+    for k in range(size - 1, -1, -1):
+        known = np.add.reduce(rows[k, k + 1 : size] * answer[k + 1 :])
+        answer[k] = (rows[k, size] - known) / rows[k, k]
+    return answer
+
+
 class _System:
     """Linear equations over the links that charge: one link has to do with another if a job crosses both."""
 
@@ -340,7 +358,7 @@ class _System:
             half = sums(row * size + column, value, size * size).reshape(size, size)
             dense = half + half.T
             dense[np.diag_indices(size)] = diagonal
-            return np.asarray(np.linalg.solve(dense, right), dtype=np.float64)
+            return eliminated(dense, right)
         every = np.arange(size)
         where = (np.concatenate((row, column, every)), np.concatenate((column, row, every)))
         matrix = sparse.csc_array((np.concatenate((value, value, diagonal)), where), shape=(size, size))

@@ -36,6 +36,7 @@ from scipy.special import gammaincinv
 
 from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
 from controller.core.network import Floats
+from testbed.elementary import exp, rounded
 
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
@@ -101,7 +102,7 @@ def expected_reclaims(table: Table, start_s: float, duration_s: float, day_s: fl
 
 def survival(table: Table, start_s: float, duration_s: float, day_s: float = DAY_S) -> float:
     """S = exp(-integral of h): the probability of no emergency in that time (paper A, section VI-B)."""
-    return math.exp(-expected_reclaims(table, start_s, duration_s, day_s))
+    return exp(-expected_reclaims(table, start_s, duration_s, day_s))
 
 
 def table_at(level_per_s: float, profile: Sequence[float]) -> tuple[float, ...]:
@@ -181,7 +182,7 @@ class HazardWindow:
         known = self._known_quantiles
         if known is None or known[0] != level or not np.array_equal(known[1], events):
             few, which = np.unique(events, return_inverse=True)
-            quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
+            quantiles = np.array([rounded(_half_chi2(level, n + 1.0)) for n in few.tolist()])[which]
             known = self._known_quantiles = (level, events, quantiles)
         return known[2]
 

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.network import Floats, Numbers
+from testbed.elementary import log
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
 THETA = 1.0  # highest load at which a host still takes a job
@@ -82,7 +83,7 @@ class Candidate:
         """The integral of its hazard over the remaining time; infinite where S underflowed to 0."""
         if self.expected_reclaims is not None:
             return self.expected_reclaims
-        return -math.log(self.survival) if self.survival > 0.0 else math.inf
+        return -log(self.survival) if self.survival > 0.0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)

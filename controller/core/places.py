@@ -237,7 +237,7 @@ class _Tails:
         ordered = np.sort(values)
         own = group * (len(values) + 1)
         keys = own + np.searchsorted(ordered, values, side="right")
-        order = np.argsort(keys)
+        order = np.argsort(keys, kind="stable")  # the order of equals must not depend on the processor
         keys = keys[order]
         finite = np.searchsorted(ordered, np.inf, side="left")
         start = np.searchsorted(keys, own, side="left")

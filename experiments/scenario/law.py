@@ -14,6 +14,7 @@ from statistics import NormalDist
 
 from scipy.special import gammainc, gammaincinv
 
+from testbed.elementary import exp, expm1, log, log1p, rounded
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
@@ -36,18 +37,18 @@ class _Shape:
 
 SHAPES: Mapping[str, _Shape] = {
     "deterministic": _Shape("value", None, lambda x, _: float(x >= 1.0), lambda _u, _s: 1.0),
-    "exponential": _Shape("mean", None, lambda x, _: -math.expm1(-x), lambda u, _: -math.log1p(-u)),
+    "exponential": _Shape("mean", None, lambda x, _: -expm1(-x), lambda u, _: -log1p(-u)),
     "gamma": _Shape(
         "mean",
         "shape",
-        lambda x, k: float(gammainc(k, k * x)),
-        lambda u, k: float(gammaincinv(k, u)) / k,
+        lambda x, k: rounded(float(gammainc(k, k * x))),
+        lambda u, k: rounded(float(gammaincinv(k, u))) / k,
     ),
     "lognormal": _Shape(
         "median",
         "sigma",
-        lambda x, s: _NORMAL.cdf(math.log(x) / s) if x > 0.0 else 0.0,
-        lambda u, s: math.exp(s * _NORMAL.inv_cdf(u)) if u > 0.0 else 0.0,
+        lambda x, s: rounded(_NORMAL.cdf(log(x) / s)) if x > 0.0 else 0.0,
+        lambda u, s: exp(s * rounded(_NORMAL.inv_cdf(u))) if u > 0.0 else 0.0,
     ),
     "uniform": _Shape(
         "mean",

@@ -15,6 +15,7 @@ from random import Random
 from experiments.scenario import Background, Scenario
 from experiments.traces.streams import stream
 from experiments.traces.trace import BackgroundTraffic
+from testbed.elementary import exp, rounded
 from topologies.errors import SpecError
 from topologies.spec import Campus, Role, Tier
 
@@ -92,7 +93,7 @@ def _left(scenario: Scenario, law: Background, epochs: int) -> Callable[[str | N
         if key not in known:
             own = noise(epochs, law.memory, stream(scenario.seed, "background", building or ""))
             logs = [a - law.building_sigma * b for a, b in zip(common, own, strict=True)]
-            known[key] = _with_mean([math.exp(each) for each in logs], mean, law.spread, capacity)
+            known[key] = _with_mean([exp(each) for each in logs], mean, law.spread, capacity)
         return known[key]
 
     return left
@@ -125,10 +126,10 @@ def noise(length: int, memory: float, rng: Random) -> Series:
 
 
 def _noise(length: int, memory: float, rng: Random) -> Iterator[float]:
-    value, fresh = rng.gauss(0.0, 1.0), math.sqrt(1.0 - memory * memory)
+    value, fresh = _normal(rng), math.sqrt(1.0 - memory * memory)
     for _ in range(length):
         yield value
-        value = memory * value + fresh * rng.gauss(0.0, 1.0)
+        value = memory * value + fresh * _normal(rng)
 
 
 def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Series:
@@ -143,3 +144,8 @@ def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Se
         held = [min(max(factor * each, (1.0 - spread) * mean), most) for each in shape]
         low, high = (factor, high) if math.fsum(held) < mean * len(held) else (low, factor)
     return held
+
+
+def _normal(rng: Random) -> float:
+    """A standard normal draw; rounded, because the last digits of sines and logarithms are those of the machine."""
+    return rounded(rng.gauss(0.0, 1.0))

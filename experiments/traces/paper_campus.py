@@ -8,7 +8,6 @@ ends in an ordinary scenario (`experiments/examples/paper-campus.toml` is the on
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from experiments.scenario import Background, Jobs, Law, Owners, Peak, Protocol, 
 from experiments.scenario.owners import HOUR_S
 from experiments.traces.generated import generate
 from experiments.traces.trace import Trace
+from testbed.elementary import exp
 from topologies.errors import SpecError
 from topologies.presets import campus54
 
@@ -159,4 +159,4 @@ def _days(chosen: PaperCampus) -> Any:
 
 def _lognormal_mean(sigma: float) -> float:
     """Over the median."""
-    return math.exp(sigma * sigma / 2.0)
+    return exp(sigma * sigma / 2.0)

@@ -1,0 +1,109 @@
+"""Elementary functions: near the true value, the same for numbers and arrays, and the same whatever the processor offers."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from testbed import elementary as el
+
+RNG = random.Random(5)
+POSITIVE = [RNG.uniform(0.0, 4.0) for _ in range(300)] + [10.0 ** RNG.uniform(-300, 300) for _ in range(300)]
+ANY = [RNG.uniform(-1.0, 1.0) for _ in range(300)] + [RNG.uniform(-700.0, 700.0) for _ in range(300)]
+SMALL = [RNG.choice((-1, 1)) * 10.0 ** RNG.uniform(-18, -0.01) for _ in range(600)]
+DIGITS = decimal.Context(prec=60)
+
+CASES: list[tuple[Callable[[float], float], Callable[[Decimal], Decimal], list[float]]] = [
+    (el.log, lambda x: x.ln(DIGITS), POSITIVE),
+    (el.exp, lambda x: x.exp(DIGITS), ANY),
+    (el.cbrt, lambda x: DIGITS.power(x, 1 / Decimal(3)), POSITIVE),
+    (el.log1p, lambda x: DIGITS.add(1, x).ln(DIGITS), SMALL),
+    (el.expm1, lambda x: DIGITS.subtract(x.exp(DIGITS), Decimal(1)), [*SMALL, *ANY]),
+]
+
+
+@pytest.mark.parametrize(("ours", "true", "values"), CASES, ids=["log", "exp", "cbrt", "log1p", "expm1"])
+def test_results_are_within_three_last_places_of_the_true_value(
+    ours: Callable[[float], float], true: Callable[[Decimal], Decimal], values: list[float]
+) -> None:
+    with decimal.localcontext(DIGITS):
+        for x in values:
+            expected = true(Decimal(x))
+            assert abs(Decimal(ours(x)) - expected) <= 3 * Decimal(math.ulp(float(expected))), x
+
+
+@pytest.mark.parametrize(
+    ("one", "many", "values"),
+    [(el.log, el.logs, POSITIVE), (el.exp, el.exps, ANY), (el.cbrt, el.cbrts, POSITIVE)],
+)
+def test_an_array_has_the_same_bits_as_its_numbers(
+    one: Callable[[float], float], many: Callable[[el.Array], el.Array], values: list[float]
+) -> None:
+    assert many(np.array(values)).tolist() == [one(x) for x in values]
+
+
+def test_ends_of_the_range() -> None:
+    assert (el.log(0.0), el.log(math.inf), el.log(1.0)) == (-math.inf, math.inf, 0.0)
+    assert (el.exp(0.0), el.exp(-math.inf), el.exp(math.inf), el.exp(800.0)) == (1.0, 0.0, math.inf, math.inf)
+    assert el.exp(-800.0) == 0.0 < el.exp(-744.0)
+    assert math.isnan(el.exp(math.nan))
+    assert (el.cbrt(0.0), el.cbrt(27.0), el.cbrt(math.inf)) == (0.0, 3.0, math.inf)
+    ends = np.array([0.0, 1.0, math.inf])
+    assert el.logs(ends).tolist() == [-math.inf, 0.0, math.inf]
+    assert el.exps(np.array([-math.inf, 0.0, math.inf])).tolist() == [0.0, 1.0, math.inf]
+    assert el.cbrts(ends).tolist() == ends.tolist()
+    assert math.isnan(float(el.logs(np.array([-1.0]))[0]))
+
+
+def test_what_has_no_value_is_refused() -> None:
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="0 or more"):
+            el.log(wrong)
+        with pytest.raises(ValueError, match="0 or more"):
+            el.cbrt(wrong)
+
+
+OTHER_MACHINES = [
+    {"OPENBLAS_CORETYPE": "Haswell"},
+    {"OPENBLAS_CORETYPE": "Prescott"},
+    {"NPY_DISABLE_CPU_FEATURES": "X86_V4"},
+    {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX"},
+    {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F"},
+]
+RUN = """
+import hashlib
+from dataclasses import replace
+from experiments.traces.paper_campus import paper_campus
+from experiments.virtual import simulate
+from experiments.virtual.command import digest
+scenario, trace = paper_campus(7, days=2.0)
+print(hashlib.sha256(repr((trace.arrivals, trace.owner_events, trace.background)).encode()).hexdigest())
+print(digest(simulate(scenario, trace).facts))
+"""
+
+
+def printed(machine: dict[str, str]) -> str:
+    """What the run prints where libraries take this for their processor."""
+    told = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RUN],
+        env={**os.environ, **machine},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout
+
+
+def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose() -> None:
+    here = printed({})
+    for machine in OTHER_MACHINES:
+        assert printed(machine) == here, machine
