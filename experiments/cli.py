@@ -325,6 +325,23 @@ def measure_decisions(
     console.print(f"{out}/decisions.json, {out}/decisions.png")
 
 
+@measure_app.command("hazard")
+def measure_hazard(
+    out: Out = Path("out/hazard"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two weeks instead of six.")] = False,
+) -> None:
+    """Which estimate of owners' hazards foretells held-out days best: by host, by hour of the day, by both."""
+    from experiments.measure.hazard import measure_hazard as run
+    from experiments.measure.hazard_report import hazard_table
+
+    console.print(hazard_table(run(out, data, quick=quick)))
+    console.print(f"{out}/hazard.json, {out}/hazard.png")
+
+
 @measure_app.command("controllers")
 def measure_controllers(
     out: Out = Path("out/controllers"),

@@ -1,6 +1,7 @@
 """Hazard from the log: exact bounds, exposure, borrowing, hours of the day."""
 
 import math
+from random import Random
 
 import pytest
 from scipy.stats import chi2
@@ -60,10 +61,37 @@ def test_what_left_the_window_is_forgotten_and_the_rest_is_cut() -> None:
 def test_a_host_unheard_of_is_taken_for_an_average_one() -> None:
     log = HazardWindow(1e6)
     for index in range(10):
-        log.lend(f"h{index}", 0.0)
-        log.emergency(f"h{index}", 100.0 * (index + 1))
+        for cycle in range(10):  # every other one is taken back ten times as fast
+            log.lend(f"h{index}", 200.0 * cycle)
+            log.emergency(f"h{index}", 200.0 * cycle + (150.0 if index % 2 else 15.0))
     assert log.estimate(2000.0, host="new").mle == pytest.approx(log.estimate(2000.0).mle)
     assert log.estimate(2000.0, host="new").upper > log.estimate(2000.0).upper  # but with less certainty
+
+
+def test_hosts_that_differ_by_no_more_than_chance_are_taken_for_one() -> None:
+    log, rng = HazardWindow(1e9), Random(1)
+    for index in range(40):
+        at_s = 0.0
+        while (at_s := at_s + rng.expovariate(1e-3)) < 2e4:
+            log.lend(f"h{index}", at_s)
+            log.emergency(f"h{index}", at_s)
+        log.lend(f"h{index}", at_s)
+    mean = log.estimate(3e4).mle
+    levels = [log.estimate(3e4, host=f"h{index}").mle for index in range(40)]
+    own = [log.experience(f"h{index}", 3e4).rate_per_s for index in range(40)]
+    assert max(abs(level / mean - 1.0) for level in levels) < 0.25 * max(abs(o / mean - 1.0) for o in own)
+
+
+def test_bursts_on_single_days_are_no_profile_and_the_same_hour_every_day_is_one() -> None:
+    habit, bursts = HazardWindow(1e9), HazardWindow(1e9)
+    for day in range(10):
+        for index in range(10):
+            for log, hour in ((habit, 12), (bursts, (7 * day) % 24)):
+                log.lend(f"h{index}", day * DAY_S)
+                log.emergency(f"h{index}", (day * 24 + hour + 0.5) * HOUR_S)
+                log.lend(f"h{index}", (day * 24 + hour + 0.6) * HOUR_S)
+    assert max(habit.profile(10 * DAY_S)) > 15.0
+    assert max(bursts.profile(10 * DAY_S)) < 1.5
 
 
 def test_a_host_with_a_long_record_speaks_for_itself() -> None:

@@ -12,22 +12,27 @@ Decisions use the upper one, in P1 and in survival: a host without emergencies i
 censored, not lost.
 
 **Borrowing.** A single host is lent for hours between emergencies, so its own n/T is noise. It borrows from
-the campus: to its own record the others' is added, scaled by the part of the campus's record that holds
-BORROWED_EVENTS emergencies (the posterior mean of a gamma prior of that shape around the campus's rate). A
-host with little exposure is taken for an average one; one with a long record speaks for itself, even where
-all others are of another kind. The campus in turn adds a `prior`, what is believed before anything was seen,
-so that the first minutes have an answer too.
+the campus: to its own record the others' is added, scaled by the part of the campus's record that holds so many
+emergencies: the shape of a gamma prior around the campus's rate, of which this is the posterior mean. How many is
+what the hosts themselves say: if their counts differ by no more than chance makes them, all are taken for average ones;
+if they differ by tau (a coefficient of variation), 1/tau^2 are borrowed (empirical Bayes, by moments; a belief of
+`HOSTS_DIFFER` counts until enough was seen). A host with a long record speaks for itself. The campus in turn adds a
+`prior`, what is believed before anything was seen, so that the first minutes have an answer too.
 
 **Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
-day, relative to its mean; an hour borrows from the whole day by the same rule. Hosts share the profile and
-differ by a factor (proportional hazards): one level a host is all that the data allow. A scaled scenario may
-have a shorter day, so its length is an argument.
+day, relative to its mean; an hour borrows from the whole day by the same rule, but chance is judged from what the
+same hour had on different days: owners who leave together, when a course begins or a cloud wants its machines back,
+make one afternoon look like a habit. Hosts share the profile and differ by a factor (proportional hazards): one level a
+host is all that the data allow. A scaled scenario may have a shorter day, so its length is an argument.
+
+Both were measured against fixed numbers of borrowed events, on drawn and recorded histories (`reclaimnet measure hazard`):
+with three for everything, hours foretold recorded preemptions worse than one rate for the whole day did.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,7 +45,18 @@ from testbed.elementary import exp, rounded
 
 DAY_S = 86_400.0
 LEVEL = 0.95  # one-sided confidence
-BORROWED_EVENTS = 3.0  # shape of the prior; CV .62 of hazard (paper A, F4) is a gamma of shape 1/.62^2 = 2.6
+HOSTS_DIFFER = 0.62**2  # squared CV of hosts' hazards believed beforehand: paper A, F4
+HOURS_DIFFER = (
+    1.0  # squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
+)
+BURSTS = (
+    2.0  # by how much an hour's emergencies scatter from day to day more than Poisson's, believed beforehand
+)
+BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed
+SOME = 5.0  # events after which their scatter counts as much as what is believed of it
+MOST_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
+
+EVEN = (1.0,) * HOURS  # a profile without peaks
 
 Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
 
@@ -57,7 +73,7 @@ class Experience:
         """n/T; 0 before anything was seen."""
         return self.events / self.exposure_s if self.exposure_s > 0.0 else 0.0
 
-    def pooled(self, whole: Experience, events: float = BORROWED_EVENTS) -> Experience:
+    def pooled(self, whole: Experience, events: float) -> Experience:
         """This experience, and of the rest of `whole` the part in which `events` emergencies of the whole
         fall.
 
@@ -164,13 +180,13 @@ class HazardWindow:
         campus = self.campus(now_s)
         if host is None:
             return bounds(campus, level)
-        return bounds(self.experience(host, now_s).pooled(campus), level)
+        return bounds(self.experience(host, now_s).pooled(campus, self._borrowed(now_s, campus)), level)
 
     def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
         """`estimate(...).upper` of many hosts at once."""
         campus = self.campus(now_s)
         own_events, own_exposure_s = self._seen.of_hosts(hosts, now_s)
-        part = min(1.0, BORROWED_EVENTS / campus.events) if campus.events > 0.0 else 1.0
+        part = min(1.0, self._borrowed(now_s, campus) / campus.events) if campus.events > 0.0 else 1.0
         events = own_events + part * (campus.events - own_events)
         exposure_s = own_exposure_s + part * np.maximum(0.0, campus.exposure_s - own_exposure_s)
         quantiles = self._quantiles(level, events)
@@ -186,22 +202,83 @@ class HazardWindow:
             known = self._known_quantiles = (level, events, quantiles)
         return known[2]
 
+    def _borrowed(self, now_s: float, campus: Experience) -> float:
+        """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not."""
+        events, exposure_s = self._seen.of_everybody(now_s)
+        differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
+        return 1.0 / min(differ, MOST_DIFFER) if differ > 0.0 else math.inf
+
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
         events, exposure_s = self._seen.of_hours(now_s)
-        return relative(events, exposure_s)
+        squares, days = self._seen.squares_of_days(now_s)
+        return relative(events, exposure_s, scatter(events, squares, days))
 
 
-def relative(events: Floats, exposure_s: Floats) -> tuple[float, ...]:
-    """Rates of the hours over that of the whole day, from which each borrows (`Experience.pooled`); all 1 without
-    events."""
+Forecast = Callable[[HazardWindow, str, float], Table]
+
+
+def one_rate(seen: HazardWindow, host: str, now_s: float) -> Table:
+    """The campus's n/T for everybody, at any hour."""
+    return table_at(seen.estimate(now_s).mle, EVEN)
+
+
+def by_host(seen: HazardWindow, host: str, now_s: float) -> Table:
+    """The host's own level, with what it borrows from the others, at any hour."""
+    return table_at(seen.estimate(now_s, host=host).mle, EVEN)
+
+
+def by_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
+    """The campus's rate in each hour, for everybody."""
+    return table_at(seen.estimate(now_s).mle, seen.profile(now_s))
+
+
+def by_host_and_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
+    """The host's own level times the campus's profile: what decisions are made on (with its upper bound)."""
+    return table_at(seen.estimate(now_s, host=host).mle, seen.profile(now_s))
+
+
+FORECASTS: dict[
+    str, Forecast
+] = {  # each a table of the most likely rates; `reclaimnet measure hazard` compares them
+    "one rate": one_rate,
+    "by host": by_host,
+    "by hour": by_hour,
+    "by host and hour": by_host_and_hour,
+}
+DEFAULT = "by host and hour"
+
+
+def differences(events: Floats, expected: Floats, scattered: float, believed: float) -> float:
+    """Squared coefficient of variation of the true rates of several parts, by moments, 0 or more.
+
+    `events` of each part, `expected` if all were alike; `scattered`: variance over mean of a count that chance alone has;
+    `believed` counts as BELIEF.
+    """
+    beyond = float(((events - expected) ** 2 - scattered * expected).sum())
+    return max(0.0, (beyond + BELIEF * believed) / (float((expected**2).sum()) + BELIEF))
+
+
+def scatter(events: Floats, squares: float, days: float) -> float:
+    """Variance over mean of an hour's count from day to day, 1 at least; of `events` of each hour in so many days."""
+    if days <= 1.0:
+        return BURSTS
+    between_days = squares - float((events**2).sum()) / days
+    seen = float(events.sum()) * (1.0 - 1.0 / days)
+    return max(1.0, (between_days + SOME * BURSTS) / (seen + SOME))
+
+
+def relative(events: Floats, exposure_s: Floats, scattered: float = 1.0) -> tuple[float, ...]:
+    """Rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
     n, whole_s = float(events.sum()), float(exposure_s.sum())
     if n == 0.0 or whole_s <= 0.0:
-        return (1.0,) * HOURS
-    part = min(1.0, BORROWED_EVENTS / n)
-    pooled = events + part * (n - events)
-    pooled_s = exposure_s + part * np.maximum(0.0, whole_s - exposure_s)
-    return tuple((pooled / pooled_s / (n / whole_s)).tolist())
+        return EVEN
+    expected = exposure_s * (n / whole_s)
+    differ = differences(events, expected, scattered, HOURS_DIFFER)
+    if differ == 0.0:
+        return EVEN
+    borrowed = scattered / differ
+    return tuple(((events + borrowed) / (expected + borrowed)).tolist())
 
 
 def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -30,12 +31,14 @@ class LentTime:
         self._day = (day_s, day_start_s)
         self._log: deque[tuple[float, int, int]] = deque()  # (when, host, what) that the tail has not taken
         self.number: dict[str, int] = {}  # hosts, in order of appearance
+        self._first_s = inf
         self._asked: tuple[Sequence[str], int, Numbers] = ((), 0, np.zeros(0, dtype=np.intp))
         self._head, self._tail = _Edge(self._day), _Edge(self._day)
 
     def happened(self, host: str, now_s: float, what: int) -> None:
         """LEND, WITHDRAW or EMERGENCY, at `now_s`. Lending what is lent, or taking what is not, changes nothing."""
         number = self.number.setdefault(host, len(self.number))
+        self._first_s = min(self._first_s, now_s)
         self._log.append((now_s, number, what))
         self._head.take(now_s, number, what)
 
@@ -81,6 +84,21 @@ class LentTime:
         lent_s = self._head.hours_lent_s(now_s) - self._tail.hours_lent_s(from_s)
         return self._head.hour_events - self._tail.hour_events, np.maximum(0.0, lent_s)
 
+    def of_everybody(self, now_s: float) -> tuple[Floats, Floats]:
+        """`of_host` of every host that was ever heard of, in columns."""
+        from_s, size = self._slide(now_s), len(self.number)
+        (n, lent_s), (n_before, before_s) = self._head.columns(size, now_s), self._tail.columns(size, from_s)
+        return (n - n_before)[:size], np.maximum(0.0, lent_s - before_s)[:size]
+
+    def squares_of_days(self, now_s: float) -> tuple[float, float]:
+        """(squares of the emergencies of each hour of each day, added up; days that the window has seen).
+
+        On the day on which the window begins it takes what is left for a little more than it is.
+        """
+        from_s = self._slide(now_s)
+        days = (now_s - max(from_s, self._first_s)) / self._day[0]
+        return self._head.squares - self._tail.squares, max(0.0, days)
+
     def _slide(self, now_s: float) -> float:
         """Let the tail take what the window has left behind; when the window begins."""
         from_s = now_s - self._window_s
@@ -99,6 +117,7 @@ class _Edge:
         self._lent: list[float] = []  # of each host: 1 while it is lent
         self._taken: list[float] = []  # of each host: emergencies
         self._all_before_s, self._all_lent, self.events = 0.0, 0, 0.0
+        self._today, self._today_is, self.squares = [0] * HOURS, [-inf] * HOURS, 0
         self._hours_before_s, self.hour_events = np.zeros(HOURS), np.zeros(HOURS)
         self._columns: tuple[Floats, Floats, Floats] | None = None  # until something happens
 
@@ -109,7 +128,7 @@ class _Edge:
         if what == EMERGENCY:
             self._taken[host] += 1.0
             self.events += 1.0
-            self.hour_events[int((at_s + self._start_s) % self._day_s / self._day_s * HOURS) % HOURS] += 1.0
+            self._count(at_s + self._start_s)
         lent = what == LEND
         if lent != bool(self._lent[host]):
             sign = -1.0 if lent else 1.0
@@ -118,6 +137,14 @@ class _Edge:
             self._all_before_s += sign * at_s
             self._all_lent += 1 if lent else -1
             self._hours_before_s += sign * self._clock(at_s)
+
+    def _count(self, clock_s: float) -> None:
+        day, time_s = divmod(clock_s, self._day_s)
+        hour = int(time_s / self._day_s * HOURS) % HOURS
+        today = self._today[hour] + 1 if self._today_is[hour] == day else 1
+        self._today_is[hour], self._today[hour] = day, today
+        self.squares += 2 * today - 1
+        self.hour_events[hour] += 1.0
 
     def of_host(self, host: int, at_s: float) -> tuple[float, float]:
         self._know(host)
