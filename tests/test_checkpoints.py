@@ -229,6 +229,29 @@ def test_abandoned_reception_resumes_with_what_arrived(
         third.abandon()
 
 
+def test_later_checkpoint_goes_on_with_what_arrived_of_one_that_was_given_up(
+    store: CheckpointStore, other: CheckpointStore
+) -> None:
+    data = payload(6)
+    changed = data[: 2 * CHUNK] + payload(1, seed=9) + data[3 * CHUNK : 5 * CHUNK]  # and a chunk shorter
+    earlier, later = ingest(store, data), ingest(store, changed, sequence=2)
+    first = other.begin(earlier)
+    for chunk in (0, 2, 4, 5):
+        first.write(chunk, span(data, chunk))
+    busy = other.begin(later)
+    assert busy.missing == [0, 1, 2, 3, 4]  # somebody is at the earlier one: it is left alone
+    busy.abandon(keep_partial=False)
+    first.abandon()
+    second = other.begin(later)
+    assert second.missing == [1, 2, 3]
+    assert second.bytes_found == 2 * CHUNK
+    for chunk in second.missing:
+        second.write(chunk, span(changed, chunk))
+    second.commit()
+    other.verify(later)
+    assert not (other.root / "job" / "1.partial").exists()
+
+
 def test_partial_file_is_believed_only_as_far_as_it_hashes_right(
     store: CheckpointStore, other: CheckpointStore
 ) -> None:

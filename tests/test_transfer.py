@@ -480,6 +480,25 @@ async def test_later_transfer_of_the_same_checkpoint_supersedes_and_resumes(tmp_
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
 
 
+async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_what_arrived(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as pair:
+        data = content(6)
+        changed = content(1, seed=9) + data[CHUNK:]
+        earlier, later = pair.ingest(data), pair.ingest(changed, sequence=2)
+        async with peer(pair) as first:
+            await first.send(Hello("old", earlier))
+            await first.receive()
+            await first.stream.send_all(data[: 4 * CHUNK])
+            while not (tmp_path / "target/job/1.partial").exists():
+                await trio.sleep(0.01)
+            await trio.sleep(0.1)
+            result = await pair.send(later, transfer="new")
+        assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
+        assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
+
+
 async def test_many_senders_of_one_checkpoint_complete_it_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(40))

@@ -157,8 +157,9 @@ class CheckpointStore:
     def begin(self, manifest: Manifest) -> Reception:
         """Opens the reception of a checkpoint: room reserved, what is here already filled in.
 
-        A first attempt writes over a spare file if one suits. Raises BadManifest, CheckpointConflict (completed here, or
-        another reception is open), StoreFull.
+        A first attempt goes on with what arrived of an earlier checkpoint of the job that was given up: where the two are alike
+        the bytes are here. Without one it writes over a spare file if one suits. Raises BadManifest, CheckpointConflict
+        (completed here, or another reception is open), StoreFull.
         """
         manifest.validate()
         with ExitStack() as undo:
@@ -166,6 +167,7 @@ class CheckpointStore:
             undo.callback(self._release, manifest.key)
             self._make_directory(manifest.job)
             partial = self._path(manifest.key, "partial")
+            self._take_over(manifest.key, partial)
             spare = None if partial.exists() else self._spares.take(manifest, partial)
             held, file = spare or (None, MappedFile(partial))
             reception = Reception(
@@ -178,6 +180,17 @@ class CheckpointStore:
                 reception.prepare(self._finder(files), held)
             undo.pop_all()
         return reception
+
+    def _take_over(self, key: Key, partial: Path) -> None:
+        """Gives the newest attempt at an earlier checkpoint of the job, if nobody is at it, this checkpoint's name."""
+        job, sequence = key
+        with self._guard:
+            if partial.exists():
+                return
+            left = (int(path.stem) for path in self._directory(job).glob("*.partial"))
+            given_up = [n for n in left if n < sequence and (job, n) not in self._receiving]
+            if given_up:
+                self._path((job, max(given_up)), "partial").replace(partial)
 
     def verify(self, manifest: Manifest) -> None:
         """Reads the payload back and hashes every chunk. Raises NotStored, CheckpointDamaged."""

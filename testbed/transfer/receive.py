@@ -4,7 +4,9 @@ The bytes themselves are taken by a worker thread (`intake.py`). Everything that
 TransferFailed, told to the host as an event and to the peer as a Rejected.
 
 A second transfer of a checkpoint that is already arriving supersedes the first: most often the first one's sender has lost
-its connection and this side has not noticed yet. The successor resumes what the first one verified.
+its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a transfer of a
+later checkpoint of the job from the same host: a host sends one at a time, so it has given up the earlier one for it (the
+snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ class _Arrival:
     """A transfer in progress, so that a later one can supersede it."""
 
     transfer: str
+    sender: str  # host of the peer
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     ended: trio.Event = field(default_factory=trio.Event)
     successor: str | None = None
@@ -115,14 +118,14 @@ class _Server:
             await outcome
 
     @asynccontextmanager
-    async def arriving(self, hello: Hello) -> AsyncIterator[None]:
+    async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
         """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
         key = hello.manifest.key
-        while (earlier := self.arrivals.get(key)) is not None:
+        while (earlier := self._in_its_way(key, sender)) is not None:
             earlier.successor = hello.transfer
             earlier.scope.cancel()
             await earlier.ended.wait()
-        arrival = self.arrivals[key] = _Arrival(hello.transfer)
+        arrival = self.arrivals[key] = _Arrival(hello.transfer, sender)
         try:
             with arrival.scope:
                 yield
@@ -131,6 +134,16 @@ class _Server:
             arrival.ended.set()
         if arrival.scope.cancelled_caught:
             raise TransferFailed(f"superseded by transfer {arrival.successor}", retryable=False)
+
+    def _in_its_way(self, key: tuple[str, int], sender: str) -> _Arrival | None:
+        """A reception of the same checkpoint, or one that the same host was sending of an earlier one of the job."""
+        job, sequence = key
+        given_up = (
+            arrival
+            for (other, number), arrival in self.arrivals.items()
+            if other == job and number < sequence and arrival.sender == sender
+        )
+        return self.arrivals.get(key) or next(given_up, None)
 
 
 class _Conversation:
@@ -147,7 +160,7 @@ class _Conversation:
         """Raises TransferFailed for whatever goes wrong."""
         with _as_transfer_failed():
             hello = await self._hear_hello()
-            async with self._server.arriving(hello):
+            async with self._server.arriving(hello, self._peer.rpartition(":")[0]):
                 if self._server.store.holds(hello.manifest):
                     await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
                     await self._say_stored(hello, fresh=False)
