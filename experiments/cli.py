@@ -112,6 +112,24 @@ def simulate(
 
 
 @app.command()
+def compare(
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
+    ] = "example:two-worlds",
+    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    out: Out = Path("out/compare"),
+) -> None:
+    """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
+
+    Exit status 0: completion times and downtime within 10 %, rates within 5 %; 1: further apart; 2: it could not be run;
+    3: not judged, since the machine did not keep up with the live run, or it was cut short.
+    """
+    from experiments.conformance.command import compare_file
+
+    raise typer.Exit(compare_file(console, out, scenario, trace_file=trace))
+
+
+@app.command()
 def storm(
     seeds: Annotated[str, typer.Option(help="A:B, the storms from A to B - 1.")] = "0:200",
     campus: Annotated[

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from msgspec import structs
 
 from controller.core.admission import migration_share
 from controller.core.bandwidth import PAYLOAD_SHARE
@@ -28,7 +27,8 @@ from experiments.progress import Live
 from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import OwnerEvent, Scenario
-from experiments.traces import JobArrival, Trace
+from experiments.submissions import job_spec
+from experiments.traces import Trace
 from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.emulation.fidelity import FidelityMonitor, probe_link_rates
@@ -144,14 +144,14 @@ class LiveRun:
         if not self.trace.arrivals:
             return
         self.extra_jobs += 1
-        first = job_spec(self.trace.arrivals[0])
+        first = self.trace.arrivals[0]
 
         async def submit_copies(operator: Operator) -> None:
             for copy in range(len(self.scenario.volunteers)):
                 if "on-demand" in self.director.seen:
                     return
                 name = f"extra{self.extra_jobs}x{copy}"
-                await self._submit(operator, structs.replace(first, name=name))
+                await self._submit(operator, job_spec(first, name))
                 await trio.sleep(0.05)
 
         await self._talk(submit_copies)
@@ -238,21 +238,6 @@ def _registered_s(facts: list[tuple[float, AnyFact]]) -> float:
         if isinstance(fact, HostJoined):
             first.setdefault(fact.host, at_s)
     return max(first.values(), default=0.0)
-
-
-def job_spec(arrival: JobArrival) -> m.JobSpec:
-    """A trace's job, as it is submitted."""
-    job = arrival.job
-    return m.JobSpec(
-        job.name,
-        job.steps,
-        job.step_s,
-        job.payload_bytes,
-        params={"dirty_fraction": job.dirty_fraction},
-        memory_bytes=job.memory_bytes,
-        min_capability=job.min_capability,
-        loss_budget_s=job.loss_budget_s,
-    )
 
 
 def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:

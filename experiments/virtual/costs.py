@@ -1,8 +1,9 @@
 """What the machinery itself takes: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
 
-They are machine time, so no scale applies to them. What a live run takes is measured on one machine of two cores; what a real
-campus takes is the paper's T_r. `costs_of` chooses so that what P3 reserves for a restart and a snapshot is kept, as it
-must be for its promise to hold: beyond these, only faults are late.
+They are machine time, so no scale applies to them. What a live run takes is measured on one machine of two cores: the defaults
+are the middle of what journals of demonstrations on such a machine show while a fifth of it is busy (`reclaimnet compare`
+measures them anew, and shows both). What a real campus takes is the paper's T_r. `costs_of` chooses so that what P3 reserves
+for a restart and a snapshot is kept, as it must be for its promise to hold: beyond these, only faults are late.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ class Costs:
     boot_s: Span = (0.0, 0.05)  # of an agent, at the start of a run
     switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
     start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
+    finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
     snapshot_s: Span = (0.03, 0.12)  # written, hashed, in the store; the job stands still for it
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
-    commit_s: float = 0.005  # the receiver's last hash and fsync
+    commit_s: float = 0.02  # the receiver's last hash and fsync
     reconnect_s: float = 0.2  # pause before an agent tries the coordinator again
     silence_s: float = 10.0  # a transfer without a sign of life is given up after this
 

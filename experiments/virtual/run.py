@@ -16,12 +16,12 @@ from experiments.live.settings import settings_of
 from experiments.promises import not_promised
 from experiments.run_context import Fidelity, RunContext
 from experiments.scenario import OwnerEvent, Scenario
+from experiments.submissions import job_spec
 from experiments.traces import Trace
 from experiments.virtual.background import Background, BackgroundAccount
 from experiments.virtual.costs import Costs
 from experiments.virtual.faults import Faults
 from experiments.virtual.heap import Priority
-from experiments.virtual.jobs import job_spec
 from experiments.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 

@@ -5,6 +5,7 @@ Nothing happens while a job computes. One event marks its end; snapshots, which 
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 
 from experiments.virtual.heap import Priority
@@ -87,11 +88,22 @@ class Workloads:
             if not process.alive:
                 return
             if process.step(self._stage.now_s) >= process.spec.steps:
-                self._exit(machine, process, finished=True, reason="")
+                self._finish(machine, process)
             else:
                 self._watch_end(machine, process)  # snapshots held it up
 
         self._stage.heap.at(process.end_s(), ended, Priority.PROCESS)
+
+    def _finish(self, machine: Machine, process: Process) -> None:
+        """All steps are done; it proves its state and ends, unless it is killed meanwhile."""
+        stage = self._stage
+
+        def proved() -> None:
+            if process.alive:
+                self._exit(machine, process, finished=True, reason="")
+
+        takes_s = stage.streams.span(stage.costs.finish_s, "finish", machine.name)
+        stage.after(takes_s, proved, Priority.PROCESS)
 
     def _exit(
         self, machine: Machine, process: Process, *, finished: bool, reason: str, fenced: bool = False
@@ -139,6 +151,10 @@ class Workloads:
             stage.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
             return
         step = process.step(stage.now_s)
+        if step >= process.spec.steps:  # it proves its state and hears nothing more: whoever asks sees it end
+            gone = partial(self._failed, machine, order, "the process has gone")
+            stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
+            return
         process.pause(stage.now_s, takes_s)
         core = machine.core
 

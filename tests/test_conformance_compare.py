@@ -1,0 +1,118 @@
+"""What is compared between two worlds, what the journal says of costs, and the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.core import facts as f
+from experiments.conformance.comparison import Comparison, Played, Quantity, compare
+from experiments.conformance.costs import measure_costs
+from experiments.conformance.journeys import journeys
+from experiments.conformance.page import page
+from experiments.run_context import Fidelity
+from experiments.scenario import load
+from experiments.traces import generate
+from experiments.virtual import Costs, simulate
+
+SCENARIO = load("example:two-worlds")
+TRACE = generate(SCENARIO)
+SLOW = Costs(
+    switch_s=(0.01, 0.01),
+    start_s=(0.5, 0.5),
+    finish_s=(0.2, 0.2),
+    snapshot_s=(0.1, 0.1),
+    connect_s=0.003,
+    commit_s=0.04,
+)
+
+
+def played(costs: Costs | None = None, seed: int | None = None) -> Played:
+    run = simulate(SCENARIO, TRACE, seed, costs=costs, quiet=False)
+    return Played(run.facts, run.context)
+
+
+def quantity(comparison: Comparison, name: str) -> Quantity:
+    return next(each for each in comparison.quantities if each.name.startswith(name))
+
+
+def test_a_run_agrees_with_itself() -> None:
+    run = played()
+    comparison = compare(run, run)
+    assert comparison.is_near
+    assert comparison.same_ways == len(comparison.jobs) == 5
+    assert all(each.difference == 0.0 for each in comparison.quantities)
+    assert quantity(comparison, "downtime").live > 4.0  # type: ignore[operator]
+
+
+def test_starts_that_take_a_second_longer_are_too_much_for_downtimes() -> None:
+    comparison = compare(played(SLOW), played(replace(SLOW, start_s=(1.5, 1.5))))
+    assert quantity(comparison, "downtime").difference == pytest.approx(0.35, abs=0.25)
+    assert not quantity(comparison, "downtime").is_near
+    assert quantity(comparison, "goodput over grant").is_near
+    assert not comparison.is_near
+
+
+@pytest.mark.parametrize(
+    ("live", "virtual", "difference", "is_near"),
+    [
+        (10.0, 10.9, 0.09, True),
+        (10.0, 8.9, -0.11, False),
+        (0.0, 0.0, 0.0, True),
+        (0.0, 1.0, None, False),
+        (None, 1.0, None, False),
+        (None, None, None, True),
+    ],
+)
+def test_quantities_are_near_within_their_tolerance_of_the_live_one(
+    live: float | None, virtual: float | None, difference: float | None, is_near: bool
+) -> None:
+    found = Quantity("time", "s", live, virtual, 0.1)
+    assert found.difference == (None if difference is None else pytest.approx(difference))
+    assert found.is_near is is_near
+
+
+def test_costs_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
+    measured = measure_costs(played(SLOW).facts, SCENARIO.scale.apply(TRACE), Costs())
+    assert measured.costs.start_s == pytest.approx(SLOW.start_s, abs=0.005)
+    assert measured.costs.switch_s == pytest.approx(SLOW.switch_s, abs=0.002)
+    assert measured.costs.snapshot_s == pytest.approx(SLOW.snapshot_s, abs=0.02)
+    assert measured.costs.finish_s == pytest.approx(SLOW.finish_s, abs=0.02)
+    assert measured.costs.commit_s == pytest.approx(SLOW.commit_s, abs=0.01)
+    assert measured.counts["start"] >= 7
+
+
+def test_what_was_not_seen_stays_as_assumed() -> None:
+    assumed = Costs()
+    measured = measure_costs([], SCENARIO.scale.apply(TRACE), assumed)
+    assert measured.costs == assumed
+    assert set(measured.counts.values()) == {0}
+
+
+def test_journeys_count_from_the_first_submission() -> None:
+    facts = [
+        (5.0, f.JobSubmitted("a", 4, 0.25, 1000)),
+        (5.0, f.JobDispatched("a", 1, "h1")),
+        (6.0, f.JobRunning("a", 1, "h1", 0, "", None, None)),
+        (7.0, f.JobDispatched("a", 2, "h2")),
+        (8.0, f.JobRunning("a", 2, "h2", 0, "", 1, 1.5)),
+        (9.0, f.JobFinished("a", 2, "h2", 4, "")),
+    ]
+    journey = journeys(facts)["a"]
+    assert (journey.submitted_s, journey.completion_s, journey.downtime_s) == (0.0, 4.0, 1.5)
+    assert journey.hosts == ["h1", "h2"]
+
+
+def test_the_page_shows_both_runs_and_says_why_it_does_not_judge() -> None:
+    live, virtual = played(SLOW), played()
+    busy = replace(live, context=replace(live.context, fidelity=Fidelity(False, ("processors <busy>",))))
+    measured = measure_costs(live.facts, SCENARIO.scale.apply(TRACE), Costs())
+    judged = compare(busy, virtual)
+    text = page("two <worlds>", busy, virtual, judged, judged, measured, Costs())
+    assert "two &lt;worlds&gt;" in text
+    assert "Not judged" in text
+    assert "processors &lt;busy&gt;" in text
+    assert text.count('class="timeline"') == 2
+    good = compare(live, live)
+    assert "The two worlds agree" in page("x", live, live, good, good, measured, Costs())
