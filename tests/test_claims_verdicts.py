@@ -57,6 +57,12 @@ def test_sides_are_judged_by_the_whole_interval() -> None:
     ]
 
 
+def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fails() -> None:
+    for judge, touching in ((below, value(1.0, 0.0, 2.0)), (above, value(-1.0, -2.0, 0.0))):
+        assert judge(Kind.ORDERING, "t", touching, 0.0).outcome is Outcome.UNDECIDED
+        assert judge(Kind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is Outcome.FAILS
+
+
 @pytest.mark.parametrize(
     ("values", "orderings", "level"),
     [

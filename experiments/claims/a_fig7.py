@@ -130,6 +130,7 @@ def draw(values: Values, path: Path) -> None:
             )
             band(axes, xs, [point.low for point in points], [point.high for point in points], colour(system))
         axes.set_ylim(0.0, 103.0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         dress(axes, "day of the run", "%, all seeds together")
         axes.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
 

@@ -26,9 +26,9 @@ SWEEPS: dict[str, tuple[float, ...]] = {
 }
 DEFAULTS = {"beta_p1": 0.2, "alpha": 1.0, "beta_p3": 0.3}
 WORDS = {
-    "beta_p1": "share of a slice for checkpoints (P1)",
+    "beta_p1": "checkpoints' share (P1)",
     "alpha": "stability penalty (P2)",
-    "beta_p3": "share reserved for research (P3)",
+    "beta_p3": "research's reserve (P3)",
 }
 MAKE: dict[str, Callable[[float], Variation]] = {
     "beta_p1": lambda value: Variation(beta_p1=value),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -161,9 +161,19 @@ def _headline(record: Record, values: Values) -> str:
     """A row a system: its numbers with their intervals; above them what theory and the paper say where that is one number."""
     if not record.headline or not values.rows:
         return ""
-    head = "".join(f'<th class="n">{escape(quantity)}</th>' for quantity in record.headline)
+    units = {
+        q: {row.unit for row in values.rows if row.quantity == q and row.unit != "ratio"}
+        for q in record.headline
+    }
+    head = "".join(f'<th class="n">{escape(_named(q, units[q]))}</th>' for q in record.headline)
     body = "".join(_headline_group(record, values, group) for group in values.groups())
     return f'<h3>Numbers</h3><div class="scroll"><table><tr><th></th>{head}</tr>{body}</table></div>'
+
+
+def _named(quantity: str, units: Collection[str]) -> str:
+    """A column with its unit, if it has one."""
+    unit = next(iter(units), "") if len(units) == 1 else ""
+    return f"{quantity}, {unit}" if unit else quantity
 
 
 def _headline_group(record: Record, values: Values, group: str) -> str:
@@ -202,18 +212,17 @@ def _cell(row: Value | None, published_is_told: bool) -> str:
     """A number with its interval, and the paper's below it unless it stands above."""
     if row is None:
         return ""
+    ends = (
+        ""
+        if row.low is None or row.high is None
+        else f" <small>[{_number(row.low)}, {_number(row.high)}]</small>"
+    )
     printed = (
         ""
         if published_is_told or row.published is None
         else f"<br><small>paper {_number(row.published)}</small>"
     )
-    return f"{_with_interval(row)}{printed}"
-
-
-def _with_interval(row: Value) -> str:
-    if row.low is None or row.high is None:
-        return f"{_number(row.ours)} {escape(row.unit)}"
-    return f"{_number(row.ours)} {escape(row.unit)} <small>[{_number(row.low)}, {_number(row.high)}]</small>"
+    return f"{_number(row.ours)}{ends}{printed}"
 
 
 def _checks(checks: Iterable[Check]) -> str:

@@ -36,9 +36,8 @@ def below(kind: Kind, text: str, value: Value | None, bound: float) -> Check:
     if value is None:
         return Check(kind, text, Outcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
-    return Check(
-        kind, text, _outcome(high < bound, low >= bound), f"{_shown(value)}; wanted less than {bound:.4g}"
-    )
+    fails = low > bound or low == high == bound  # an interval that only touches the bound says nothing
+    return Check(kind, text, _outcome(high < bound, fails), f"{_shown(value)}; wanted less than {bound:.4g}")
 
 
 def above(kind: Kind, text: str, value: Value | None, bound: float) -> Check:
@@ -46,9 +45,8 @@ def above(kind: Kind, text: str, value: Value | None, bound: float) -> Check:
     if value is None:
         return Check(kind, text, Outcome.UNDECIDED, NOTHING)
     low, high = _ends(value)
-    return Check(
-        kind, text, _outcome(low > bound, high <= bound), f"{_shown(value)}; wanted more than {bound:.4g}"
-    )
+    fails = high < bound or low == high == bound
+    return Check(kind, text, _outcome(low > bound, fails), f"{_shown(value)}; wanted more than {bound:.4g}")
 
 
 def decide(checks: Sequence[Check]) -> Verdict:
