@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,26 @@ from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
 from experiments.claims.pictures import INK, OURS, PAPER, canvas, dress
 from experiments.claims.rows import exact_row, mean_row
 from experiments.claims.statistics import intervals
-from experiments.claims.values import Point, Values
+from experiments.claims.values import Point, Value, Values
 from experiments.claims.verdicts import near, not_comparable
 from experiments.scenario import Scenario
 from experiments.theory.laws import Floats
 from experiments.traces import Trace, paper_campus
+from experiments.traces.achieved import Statistic, achieved
 
 GROUP, LAW = "generated trace", "by theory"
 QUICK_SEEDS = 6
+TOLERANCE = 0.15
+LEFT_OUT = ("Thm. 2",)  # see A-gap
 BINS = 48  # of half an hour
 WEEKDAYS = 5
-GBIT_BYTES_PER_S = 125e6
 SIZES_GB = tuple(np.geomspace(0.12, 48.0, 60).tolist())
 
 CLAIM_TEXT = (
     "42 % of departures are emergencies, in two daily windows (11:30 to 13:00, 17:30 to 20:00) in which the hazard is up to six "
     "times as high; payloads go from 120 MB to 48 GB with a median of 3.2 GB (under 2 s to over 6 min at 1 Gbit/s); an "
-    "interval tuned for the peak checkpoints up to 4.1 times too often off-peak; up to 7 hosts depart at once."
+    "interval tuned for the peak checkpoints up to 4.1 times too often off-peak; up to 7 hosts depart at once; links leave 820 "
+    "Mbit/s within buildings and 240 across the core, +-60 %, the less the higher the hazard (correlation -.43)."
 )
 LIMITS = (
     "Anything about real owners: the paper's measurements are not published, and this trace was drawn so as to have its "
@@ -48,28 +51,11 @@ def run(config: Config) -> Values:
         config.progress(seed - 1, seeds)
         found.append(_one(*paper_campus(seed, days=FULL_DAYS)))
     config.progress(seeds, seeds)
-    printed: dict[str, tuple[str, float]] = {
-        "reclaims": ("", 847.0),
-        "emergencies": ("%", 42.0),
-        "hazard, peak over night": ("ratio", 6.0),
-        "departures at once": ("", 7.0),
-        "payload, median": ("GB", 3.2),
-        "payload, least": ("GB", 0.12),
-        "payload, most": ("GB", 48.0),
-        "least at 1 Gbit/s": ("s", 2.0),
-        "most at 1 Gbit/s": ("min", 6.0),
-    }
-    rows = [
-        mean_row(
-            GROUP, "paper campus", quantity, unit, [each[quantity] for each in found], published=published
-        )
-        for quantity, (unit, published) in printed.items()
-    ]
+    rows = [value for name in found[0].statistics for value in _row(name, found)]
     note = "square root of the ratio of hazards (Lemma 1)"
-    rows.append(exact_row(LAW, "Lemma 1", "too often off-peak", "ratio", math.sqrt(6.0), note, published=4.1))
-    hazards = np.array([each["hazards"] for each in found])
-    curves = [*_curve("hazard", np.arange(BINS) / 2.0 + 0.25, hazards)]
-    curves += _curve("payload", SIZES_GB, np.array([each["payloads"] for each in found]))
+    rows.append(exact_row(LAW, "Lemma 1", "too often off-peak", "times", math.sqrt(6.0), note, published=4.1))
+    curves = [*_curve("hazard", np.arange(BINS) / 2.0 + 0.25, np.array([each.hazards for each in found]))]
+    curves += _curve("payload", SIZES_GB, np.array([each.payloads for each in found]))
     settings = {
         "runs": f"{seeds} traces of {FULL_DAYS:g} days",
         "world": "none: the trace alone, before anything is played",
@@ -77,28 +63,31 @@ def run(config: Config) -> Values:
     return Values(tuple(rows), tuple(curves), settings)
 
 
-def _one(scenario: Scenario, trace: Trace) -> dict[str, Any]:
-    reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
-    payloads_gb = sorted(arrival.job.payload_bytes / 1e9 for arrival in trace.arrivals)
-    hazards = _hazards(trace, [host.name for host in scenario.volunteers], scenario.duration_s)
-    times = [event.at_s for event in reclaims]
-    together = max(
-        sum(1 for other in times[n : n + 20] if other < at_s + 60.0) for n, at_s in enumerate(times)
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Of one trace: its statistics by name, and the two curves."""
+
+    statistics: dict[str, Statistic]
+    hazards: list[float]
+    payloads: list[float]
+
+
+def _one(scenario: Scenario, trace: Trace) -> _Drawn:
+    sizes_gb = [arrival.job.payload_bytes / 1e9 for arrival in trace.arrivals]
+    return _Drawn(
+        {each.name: each for each in achieved(scenario, trace) if each.finding not in LEFT_OUT},
+        _hazards(trace, [host.name for host in scenario.volunteers], scenario.duration_s),
+        [sum(size <= x for size in sizes_gb) / len(sizes_gb) for x in SIZES_GB],
     )
-    peak = statistics.fmean([*hazards[23:26], *hazards[35:40]])
-    return {
-        "reclaims": float(len(reclaims)),
-        "emergencies": 100.0 * trace.emergencies / len(reclaims),
-        "hazard, peak over night": peak / statistics.fmean(hazards[2:14]),
-        "departures at once": float(together),
-        "payload, median": statistics.median(payloads_gb),
-        "payload, least": payloads_gb[0],
-        "payload, most": payloads_gb[-1],
-        "least at 1 Gbit/s": payloads_gb[0] * 1e9 / GBIT_BYTES_PER_S,
-        "most at 1 Gbit/s": payloads_gb[-1] * 1e9 / GBIT_BYTES_PER_S / 60.0,
-        "hazards": hazards,
-        "payloads": [sum(size <= x for size in payloads_gb) / len(payloads_gb) for x in SIZES_GB],
-    }
+
+
+def _row(name: str, found: Sequence[_Drawn]) -> Iterator[Value]:
+    """What the paper gives, and the traces have."""
+    one = found[0].statistics[name]
+    samples = [each.statistics[name].achieved for each in found]
+    numbers = [sample for sample in samples if sample is not None]
+    if one.paper is not None and len(numbers) == len(samples):
+        yield mean_row(GROUP, "paper campus", name, one.unit, numbers, one.finding, published=one.paper)
 
 
 def _hazards(trace: Trace, hosts: Sequence[str], end_s: float) -> list[float]:
@@ -139,20 +128,18 @@ def judge(values: Values) -> Verdict:
 
 
 def _checks(values: Values) -> Iterator[Check]:
-    for quantity, tolerance in (
-        ("reclaims", 0.01),
-        ("emergencies", 0.02),
-        ("hazard, peak over night", 0.15),
-        ("departures at once", 0.15),
-        ("payload, median", 0.1),
-        ("payload, least", 0.5),
-        ("payload, most", 0.2),
-    ):
-        row = values.find(GROUP, "paper campus", quantity)
-        yield near(Kind.VALUE, f"{quantity}: {row.published:g}", row, row.published or 0.0, tolerance)
+    for row in values.rows:
+        if row.group == GROUP and row.published is not None:
+            yield near(
+                Kind.VALUE,
+                f"{row.quantity}: {row.published:g} {row.unit}".rstrip(),
+                row,
+                row.published,
+                TOLERANCE,
+            )
     factor = values.find(LAW, "Lemma 1", "too often off-peak")
     text = "hazards six times as high make intervals 4.1 times as short (by Lemma 1 it is the root of six)"
-    yield near(Kind.VALUE, text, factor, 4.1, 0.05)
+    yield near(Kind.VALUE, text, factor, 4.1, TOLERANCE)
 
 
 def draw(values: Values, path: Path) -> None:
@@ -197,7 +184,7 @@ def _payloads(axes: Any, values: Values) -> None:
 CLAIM = Claim(
     name="A-fig2",
     paper="Paper A, Fig. 2",
-    title="Measurement findings F1 and F2",
+    title="Measurement findings F1 to F4",
     text=CLAIM_TEXT,
     does_not_prove=LIMITS,
     headline=(),
