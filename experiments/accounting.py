@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from controller.core import facts as f
 from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, whereabouts
+from experiments.losses import SECONDS_AN_HOUR, interruptions, losses
 from experiments.promises import broken
 from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe, research_shares
 from experiments.summary import (
@@ -179,8 +180,15 @@ def _interruptions(journal: _Journal) -> Interruptions:
     for work in journal.of(f.WorkLost):
         lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
+    total = losses(interruptions(journal.timed))
     return Interruptions(
-        dict(sorted(causes.items())), lost, quantile(downtimes, 0.5), quantile(downtimes, 0.9)
+        dict(sorted(causes.items())),
+        lost,
+        quantile(downtimes, 0.5),
+        quantile(downtimes, 0.9),
+        total.events,
+        total.gpu_h * SECONDS_AN_HOUR,
+        total.per_event_s,
     )
 
 

@@ -43,9 +43,10 @@ class Losses:
 
 def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
     """All of them, in order of time."""
-    lost_s, downtimes_s, last = _lost(facts), _downtimes(facts), _last_attempts(facts)
+    tries = attempts(facts)
+    lost_s, downtimes_s, last = _lost(facts), _downtimes(facts), _last_attempts(tries)
     found = []
-    for attempt in attempts(facts):
+    for attempt in tries:
         if attempt.ended_s is None or attempt.how in ("finished", "failed"):
             continue
         following = attempt.job, attempt.attempt + 1
@@ -89,11 +90,8 @@ def _downtimes(facts: Iterable[Timed]) -> dict[tuple[str, int], float]:
     }
 
 
-def _last_attempts(facts: Sequence[Timed]) -> dict[str, int]:
+def _last_attempts(tries: Iterable[Attempt]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for attempt in attempts(facts):
+    for attempt in tries:
         found[attempt.job] = max(attempt.attempt, found.get(attempt.job, 0))
     return found
-
-
-__all__ = ["Attempt", "Interruption", "Losses", "interruptions", "losses"]

@@ -17,6 +17,7 @@ emergencies *count*: attempts that an owner ended without notice. *reclaims*: cl
             by hash. *restarted*: from step 0, no checkpoint had completed. *pending*: not running again at the end.
             *work_lost_s*: work that emergencies made the jobs compute again, in seconds of a GPU.
 interruptions  *by_cause*: attempts that ended before their job, by cause; *work_lost_s* by cause; *downtime_* over all restarts.
+            *events*: all of them; *lost_gpu_s*, *lost_per_event_s*: what they lost, by the one definition in `losses`.
 checkpoints *completed*: verified and on disk on another host. *bytes_sent*, *bytes_deduplicated*: payload of all transfers
             that ended, and payload that the receiver had already. *taken*: local snapshots.
 rates       *flows*: transfers long enough to measure. *worst_*, *median_goodput_over_grant*: payload rate over the grant, of
@@ -84,6 +85,9 @@ class Interruptions(Struct, frozen=True):
     work_lost_s: dict[str, float]
     downtime_median_s: float | None
     downtime_p90_s: float | None
+    events: int = 0
+    lost_gpu_s: float = 0.0
+    lost_per_event_s: float | None = None
 
 
 class Checkpoints(Struct, frozen=True):
@@ -192,6 +196,8 @@ DIMENSIONS: dict[str, Dimension] = {
     "emergencies.work_lost_s": Dimension.DURATION,
     "interruptions.downtime_median_s": Dimension.DURATION,
     "interruptions.downtime_p90_s": Dimension.DURATION,
+    "interruptions.lost_gpu_s": Dimension.DURATION,
+    "interruptions.lost_per_event_s": Dimension.DURATION,
     "checkpoints.bytes_sent": Dimension.SIZE,
     "checkpoints.bytes_deduplicated": Dimension.SIZE,
     "traffic.migration_bytes": Dimension.SIZE,

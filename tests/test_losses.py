@@ -1,10 +1,12 @@
-"""What reclaims cost: every interruption once, with what the next attempt computes again."""
+"""What reclaims cost: every interruption once, with what the next attempt computes again; summaries say the same."""
 
 import pytest
 
 from controller.core import facts as f
 from experiments.history import Timed
 from experiments.losses import interruptions, losses
+from experiments.traces import paper_campus
+from experiments.virtual import simulate
 
 
 def story(*facts: Timed) -> list[Timed]:
@@ -47,3 +49,16 @@ def test_who_is_not_dispatched_again_is_open_and_has_lost_nothing_yet() -> None:
 
 def test_nothing_interrupted_has_no_loss_per_event() -> None:
     assert losses(interruptions(RUN[:2])).per_event_s is None
+
+
+def test_a_summary_has_the_same_losses() -> None:
+    scenario, trace = paper_campus(2, days=2.0)
+    run = simulate(scenario, trace)
+    total, told = losses(interruptions(run.facts)), run.summary().interruptions
+    assert total.events == told.events > 0
+    assert (
+        told.lost_gpu_s
+        == pytest.approx(3600.0 * total.gpu_h)
+        == pytest.approx(sum(told.work_lost_s.values()))
+    )
+    assert told.lost_per_event_s == total.per_event_s
