@@ -21,9 +21,10 @@ import trio
 from trio.testing import MockClock
 
 from controller.core.coordinator import Coordinator
-from controller.core.events import Event
+from controller.core.events import Event, Restarted
 from controller.host import CoordinatorHost
 from controller.journal import Journal, read_facts
+from controller.restart import recall
 from experiments.scenario import Scenario
 from experiments.traces import Trace
 from experiments.virtual import Costs, VirtualWorld, make_world
@@ -266,6 +267,8 @@ class ModelledHost(AgentHost):
         super()._perform(effect)
 
     async def _open(self) -> End:
+        if self.world.connections.refused:
+            raise ConnectionRefusedError("nobody listens")
         self.end, theirs = self.world.streams_to_coordinator(self.machine.name)
         self.world.agents_door.let_in(theirs)
         return self.end
@@ -312,7 +315,6 @@ class StreamedWorld(RecordedWorld):
         self.heap = ClockedHeap()
         super().__init__(*args, **options, heap=self.heap)
         self.hosts: dict[str, ModelledHost] = {}
-        self.agents_door, self.operators_door = Door(), Door()
         self._cuts = random.Random(self._seed)
         self._orders, self._ordered = trio.open_memory_channel[m.FromOperator](inf)
 
@@ -332,7 +334,10 @@ class StreamedWorld(RecordedWorld):
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
         self.stage.specs[spec.name] = spec
-        self._orders.send_nowait(m.Submit(spec))
+        if self.connections.refused:
+            self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
+        else:
+            self._orders.send_nowait(m.Submit(spec))
 
     def _boot(self, machine: Machine) -> None:
         if machine.core is None:
@@ -357,28 +362,59 @@ class StreamedWorld(RecordedWorld):
         end.break_off(agent_after_s, hears_end=True)  # as the virtual world has it
         end.other.break_off(coordinator_after_s)
 
+    def restart_coordinator(self, at_s: float | None = None, down_s: float = 0.0) -> None:
+        self.at(self.now_s if at_s is None else at_s, lambda: self.nursery.start_soon(self._restart, down_s))
+
+    async def _restart(self, down_s: float) -> None:
+        """What is on its way is lost; a successor begins with the journal."""
+        self.connections.refused = True
+        for host in self.hosts.values():
+            if host.end is not None:
+                host.end.break_off(host.end.delay_s)
+        self._stop_coordinator()
+        await trio.sleep(down_s)
+        recalled = recall(self._journal, self.new_coordinator())
+        successor = CoordinatorHost(
+            recalled.core, self._journal, self._draws, last_s=recalled.last_s, submitted=recalled.submitted
+        )
+        self.connections.refused = False
+        self._start_coordinator(successor)
+        successor.handle(Restarted(self.now_s - recalled.last_s), "restart")
+
     # ---- the run
 
+    def _start_coordinator(self, host: CoordinatorHost) -> None:
+        host.spent_s, host.started_s = -inf, 0.0  # no snapshots: pickles of a core that is recorded
+        self.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
+        self.agents_door, self.operators_door = Door(), Door()
+        self.nursery.start_soon(self._serve, self._scope, host, [self.agents_door], [self.operators_door])
+
+    async def _serve(self, scope: trio.CancelScope, host: CoordinatorHost, *doors: Any) -> None:
+        with scope:
+            await host.serve(*doors)
+
+    def _stop_coordinator(self) -> None:
+        self._host.ending = True
+        self._scope.cancel()
+
     async def operate(self) -> None:
-        """Submit what arrives, over a stream of an operator's."""
-        ours, theirs = stream_pair(0.0, "", self._cuts)
-        self.operators_door.let_in(theirs)
-        out, answers = Channel(ours, OUT), Channel(ours, IN)
+        """Submit what arrives, over streams of an operator's."""
         async for order in self._ordered:
-            await out.send(order)
-            await answers.receive()
+            ours, theirs = stream_pair(0.0, "", self._cuts)
+            self.operators_door.let_in(theirs)
+            await Channel(ours, OUT).send(order)
+            await Channel(ours, IN).receive()
+            await ours.aclose()
 
     async def play(self, journal: Journal, until_s: float) -> None:
         """All events up to that time."""
-        draws = random.Random(f"{self._seed} admission")
-        coordinator = CoordinatorHost(self.coordinator, journal, draws)
-        doors: Any = [self.agents_door], [self.operators_door]
+        self._journal, self._draws = journal, random.Random(f"{self._seed} admission")
         async with trio.open_nursery() as self.nursery:
-            self.nursery.start_soon(coordinator.serve, *doors)
+            self._start_coordinator(CoordinatorHost(self.coordinator, journal, self._draws))
             self.nursery.start_soon(self.heap.follow)
             self.nursery.start_soon(self.operate)
             await trio.sleep_until(until_s)
-            coordinator.ending = True
+            self._host.ending = True
             self.nursery.cancel_scope.cancel()
 
 

@@ -113,6 +113,17 @@ def test_they_agree_on_connections_that_break_and_agents_that_die(seed: int, tmp
     assert lost.count("replaced by a newer connection") == 1
 
 
+@pytest.mark.parametrize("down_s", [0.05, 1.6])
+def test_they_agree_on_a_coordinator_that_dies_and_begins_again_from_its_journal(
+    down_s: float, tmp_path: Path
+) -> None:
+    heap, live = both(scenario_of(3), tmp_path, lambda world: world.restart_coordinator(7.77, down_s))
+    assert_same(said(heap), said(live))
+    assert f.CoordinatorRestarted in kinds(live)
+    again = {fact.host for at_s, fact in live.facts if at_s > 7.77 and isinstance(fact, f.HostJoined)}
+    assert again == set(live.machines)
+
+
 def test_facts_of_the_journal_are_what_the_core_said(tmp_path: Path) -> None:
     _, live = both(scenario_of(4, seconds=12.0), tmp_path)
     told = [(at_s, effect.fact) for at_s, effect in live.said if isinstance(effect, do.Record)]

@@ -40,12 +40,12 @@ class Connections:
 
     # ------------------------------------------------------------ open and close
 
-    def connect(self, machine: Machine) -> None:
-        """The agent opens a connection."""
+    def connect(self, machine: Machine, pause_s: float = 0.0) -> None:
+        """The agent opens a connection; if nobody listens, it tries again after `pause_s`, or the shortest pause."""
         if machine.core is None or (machine.link and machine.link.agent_open):
             return
         if self.refused:
-            self._try_again(machine)
+            self._try_again(machine, pause_s or self._stage.costs.reconnect_s)
             return
         machine.link = Connection(machine.name)
         self._all[:] = [x for x in self._all if x.coordinator_open or x.agent_open] + [machine.link]
@@ -69,14 +69,17 @@ class Connections:
             if link.agent_open and machine.link is link:
                 link.agent_open = False
                 stage.agent(machine, aev.Disconnected())
-                self._try_again(machine)
+                self._try_again(machine, stage.costs.reconnect_s)
 
         link.cut = True
         stage.to_agent(machine, notice)
 
-    def _try_again(self, machine: Machine) -> None:
+    def _try_again(self, machine: Machine, pause_s: float) -> None:
+        """After a pause that is twice as long each time that nobody is there."""
         stage = self._stage
-        stage.after(stage.costs.reconnect_s, lambda: stage.to_agent(machine, lambda: self.connect(machine)))
+        longer_s = min(2.0 * pause_s, stage.costs.reconnect_most_s)
+        connect = partial(self.connect, machine, longer_s)
+        stage.after(pause_s, lambda: stage.to_agent(machine, connect))
 
     def hang_up(self) -> list[str]:
         """The coordinator's process dies: every connection breaks, and whatever is on its way is lost. Returns whose it was."""

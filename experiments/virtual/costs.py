@@ -28,7 +28,10 @@ class Costs:
     snapshot_s: Span = (0.03, 0.12)  # written, hashed, in the store; the job stands still for it
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
     commit_s: float = 0.02  # the receiver's last hash and fsync
-    reconnect_s: float = 0.2  # pause before an agent tries the coordinator again
+    reconnect_s: float = (
+        0.2  # pause before an agent tries the coordinator again; twice as long each time in vain
+    )
+    reconnect_most_s: float = 1.0
     silence_s: float = 10.0  # a transfer without a sign of life is given up after this
 
 
