@@ -52,8 +52,8 @@ def test_nothing_interrupted_has_no_loss_per_event() -> None:
 
 
 def test_a_summary_has_the_same_losses() -> None:
-    scenario, trace = paper_campus(2, days=2.0)
-    run = simulate(scenario, trace)
+    scenario, trace = paper_campus(3, days=3.0)
+    run = simulate(scenario, trace, system="static")
     total, told = losses(interruptions(run.facts)), run.summary().interruptions
     assert total.events == told.events > 0
     assert (
