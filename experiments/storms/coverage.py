@@ -6,6 +6,7 @@ is about, an event of an agent with the phase of its job there. A fact is a case
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from controller.core import events as cev
@@ -15,6 +16,7 @@ from testbed import messages as m
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
 
+NAMES = re.compile(r"\b[a-z]+[0-9]+\b")  # of hosts, as storms' campuses have them
 DULL = (m.Heartbeat, m.HeartbeatAck, m.Grant)
 
 
@@ -77,7 +79,7 @@ def fact_case(fact: Fact) -> str:
 def _reason(fact: Fact) -> str:
     """The fixed part of a reason in words."""
     words = getattr(fact, "reason", "") or ""
-    return str(words).partition(":")[0].partition(";")[0][:48]
+    return NAMES.sub("...", str(words).partition(":")[0].partition(";")[0])[:64]
 
 
 def _message(message: Any) -> str:

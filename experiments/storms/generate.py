@@ -41,6 +41,15 @@ MESSAGES = (
         "Forget",
     ),
 )
+MOVES = (
+    "Migrate",
+    "SnapshotTaken",
+    "SnapshotDone",
+    "CheckpointReceived",
+    "CheckpointStored",
+    "SendEnded",
+    "SendStored",
+)
 FACTS = ("MigrationAdmitted", "JobDispatched", "JobStopped", "CheckpointCompleted", "MigrationDegraded")
 LOCAL = (
     "SnapshotDone",
@@ -169,7 +178,8 @@ def _plan_arrivals(draft: _Draft) -> None:
     scale = draft.campus.access_link(draft.owned[0]).rate_bytes_per_s / 10e6
     for name in draft.jobs:
         size = int(rng.choice([100_000, 2_000_000, 8_000_000, 30_000_000]) * scale)
-        options = {"steps": rng.randint(5, 120), "payload": size, "draw": round(0.999 * rng.random(), 3)}
+        steps = rng.choice([rng.randint(5, 60), rng.randint(60, 200)])
+        options = {"steps": steps, "payload": size, "draw": round(0.999 * rng.random(), 3)}
         options["budget"] = rng.choice([3, 10, 900])
         if rng.random() < 0.15:
             options["memory"] = 30e9
@@ -240,7 +250,8 @@ def _fill(draft: _Draft, at_s: float) -> None:
 
 
 def _spoil(draft: _Draft, at_s: float) -> None:
-    draft.say(at_s, "spoil", draft.host(), draft.rng.choice(draft.jobs))
+    job = draft.rng.choice(draft.jobs)
+    draft.say(at_s, "spoil", draft.rng.choice("^^^@>") + job, job)
 
 
 def _repeat(draft: _Draft, at_s: float) -> None:
@@ -255,8 +266,9 @@ def _now(draft: _Draft, at_s: float) -> None:
 
 def _notice(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
-    notice_s = rng.choice([0.3, 1.0, 3.0, 8.0])
-    draft.say(at_s, "reclaim", draft.owner(), notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
+    notice_s = rng.choice([0.3, 1.0, 3.0, 5.0, 8.0, 12.0])
+    owner = "@" + rng.choice(draft.jobs) if rng.random() < 0.6 else draft.owner()
+    draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
     _all_return(draft, at_s + notice_s + rng.uniform(-0.5, 6.0))
 
 
@@ -295,10 +307,11 @@ def _submit_again(draft: _Draft, at_s: float) -> None:
 def _upon(draft: _Draft, at_s: float) -> None:
     """Something happens to a host in the middle of something else."""
     rng = draft.rng
-    kinds = (*FACTS, *LOCAL) if draft.quiet else (*FACTS, *LOCAL, *MESSAGES)
+    kinds: tuple[str, ...] = (*FACTS, *LOCAL) if draft.quiet else (*FACTS, *LOCAL, *MESSAGES)
     after = [] if rng.random() < 0.6 else [f"after={rng.choice([0.002, 0.01, 0.1, 0.5])}"]
+    kinds = MOVES if rng.random() < 0.4 and not draft.quiet else kinds
     host = rng.choice(["*", "*", rng.choice(draft.hosts)])
-    whom = "it" if rng.random() < 0.7 else draft.host()
+    whom = "it" if rng.random() < 0.6 else draft.host()
     actions: list[tuple[object, ...]] = [
         ("kill", whom, rng.choice([0.004, 0.5])),
         ("crash", whom),
@@ -328,7 +341,7 @@ PLANS: dict[Callable[[_Draft, float], None], int] = {
     _spoil: 1,
     _repeat: 1,
     _now: 3,
-    _notice: 6,
+    _notice: 9,
     _flap: 2,
     _everybody: 1,
     _again: 2,
