@@ -17,13 +17,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from experiments.storms.campaign import Campaign, Failed, Plan, one_of_each, run
+from experiments.storms.campaign import CHUNK, Campaign, Failed, Plan, one_of_each, run
 from experiments.storms.play import play
 from experiments.storms.results import page, story, write_failures
 from experiments.storms.script import parse
 from topologies.errors import SpecError
 
 KEPT, BROKEN = 0, 1  # exit status
+LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
 
 def storm(
@@ -86,6 +87,8 @@ def _played(console: Console, plan: Plan, workers: int) -> Campaign:
 
         def progress(campaign: Campaign) -> None:
             shown.update(task, completed=campaign.storms, failed=len(campaign.failed))
+            if not console.is_terminal and campaign.storms % LINE_EVERY < CHUNK:
+                console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
 
         return run(plan, workers=workers, progress=progress)
 
