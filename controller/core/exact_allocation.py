@@ -30,6 +30,7 @@ good they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -337,6 +338,12 @@ def eliminated(matrix: Array, right: Array) -> Array:
     return answer
 
 
+@lru_cache(maxsize=64)
+def _two_of(size: int) -> tuple[Indices, Indices]:
+    """Every two different numbers below `size`."""
+    return np.triu_indices(size, 1)
+
+
 class _System:
     """Linear equations over the links that charge: one link has to do with another if a job crosses both."""
 
@@ -344,7 +351,7 @@ class _System:
         number = np.full(int(ways.max(initial=0)) + 1, len(links), dtype=np.intp)
         number[links] = np.arange(len(links))
         short = _compressed(number[ways], len(links))
-        first, second = np.triu_indices(len(short), 1)
+        first, second = _two_of(len(short))
         together = short[second] < len(links)  # who does not cross as many has none from there on
         self.links = links
         self._row, self._column = short[first][together], short[second][together]

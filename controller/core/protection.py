@@ -92,11 +92,14 @@ def improve_standby(world: World, now_s: float) -> list[do.Effect]:
         if job.standby is None or job.host is None:
             continue
         free, host = fair_share(world, job, now_s), job.host
+        way = world.routes.route(host, job.standby)
+        wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
+        if free[way[0]] < wanted:
+            continue  # every way begins at the host's own link
         better = _choose_standby(world, job, free, now_s)
         if better is None or better == job.standby:
             continue
-        rates = [bottleneck(world.routes.route(host, to), free).bytes_per_s for to in (better, job.standby)]
-        if rates[0] >= CLEARLY_BETTER * rates[1]:
+        if bottleneck(world.routes.route(host, better), free).bytes_per_s >= wanted:
             effects = forget_standby(world, job)
             job.standby = better
             return effects

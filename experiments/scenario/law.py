@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import NormalDist
 
 from scipy.special import gammainc, gammaincinv
@@ -100,15 +101,21 @@ class Law:
         return math.fsum(self.quantile((i + 0.5) / steps) for i in range(steps)) / steps
 
     def _mass(self) -> tuple[float, float]:
-        below = SHAPES[self.shape].below
-        low = below(self.minimum / self.typical, self.spread) if self.minimum > 0.0 else 0.0
-        return low, below(self.maximum / self.typical, self.spread) if self.maximum < math.inf else 1.0
+        """What the law has below its minimum, and below its maximum."""
+        return _mass(self)
 
     def _holds_something(self) -> bool:
         if self.shape == "deterministic":
             return self.minimum <= self.typical <= self.maximum
         low, high = self._mass()
         return high - low >= _LEAST_MASS
+
+
+@lru_cache(maxsize=256)
+def _mass(law: Law) -> tuple[float, float]:
+    below = SHAPES[law.shape].below
+    low = below(law.minimum / law.typical, law.spread) if law.minimum > 0.0 else 0.0
+    return low, below(law.maximum / law.typical, law.spread) if law.maximum < math.inf else 1.0
 
 
 def law_of(table: Table, dimension: Dimension) -> Law:
