@@ -369,15 +369,18 @@ def measure_controllers(
         Path | None,
         typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
     ] = None,
+    laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
 ) -> None:
     """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
     from experiments.claims.controllers import measure_controllers as run
-    from experiments.claims.controllers_report import cases_table, traces_table
+    from experiments.claims.controllers_report import cases_table, laws_table, traces_table
 
-    result = run(out, quick=quick, seeds=seeds, traces=traces)
+    result = run(out, quick=quick, seeds=seeds, traces=traces, laws=laws)
     console.print(cases_table(result))
     if traces is not None:
         console.print(traces_table(result))
+    if laws:
+        console.print(laws_table(result))
     console.print(f"{out}/controllers.json, {out}/controllers.png")
 
 

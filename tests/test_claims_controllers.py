@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from controller.core.replaying import prepare
 from experiments.claims.controllers import FIXED, MAKE, measure_case, one_run, summary
-from experiments.claims.controllers_report import cases_table, draw, traces_table
+from experiments.claims.controllers_laws import LAWS, one_history
+from experiments.claims.controllers_report import cases_table, draw, laws_table, traces_table
 from experiments.claims.controllers_traces import (
     hindsight_level,
     measure_record,
@@ -84,6 +86,31 @@ def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(SpecError, match=r"bad\.json"):
         measure_traces(tmp_path, 1)
+
+
+def test_every_law_has_about_the_offers_that_it_says() -> None:
+    for law, times in LAWS.items():
+        offers_h = times(np.random.default_rng(1), 200_000.0)
+        mean_h = 200_000.0 / np.count_nonzero(offers_h <= 200_000.0)
+        assert mean_h == pytest.approx(240.0 if law == "rare" else 12.0, rel=0.2), law
+        assert (np.diff(offers_h) >= 0.0).all(), law
+
+
+@pytest.mark.parametrize("law", ["every 12 h", "two at once", "by day"])
+def test_offers_that_nobody_assumed_cost_age_no_more_than_replay_and_the_delay_is_kept(law: str) -> None:
+    prepare()
+    found = one_history(law, 3.0, seed=1, jobs=2000)
+    assert found["age"][0] == pytest.approx(3.0, rel=0.05)
+    assert found["age"][1] < 1.02 * found["replay"][1]
+
+
+def test_who_leaves_the_target_is_named() -> None:
+    found = {"delay_over_delta": 1.2, "worst_off": 0.2, "cost": 5.0}
+    laws = {"rare": {"3": {"hindsight": found, "replay": found, "age": found}}}
+    out = StringIO()
+    table = laws_table({"laws": {"seeds": 1, "jobs": 9, "laws": laws, "beyond": ["rare, 3 h: age"]}})
+    Console(file=out, width=200).print(table)
+    assert "rare, 3 h: age" in out.getvalue()
 
 
 def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from controller.core.levels.fixed import Fixed
 from controller.core.levels.replay import Replay
 from controller.core.queue import Controller
 from controller.core.replaying import prepare
+from experiments.claims.controllers_laws import measure_laws
 from experiments.claims.controllers_report import draw
 from experiments.claims.controllers_traces import hindsight_level, measure_traces
 from experiments.claims.courses import Course, follow
@@ -75,9 +76,15 @@ def in_hindsight(case: Target, seed: int, jobs: int) -> Run:
 
 
 def measure_controllers(
-    out: Path, *, quick: bool = False, seeds: int | None = None, traces: Path | None = None
+    out: Path,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    traces: Path | None = None,
+    laws: bool = False,
 ) -> dict[str, Any]:
-    """All cases, and the recorded traces below `traces`; writes controllers.json (after each case) and returns it."""
+    """All cases, the recorded traces below `traces`, and `laws` that break the assumptions; writes controllers.json (after
+    each part) and returns it."""
     prepare()
     jobs, count = (2_000, 4) if quick else (10_000, 60)
     result: dict[str, Any] = {"seeds": seeds or count, "starts": STARTS, "tolerance": TOLERANCE, "cases": {}}
@@ -87,6 +94,9 @@ def measure_controllers(
         _write(out, result)
     if traces is not None:
         result["traces"] = measure_traces(traces, replicates=4 if quick else 40)
+        _write(out, result)
+    if laws:
+        result["laws"] = measure_laws(2 if quick else 12, jobs)
         _write(out, result)
     draw(result, out / "controllers.png")
     return result
@@ -139,4 +149,5 @@ def _saving(case: Target, cost: float) -> float | None:
 
 
 def _write(out: Path, result: Mapping[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
     (out / "controllers.json").write_text(json.dumps(result, indent=1))

@@ -57,6 +57,34 @@ def traces_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+def laws_table(result: Mapping[str, Any]) -> Table:
+    """A row a law of offers and target delay."""
+    laws = result["laws"]
+    beyond = "; ".join(laws["beyond"]) or "none"
+    table = Table(
+        *(
+            "offers",
+            "delta",
+            "hindsight: cost",
+            "replay: delay / delta (worst)",
+            "cost",
+            "age: delay / delta (worst)",
+            "cost",
+        ),
+        title=f"Laws that nobody assumed: {laws['seeds']} seeds, {laws['jobs']:,} jobs",
+        caption=f"more than 5 % off delta on average, or 2 % dearer than replay: {beyond}",
+    )
+    for law, deltas in laws["laws"].items():
+        for delta, of in deltas.items():
+            cells = [cell for name in ("replay", "age") for cell in _law_cells(of[name])]
+            table.add_row(law, f"{delta} h", f"{of['hindsight']['cost']:.3f}", *cells)
+    return table
+
+
+def _law_cells(of: Mapping[str, float]) -> tuple[str, str]:
+    return f"{of['delay_over_delta']:.3f} ({of['worst_off']:.1%})", f"{of['cost']:.3f}"
+
+
 def _short(record: str) -> str:
     """Day and place of a record's file: the rest of its path is the same for all, or long."""
     path = Path(record)
