@@ -218,9 +218,7 @@ def _cell(row: Value | None, published_is_told: bool) -> str:
         else f" <small>[{_number(row.low)}, {_number(row.high)}]</small>"
     )
     printed = (
-        ""
-        if published_is_told or row.published is None
-        else f"<br><small>paper {_number(row.published)}</small>"
+        "" if published_is_told or row.published is None else f"<small>paper {_number(row.published)}</small>"
     )
     return f"{_number(row.ours)}{ends}{printed}"
 
