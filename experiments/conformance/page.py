@@ -142,14 +142,14 @@ def _dots(jobs: Sequence[tuple[Journey, Journey]]) -> str:
     axis = Axis(0.0, max(ends, default=1.0) * 1.03, LEFT, WIDTH - RIGHT)
     for tick in axis.ticks(6):
         canvas.line(axis(tick), 8.0, axis(tick), canvas.height - 24.0, class_="grid")
-        canvas.text(axis(tick), canvas.height - 8.0, f"{tick:g} s", class_="axis", text_anchor="middle")
+        canvas.text(axis(tick), canvas.height - 8.0, f"{tick:g} s", class_="when", text_anchor="middle")
     for row, (live, virtual) in enumerate(jobs):
         _job_dots(canvas, axis, 22.0 + ROW * row, live, virtual)
     return canvas.svg("when each job was done, live and virtual")
 
 
 def _job_dots(canvas: Canvas, axis: Axis, y: float, live: Journey, virtual: Journey) -> None:
-    canvas.text(LEFT - 8.0, y + 4.0, live.job, class_="axis", text_anchor="end")
+    canvas.text(LEFT - 8.0, y + 4.0, live.job, class_="when", text_anchor="end")
     canvas.line(axis(live.submitted_s), y, axis(live.finished_s or axis.high), y, class_="stay")
     if live.finished_s is not None:
         canvas.add("circle", cx=axis(live.finished_s), cy=y, r=6.0, class_="here")
@@ -198,14 +198,13 @@ def _costs(measured: MeasuredCosts, assumed: Costs) -> str:
 
 
 def _span(cost: float | tuple[float, float]) -> str:
-    if isinstance(cost, tuple):
-        return " – ".join(f"{1000 * end:.1f}" for end in cost) + " ms"
-    return f"{1000 * cost:.1f} ms"
+    ends = sorted(set(cost)) if isinstance(cost, tuple) else [cost]
+    return " – ".join(f"{1000 * end:.1f}" for end in ends) + " ms"
 
 
 _STYLE = """
 h3 { font-size: 13px; font-weight: 600; color: var(--muted); margin: 14px 0 2px; }
-.grid { stroke: var(--line); } .axis { fill: var(--muted); font-size: 12px; }
+.grid { stroke: var(--line); } .when { fill: var(--muted); font-size: 12px; }
 .stay { stroke: var(--line); stroke-width: 6; stroke-linecap: round; }
 .here { fill: none; stroke: var(--a); stroke-width: 2.5; } .there { fill: var(--b); }
 i.ring { display: inline-block; width: 11px; height: 11px; border: 2.5px solid var(--a); border-radius: 50%; }
