@@ -26,6 +26,7 @@ from experiments.claims.values import Value
 from experiments.theory.laws import Floats
 
 EMERGENCY = "emergency"
+DEAR_S = 3600.0  # lost by one interruption: what only a job that begins again loses
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,16 @@ def _per_event(run: Result) -> Floats:
     return np.array([sum(losses) / 60.0, float(len(losses))])
 
 
+def _dear(run: Result) -> Floats:
+    losses = lost_s(run)
+    return np.array([100.0 * sum(each > DEAR_S for each in losses), float(len(losses))])
+
+
+def _ordinary(run: Result) -> Floats:
+    ordinary_s = sum(each for each in lost_s(run) if each <= DEAR_S)
+    return np.array([ordinary_s / 3600.0 * FULL_DAYS, float(len(run["days"]))])
+
+
 def _downtimes(run: Result) -> Floats:
     announced = (each for each in run["interruptions"] if each[3] != EMERGENCY)
     return np.array([each[5] for each in announced if each[5] is not None], dtype=np.float64)
@@ -103,7 +114,13 @@ SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notic
 UTILISATION = Metric(
     "utilisation", "%", _useful, ratio_of_sums, "useful share of the time from first start to end"
 )
-METRICS = (WORK_LOSS, PER_EVENT, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
+DEAR = Metric(
+    "lost over 1 h", "%", _dear, ratio_of_sums, "of interruptions: no copy of any checkpoint was within reach"
+)
+ORDINARY = Metric(
+    "work loss of the others", "GPU-h in 61 days", _ordinary, ratio_of_sums, "at most an hour each"
+)
+METRICS = (WORK_LOSS, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 
 
 def metric_rows(
