@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from controller.core import checkpointing as p1
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.exact_allocation import TOLERANCE, Problem, allocate
-from controller.core.joint_planning import JobColumns, plan_columns, plan_exact
+from controller.core.joint_planning import JobColumns, plan_columns, plan_exact, plan_least_loss
 from controller.core.loss_budgets import WITHHELD, Mask, kept
 from controller.core.network import sums
 from topologies.spec import DirectedLink
@@ -347,6 +347,26 @@ def test_equal_budgets_are_kept_in_the_order_of_their_names() -> None:
     assert [key for key in "abc" if not plans[key].interval.loss_budget_infeasible] == ["a", "b"]
     assert plans["c"].rate_bytes_per_s >= 6e6 * (1 - 1e-9)  # a tenth is withheld for it
     assert plans["c"].interval.bound is p1.Bound.NETWORK
+
+
+def test_budgets_that_fit_bind_whatever_the_rule_for_those_that_do_not() -> None:
+    jobs = [job(name, loss_budget_s=100.0) for name in "abc"]  # 25 MB/s each
+    assert plan_least_loss(jobs, {TRUNK: 80e6}, BETA) == plan_exact(jobs, {TRUNK: 80e6}, BETA)
+
+
+def test_the_least_loss_is_less_than_with_as_many_budgets_kept_as_can_be() -> None:
+    rng, lost, broken = default_rng(11), {"least": 0.0, "most": 0.0}, {"least": 0, "most": 0}
+    for _ in range(100):
+        jobs = [
+            job(str(n), float(rng.lognormal(22.0, 1.2)), float(rng.lognormal(-4.0, 0.5)), loss_budget_s=300.0)
+            for n in range(5)
+        ]
+        for name, planner in (("least", plan_least_loss), ("most", plan_exact)):
+            plans = planner(jobs, {TRUNK: 66e6}, BETA)
+            lost[name] += sum(j.hazard_per_s * plans[j.key].interval.expected_loss_s for j in jobs)
+            broken[name] += sum(plan.interval.loss_budget_infeasible for plan in plans.values())
+    assert lost["least"] < 0.9 * lost["most"]
+    assert broken["least"] > broken["most"]
 
 
 @settings(max_examples=200, deadline=None)

@@ -14,6 +14,9 @@ Young's while he fits, then whichever bound he meets first, where g goes on as a
 s <= 2 beta L_max, which is the lower bound b >= C/(2 beta L_max) of `checkpointing`. The cost is jointly convex in
 (b, D) and so is what is left in b.
 
+A job whose budget is broken writes as often as the network floor lets it, D = C/(beta b) > 2 L_max, wherever Young would have
+it: it loses least then. Its g is the straight line alone, with m = lambda/(2 beta).
+
 A price q a byte/s (the sum of the multipliers of the links crossed) buys the rate at which -dg/db = q, that is
 g'(s) s^2 = q C. Left of the max: with x = lambda s and y = lambda q C it reads x^2 + x^1.5/sqrt 2 = y whatever the job,
 one universal curve; for small x, where writes are short against the time between reclaims, b = (lambda C)^(1/3)
@@ -43,22 +46,36 @@ STEPS = 5  # of Newton, for the table: quadratic, 1e-15
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The cost curves of some jobs: payloads (bytes, above 0), hazards (1/s, 0 or more) and `slope`, m (1/s)."""
+    """The cost curves of some jobs: payloads (bytes, above 0), hazards (1/s, 0 or more), `slope`, m (1/s), `broken` budgets."""
 
     payload_bytes: Array
     hazard_per_s: Array
     slope_per_s: Array
+    broken: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, payload_bytes: Array, hazard_per_s: Array, loss_budget_s: Array, beta: float) -> Costs:
+    def of(
+        cls,
+        payload_bytes: Array,
+        hazard_per_s: Array,
+        loss_budget_s: Array,
+        beta: float,
+        broken: NDArray[np.bool_] | None = None,
+    ) -> Costs:
         """m is the inverse of the longest interval allowed, or Young's where the network floor cuts him off."""
+        broken = np.zeros(len(payload_bytes), dtype=bool) if broken is None else broken
         with np.errstate(divide="ignore"):
-            slope = np.maximum(0.5 / loss_budget_s, hazard_per_s / (2.0 * beta))
-        return cls(payload_bytes, hazard_per_s, slope)
+            slope = np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), hazard_per_s / (2.0 * beta))
+        return cls(payload_bytes, hazard_per_s, slope, broken)
 
     def only(self, chosen: NDArray[np.intp]) -> Costs:
         """The curves of those jobs."""
-        return Costs(self.payload_bytes[chosen], self.hazard_per_s[chosen], self.slope_per_s[chosen])
+        return Costs(
+            self.payload_bytes[chosen],
+            self.hazard_per_s[chosen],
+            self.slope_per_s[chosen],
+            self.broken[chosen],
+        )
 
     def bought(self, price: Array) -> tuple[Array, Array]:
         """(rates at these prices, in bytes/s; elasticities -dlog b/dlog q, from 1/2 to 2/3). Prices above 0."""
@@ -66,16 +83,16 @@ class Costs:
         straight = np.sqrt(budget / (self.hazard_per_s + self.slope_per_s))
         root, elasticity = _universal(self.hazard_per_s * budget)
         with np.errstate(divide="ignore", invalid="ignore"):
-            young = np.where(self.hazard_per_s > 0.0, root * root / self.hazard_per_s, np.inf)
+            fits = (self.hazard_per_s > 0.0) & ~self.broken
+            young = np.where(fits, root * root / self.hazard_per_s, np.inf)
         bound = straight < young
         return self.payload_bytes / np.where(bound, straight, young), np.where(bound, 0.5, elasticity)
 
     def price(self, rate_bytes_per_s: Array) -> Array:
         """-dg/db: what one more byte/s is worth at this rate (above 0)."""
         write_s = self.payload_bytes / rate_bytes_per_s
-        marginal = self.hazard_per_s + np.maximum(
-            np.sqrt(self.hazard_per_s / (2.0 * write_s)), self.slope_per_s
-        )
+        young = np.where(self.broken, 0.0, np.sqrt(self.hazard_per_s / (2.0 * write_s)))
+        marginal = self.hazard_per_s + np.maximum(young, self.slope_per_s)
         return marginal * write_s / rate_bytes_per_s
 
     def cost(self, rate_bytes_per_s: Array) -> Array:
@@ -87,6 +104,7 @@ class Costs:
         with np.errstate(divide="ignore", invalid="ignore"):
             write_s = self.payload_bytes / rate_bytes_per_s
             turn_s = np.where(slope > 0.0, hazard / (2.0 * slope * slope), np.inf)
+            turn_s = np.where(self.broken, 0.0, turn_s)
             young = np.sqrt(2.0 * hazard * np.minimum(write_s, turn_s))
             beyond = np.where(write_s > turn_s, slope * (write_s - turn_s), 0.0)
             waited = np.where(hazard > 0.0, hazard * write_s, 0.0)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
 from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
-from controller.core.loss_budgets import kept
+from controller.core.loss_budgets import Keep, kept, uncontested
 from controller.core.network import Numbers
 from topologies.spec import DirectedLink
 
@@ -60,17 +60,19 @@ def plan_columns(
     beta: float = BETA,
     guess: Array | None = None,
     settled: float = SETTLED,
+    keep: Keep = kept,
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
-    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`).
+    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
+    `keep`: the rule for budgets that do not fit (`loss_budgets`).
     """
     needed = _needed(jobs, beta)
     possible = needed <= jobs.write_cap_bytes_per_s
     lower = np.where(possible & np.isfinite(needed), needed, 0.0)
-    keeps = kept(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
+    keeps = keep(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
     lower = np.where(keeps, lower, 0.0)
-    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, np.where(keeps, jobs.loss_budget_s, np.inf), beta)
+    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps)
     allocation = allocate(
         Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess, settled
     )
@@ -86,13 +88,18 @@ def plan_columns(
 
 @dataclass(frozen=True, slots=True)
 class ExactPlanner:
-    """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best."""
+    """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best.
+
+    `keep`: the rule for loss budgets that do not fit together.
+    """
+
+    keep: Keep = kept
 
     def columns(
         self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, start: Array | None = None
     ) -> PlanColumns:
         """`plan_columns`."""
-        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE)
+        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep)
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
@@ -103,7 +110,7 @@ class ExactPlanner:
         budgets = _budgets(links, capacity)
         if len({job.key for job in ordered}) != len(ordered):
             raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
-        planned = plan_columns(_columns(ordered, links), budgets, beta)
+        planned = plan_columns(_columns(ordered, links), budgets, beta, keep=self.keep)
         rates, held = planned.rates_bytes_per_s.tolist(), planned.bottlenecks.tolist()
         plans = {
             job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
@@ -113,6 +120,7 @@ class ExactPlanner:
 
 
 plan_exact = ExactPlanner()
+plan_least_loss = ExactPlanner(uncontested)
 
 
 def _plan(job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float) -> CheckpointPlan:

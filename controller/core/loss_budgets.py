@@ -1,19 +1,25 @@
-"""Which loss budgets are kept when links cannot carry them all: a knapsack, and the rule for it.
+"""Which loss budgets are kept when links cannot carry them all: two rules, and a knapsack.
 
 A loss budget L_max is a promise: a reclaim costs at most so much work on average. It takes a slice of C/(2 beta L_max) on
 every link to the standby (`checkpointing`). Where the slices together are more than a link has, some promises have to be
 broken, and which is a choice: breaking all of them (as `checkpointing.plan` does) or cutting all slices alike helps
 nobody, because a slice just too small keeps no promise.
 
-The rule: **break as few as possible.** Jobs that cross an overloaded link are taken in order of what they need of the
+**Break as few as possible** (`kept`). Jobs that cross an overloaded link are taken in order of what they need of the
 overloaded links, as a share of each, summed; the smallest first, and whoever still fits is kept. On one link that is
 the most that can be kept; on several it is the greedy rule for packing, and nobody is refused who would have fitted
 beside those kept. Equals go by rank (the order of their names), so the order of the list has no say. A tenth of an
 overloaded link is withheld from the budgets that are kept: those who are not kept share it, with what else is left, by
 what it costs them, so that no job goes without checkpoints because others' promises just filled the link.
+
+**Lose as little as possible** (`uncontested`). Where budgets do not fit, none of those that cross the overloaded link binds, and
+its rates go where they save most. More promises are broken, and less work is lost: keeping many small ones starves the few
+that need most, whose intervals then grow by hours. On paper A's campus that is worth a fifth of what emergencies cost.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +31,18 @@ SLACK = 1e-9  # what rounding may add to a sum that fits
 
 Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Keep = Callable[
+    [Array, Indices, Array, Indices], Mask
+]  # needed bytes/s, routes, capacities, rank -> whose are kept
+
+
+def uncontested(
+    needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array, rank: Indices
+) -> Mask:
+    """Whose slices fit together with those of all others on every link that they cross; arguments as of `kept`."""
+    return ~_contests(
+        needed_bytes_per_s, routes, _overloaded(needed_bytes_per_s, routes, capacity_bytes_per_s)
+    )
 
 
 def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array, rank: Indices) -> Mask:
@@ -32,11 +50,8 @@ def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array
 
     What is kept fits on every link. Jobs that need nothing are kept always.
     """
-    links = len(capacity_bytes_per_s)
-    crossing = np.broadcast_to(needed_bytes_per_s[:, None], routes.shape)
-    load = np.bincount(routes.ravel(), weights=crossing.ravel(), minlength=links + 1)
-    over = np.append(load[:-1] > capacity_bytes_per_s * (1.0 + SLACK), False)
-    contests = over[routes].any(axis=1) & (needed_bytes_per_s > 0.0)
+    over = _overloaded(needed_bytes_per_s, routes, capacity_bytes_per_s)
+    contests = _contests(needed_bytes_per_s, routes, over)
     answer = ~contests
     if contests.any():
         room = np.append(capacity_bytes_per_s * (1.0 - WITHHELD), np.inf)
@@ -48,6 +63,19 @@ def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array
         jobs = jobs[np.lexsort((rank[jobs], size))]
         answer[jobs] = _packed(needed_bytes_per_s[jobs], routes[jobs], room)
     return answer
+
+
+def _overloaded(needed: Array, routes: Indices, capacity: Array) -> Mask:
+    """Links (and the place behind them, never) that the slices together are too much for."""
+    links = len(capacity)
+    crossing = np.broadcast_to(needed[:, None], routes.shape)
+    load = np.bincount(routes.ravel(), weights=crossing.ravel(), minlength=links + 1)
+    return np.append(load[:-1] > capacity * (1.0 + SLACK), False)
+
+
+def _contests(needed: Array, routes: Indices, over: Mask) -> Mask:
+    """Who needs something of an overloaded link."""
+    return over[routes].any(axis=1) & (needed > 0.0)
 
 
 def _packed(needed: Array, routes: Indices, room: Array) -> Mask:

@@ -95,7 +95,7 @@ class Policy:
     """
 
     about: str
-    plan: checkpointing.Planner = joint_planning.plan_exact
+    plan: checkpointing.Planner = joint_planning.plan_least_loss
     select: placement.Selector = placement.select
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.share_totals
@@ -262,6 +262,10 @@ POLICIES: dict[str, Policy] = {
     ),
     "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
     # ---------------------------------------------------------------- one decision otherwise than ours
+    "most-budgets": Policy(
+        "P1 breaks as few loss budgets as possible where they do not fit together; more work is lost in all",
+        plan=joint_planning.plan_exact,
+    ),
     "cube-roots": Policy(
         "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
         plan=checkpointing.plan,
