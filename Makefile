@@ -1,4 +1,5 @@
 # make setup: everything a fresh Debian or Ubuntu machine needs. make demo: the main job. make test: all checks.
+# make storm: ten thousand fault storms, their result written beside their code.
 SHELL := /bin/bash
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 VENV := .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup demo test lint clean-build
+.PHONY: setup demo test storm lint clean-build
 
 setup: $(VENV)/.ready $(OBJECTS)
 
@@ -29,6 +30,9 @@ demo: setup
 
 test: setup lint
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest
+
+storm: setup
+	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md
 
 lint: setup
 	$(BIN)/ruff check .
