@@ -119,3 +119,9 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
     console.print(virtual_table(result))
     text = console.export_text()
     assert "one system 8 s" in text and "hosts^" in text and result["by_hosts"][0]["sha256"][:16] in text
+
+
+def test_a_flow_is_a_few_events_even_where_nothing_holds_its_rate() -> None:
+    run = play(Case("slurm-pr", days=4.0, seed=5))
+    assert run.flows > 1000
+    assert run.events < 12 * run.flows  # with every change of an end left on the heap it was 14, and rising

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 
 from experiments.virtual.egress import Egress
@@ -67,9 +68,11 @@ class Wire:
         end_s = self.network.next_end_s()
         if end_s < self._armed_s:
             self._armed_s = end_s
-            self._heap.at(end_s, self._flows_end, Priority.NETWORK)
+            self._heap.at(end_s, partial(self._flows_end, end_s), Priority.NETWORK)
 
-    def _flows_end(self) -> None:
+    def _flows_end(self, armed_s: float) -> None:
+        if armed_s != self._armed_s:
+            return  # an earlier end has come in between, and stands for those after it
         self._armed_s = inf
         finished, changed = self.network.finish(self._heap.now_s)
         for flow in finished:
