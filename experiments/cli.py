@@ -427,6 +427,21 @@ def measure_queue(
     console.print(f"{out}/queue.json, {out}/queue.png")
 
 
+@measure_app.command("planning")
+def measure_planning(
+    out: Out = Path("out/planning"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
+) -> None:
+    """The rows of P1 and P2 side by side: promises broken and work lost, time under way until a job is done."""
+    from experiments.measure.planning import checkpoints_table, destinations_table
+    from experiments.measure.planning import measure_planning as run
+
+    result = run(out, quick=quick)
+    console.print(checkpoints_table(result))
+    console.print(destinations_table(result))
+    console.print(f"{out}/planning.json")
+
+
 @measure_app.command("admission")
 def measure_admission(out: Out = Path("out/admission")) -> None:
     """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""

@@ -82,21 +82,24 @@ def age(
     return Age(target_delay_s, window, r0, r_max, offer_ttl_s=offer_ttl_s, compiled=compiled)
 
 
+SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimnet measure planning`
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B.
 
-    `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until the
-    host closes, and are interrupted. `stays`: a job and its checkpoints stay on its host; interrupted, it waits for that host.
-    `standby`: who chooses the standby (None: `select`). `central_store`: checkpoints go to a host that nobody can reclaim,
-    where the campus has one. `requeue_wait_s`: an interrupted job may not start again for so long. `replication`: the standby
-    holds a GPU and computes too. `enforced`: research has its reserve, and senders keep to their grants; else grants are
-    advice, and flows share the links as TCP does.
+    `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until
+    the host closes, and are interrupted. `stays`: a job and its checkpoints stay on its host; interrupted, it waits for that
+    host. `standby`: who chooses the standby (None: `select`; where that scores, by eq. 11). `central_store`: checkpoints go
+    to a host that nobody can reclaim, where the campus has one. `requeue_wait_s`: an interrupted job may not start again for
+    so long. `replication`: the standby holds a GPU and computes too. `enforced`: research has its reserve, and senders keep
+    to their grants; else grants are advice, and flows share the links as TCP does.
     """
 
     about: str
     plan: checkpointing.Planner = joint_planning.plan_least_loss
-    select: placement.Selector = placement.select
+    select: placement.Selector = SELECT
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.share_totals
     learner: Learner = age
@@ -274,9 +277,9 @@ POLICIES: dict[str, Policy] = {
         "ours with a checkpoint every 10 min and equal shares in place of P1",
         plan=checkpointing.StaticPlanner(),
     ),
-    "expected-reclaims": Policy(
-        "P2 in its second form: the expected number of reclaims where the paper has the probability of one",
-        select=partial(placement.select, second_form=True),
+    "probability-of-reclaim": Policy(
+        "P2 by the paper's eq. (11): the probability of a reclaim where ours has the expected number of them",
+        select=placement.select,
     ),
     "no-admission": Policy(
         "every migration may try, none is promised a rate; fair shares, and the reserve holds",
@@ -341,5 +344,8 @@ def policy(
     chosen = row.select if isinstance(row.select, partial) else partial(row.select)
     if chosen.func is placement.select:
         given = {"alpha": alpha, "theta": theta, "k_min": k_min}
-        row = replace(row, select=partial(placement.select, **{**given, **chosen.keywords}))
+        scored = {**given, **chosen.keywords}
+        row = replace(row, select=partial(placement.select, **scored))
+        if row.standby is None:  # it takes checkpoints now and the job perhaps: there bandwidth comes first
+            row = replace(row, standby=partial(placement.select, **{**scored, "second_form": False}))
     return row
