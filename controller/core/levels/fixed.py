@@ -2,7 +2,8 @@
 
 The age is the time since the last spot offer. A job joins by r at an age below `admit_until_age_s` or from
 `admit_from_age_s` on, and by r - `fewer` in between, which is never unless it is given; whoever waits when the gap reaches
-`leave_at_age_s` leaves for on-demand, and so does whoever has waited `longest_wait_s`. With all of them infinite it is paper B's policy.
+`leave_at_age_s` leaves for on-demand, and so does whoever has waited `longest_wait_s`. With all of them infinite it is paper
+B's policy.
 """
 
 from __future__ import annotations
