@@ -34,8 +34,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.linalg import spsolve
 
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.network import sums
@@ -59,7 +57,10 @@ KINK = 3.0  # jobs beyond a bound by less than so many misfits count as partly m
 FAINT = 0.1  # with what part of the price that would empty it an overflowing link begins to charge
 LARGEST_FALL = -6.0  # of a multiplier's logarithm in one step
 LARGEST_RISE = 1.0  # of a multiplier in one step, as a share of what its jobs pay in all
-DENSE = 64  # links; above, sparse elimination is faster (and numpy would start threads, which wait for a free core)
+NEAR, MOST_ROUNDS = (
+    1e-2,
+    60,
+)  # relative residual at which a Newton step is solved well enough, and rounds at most
 LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
 TINY = 1e-300  # in place of 0, where something is divided by it
 
@@ -207,7 +208,7 @@ class _Solver:
         excess = load - self.capacity
         misfit = float(np.add.reduce(multipliers * np.abs(excess))) / cost
         dual = cost + float(np.add.reduce(multipliers * excess))
-        settled = misfit <= self.near and self._gap(dual, self._fitted(rates, load)) <= self.near
+        settled = misfit <= self.near and self._gap(dual, self._fitted(rates, load, price)) <= self.near
         kink = min(1.0, KINK * misfit)
         moves = rates * elasticity * _clipped(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
         return _Point(multipliers, rates, moves, price, load, cost, dual, misfit, settled)
@@ -289,17 +290,26 @@ class _Solver:
         multipliers = np.zeros(len(self.problem.capacity_bytes_per_s))
         if here is None:
             return Allocation(everybody, multipliers, 0.0, steps)
-        everybody[self.jobs] = self._fitted(here.rates, here.load)
+        everybody[self.jobs] = self._fitted(here.rates, here.load, here.price)
         multipliers[self.contended] = here.multipliers
         return Allocation(everybody, multipliers, self._gap(here.dual, everybody[self.jobs]), steps)
 
-    def _fitted(self, rates: Array, load: Array) -> Array:
-        """What exceeds the lower bounds, cut back on each link that is over its budget."""
-        floors = self.load(self.lower)
+    def _fitted(self, rates: Array, load: Array, price: Array) -> Array:
+        """What exceeds the lower bounds, cut back on each link that is over its budget.
+
+        First of those who pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
+        """
+        excess, spare = load - self.capacity, rates - self.lower
+        over = excess > 0.0
+        if not over.any():
+            return rates
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.where(load > self.capacity, (self.capacity - floors) / (load - floors), 1.0)
-        cut = np.append(np.clip(factor, 0.0, 1.0), 1.0)[self.ways].min(axis=0, initial=1.0)
-        fitted: Array = self.lower + (rates - self.lower) * cut
+            willing = np.where(spare > 0.0, np.minimum(1.0, price / self.costs.price(rates)), 0.0)
+            if (excess > self.load(spare * willing))[over].any():
+                willing = np.ones(len(spare))
+            share = np.where(over, excess / self.load(spare * willing), 0.0)
+        cut = np.append(np.minimum(share, 1.0), 0.0)[self.ways].max(axis=0, initial=0.0)
+        fitted: Array = rates - spare * willing * cut
         return fitted
 
     def _gap(self, dual: float, rates: Array) -> float:
@@ -322,22 +332,6 @@ def _compressed(ways: Indices, nobody: int) -> Indices:
     return answer
 
 
-def eliminated(matrix: Array, right: Array) -> Array:
-    """x where `matrix` x = `right`, the matrix symmetric and positive definite, by elimination without pivots.
-
-    In numpy's additions and multiplications, whose last bits are the same on every machine, unlike those of a BLAS.
-    """
-    rows = np.column_stack((matrix, right))
-    size = len(rows)
-    for k in range(size - 1):
-        rows[k + 1 :, k + 1 :] -= (rows[k + 1 :, k] / rows[k, k])[:, None] * rows[k, k + 1 :]
-    answer = np.empty(size)
-    for k in range(size - 1, -1, -1):
-        known = np.add.reduce(rows[k, k + 1 : size] * answer[k + 1 :])
-        answer[k] = (rows[k, size] - known) / rows[k, k]
-    return answer
-
-
 @lru_cache(maxsize=64)
 def _two_of(size: int) -> tuple[Indices, Indices]:
     """Every two different numbers below `size`."""
@@ -353,20 +347,36 @@ class _System:
         short = _compressed(number[ways], len(links))
         first, second = _two_of(len(short))
         together = short[second] < len(links)  # who does not cross as many has none from there on
-        self.links = links
-        self._row, self._column = short[first][together], short[second][together]
-        self._job = np.nonzero(together)[1]
+        one, two = short[first][together], short[second][together]
+        job = np.nonzero(together)[1]
+        keys = np.concatenate((one * len(links) + two, two * len(links) + one))
+        places, self._entry = np.unique(keys, return_inverse=True)
+        self.links, self._job = links, np.concatenate((job, job))
+        self.row, self.column = np.divmod(places, max(1, len(links)))
 
     def solved(self, weight: Array, scale: Array, diagonal: Array, right: Array) -> Array:
-        """x, where beside the diagonal is the sum of the weights of the jobs that cross both, times both scales."""
-        size, row, column = len(right), self._row, self._column
-        value = weight[self._job] * scale[row] * scale[column]
-        if size <= DENSE:
-            half = sums(row * size + column, value, size * size).reshape(size, size)
-            dense = half + half.T
-            dense[np.diag_indices(size)] = diagonal
-            return eliminated(dense, right)
-        every = np.arange(size)
-        where = (np.concatenate((row, column, every)), np.concatenate((column, row, every)))
-        matrix = sparse.csc_array((np.concatenate((value, value, diagonal)), where), shape=(size, size))
-        return np.asarray(spsolve(matrix, right, permc_spec="MMD_AT_PLUS_A"), dtype=np.float64)
+        """x, where beside the diagonal is the sum of the weights of the jobs that cross both, times both scales.
+
+        By conjugate gradients on the system scaled to a diagonal of ones, until what is left is NEAR of the right side: a
+        step that is solved better takes longer and brings Newton no further. Sums by numpy: a BLAS has other last bits on
+        other machines.
+        """
+        root = 1.0 / np.sqrt(diagonal)
+        scaled = scale * root
+        value = sums(self._entry, weight[self._job], len(self.row)) * scaled[self.row] * scaled[self.column]
+        answer, left = np.zeros(len(right)), right * root
+        squares = enough = _dot(left, left)
+        direction = left
+        for _ in range(MOST_ROUNDS):
+            if squares <= NEAR * NEAR * enough:
+                break
+            image = direction + sums(self.row, value * direction[self.column], len(right))
+            part = squares / _dot(direction, image)
+            answer, left = answer + part * direction, left - part * image
+            before, squares = squares, _dot(left, left)
+            direction = left + squares / before * direction
+        return answer * root
+
+
+def _dot(one: Array, other: Array) -> float:
+    return float(np.add.reduce(one * other))

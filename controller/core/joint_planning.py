@@ -26,7 +26,7 @@ from topologies.spec import DirectedLink
 
 NO_LINK = -1
 NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
-CLOSE = 1e-4  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
+CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
 
 
 @dataclass(frozen=True, slots=True)

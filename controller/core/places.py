@@ -301,6 +301,10 @@ class Known:
     routes: Rows = field(default_factory=Rows)
     multipliers: Floats | None = None
 
+    def forget(self) -> None:
+        """What depends on the moment."""
+        self.reaches, self.slowness, self.hazards = None, None, None
+
     def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
         """`Reaches` for what is free."""
         if self.reaches is None or not np.array_equal(self.reaches.free_bytes_per_s, free_bytes_per_s):

@@ -4,7 +4,8 @@ A *tick* is what the live coordinator pays when an owner announces that he takes
 which chooses a destination (P2), admits the move (P3), shares all links anew, plans all checkpoints anew (P1) and
 shares again, and `next_deadline_s`, which its loop asks after each event. A *periodic tick* is the same without a reclaim:
 P1 and P3 when the control period is over. Beside them stand the decisions alone, as the policy's functions on
-inputs that are ready. Not in it: sockets, decoding, the journal.
+inputs that are ready; P2 as a reclaim finds it, with nothing remembered of other moments. Not in it: sockets, decoding,
+the journal. Time is the process's CPU time: on a busy machine the clock on the wall measures its other users.
 
 The core is pure, so nothing else of the system has to run. Garbage collection is on, as it is live; what the campus
 is made of is frozen first, as a server does once it is up.
@@ -136,9 +137,9 @@ class AtWork:
         }
 
     def _time(self, work: Callable[[], object]) -> float:
-        began_s = time.perf_counter()
+        began_s = time.process_time()
         work()
-        return time.perf_counter() - began_s
+        return time.process_time() - began_s
 
     def _periodic_tick(self) -> float:
         self.now_s += self.core.world.settings.control_period_s
@@ -194,6 +195,7 @@ class AtWork:
 
     def _destinations(self, count: int) -> None:
         world = self.core.world
+        world.known.forget()
         for job in self._jobs(count):
             assert job.host is not None
             wanted = request(world, job, job.host, job.spec.payload_bytes, NOTICE_S)
