@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator, default_rng
 from scipy.optimize import minimize
@@ -223,6 +223,7 @@ def test_no_link_is_over_its_budget_no_job_over_its_cap_and_no_kept_budget_is_br
 
 @settings(max_examples=300, deadline=None)
 @given(shapes_of_jobs, capacities)
+@example([(7.0, 1.0, math.inf, math.inf, 4), (11.0, 1.5, 4.0, math.inf, 4)], [0.0, 0.0, 311775939.0, 0.0])
 def test_every_answer_is_certified(
     shapes: list[tuple[float, float, float, float, int]], rooms: list[float]
 ) -> None:

@@ -92,7 +92,14 @@ class Coordinator:
         hosts, margin_s = self.world.watched(), self.world.settings.fence_margin_s
         silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
         fence_s = min([h.fence_at_s for h in hosts], default=inf)
-        decided = (self._tick_s, self._learn_s, self.world.regrant_at_s, self.world.queue.next_deadline_s())
+        world = self.world
+        decided = (
+            self._tick_s,
+            self._learn_s,
+            world.regrant_at_s,
+            world.plan_at_s,
+            world.queue.next_deadline_s(),
+        )
         requeued_s = min(self.world.requeued.values(), default=inf)
         return min(*decided, silence_s, fence_s, requeued_s)
 
@@ -139,6 +146,8 @@ class Coordinator:
             self._tick_s = now_s + world.settings.control_period_s
             effects += [*retry_degraded(world, now_s), *serve_waiting(world, now_s)]
             effects += [*improve_standby(world, now_s), *protect(world, now_s)]
+        elif now_s >= world.plan_at_s:
+            effects += protect(world, now_s)
         return effects
 
     def _overdue(self, now_s: float) -> list[HostState]:

@@ -13,7 +13,7 @@ from controller.core import facts
 from controller.core.dispatch import gpu_freed, interrupt, withdraw_offers
 from controller.core.grants import tell_grants
 from controller.core.migration import abandon, land_unheard, order, plan_moves, replan
-from controller.core.protection import forget_standby, protect
+from controller.core.protection import forget_standby, protect, protect_soon
 from controller.core.state import HostState, JobState, Phase
 from controller.core.world import World, present, record
 from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
@@ -176,7 +176,7 @@ def _notice(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """What runs there moves away; what was on its way there goes elsewhere."""
     running = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
     effects = let_go(world, host, now_s)
-    return [*effects, *plan_moves(world, running, now_s, lambda world: protect(world, now_s))]
+    return [*effects, *plan_moves(world, running, now_s, lambda world: protect_soon(world, now_s))]
 
 
 def _hurry(world: World, host: HostState, now_s: float) -> list[do.Effect]:
@@ -193,7 +193,7 @@ def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.
     effects = let_go(world, host, now_s)
     for job in [job for job in world.jobs_on(host) if job.host == host.name]:
         effects += interrupt(world, job, cause, now_s)
-    return [*effects, *protect(world, now_s)]
+    return [*effects, *protect_soon(world, now_s)]
 
 
 def let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:

@@ -9,7 +9,7 @@ that are missing there. The first one is counted whole.
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
 import numpy as np
 
@@ -30,12 +30,27 @@ from topologies.spec import TrafficClass
 LEAST_CHANGE = (
     0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 )
+TOGETHER_S = (
+    0.05  # reclaims within so much of each other are planned for together: less than a message may be late
+)
 CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
+def protect_soon(world: World, now_s: float) -> list[do.Effect]:
+    """`protect`, or, if all was planned a moment ago, rates only, and the plan in a moment.
+
+    Owners who leave together are each answered at once, and the checkpoints of everybody else are planned once for all.
+    """
+    if now_s >= world.planned_s + TOGETHER_S:
+        return protect(world, now_s)
+    world.plan_at_s = world.planned_s + TOGETHER_S
+    return settle(world)
+
+
 def protect(world: World, now_s: float) -> list[do.Effect]:
     """Plan checkpoints for all running jobs anew, and settle all rates."""
+    world.planned_s, world.plan_at_s = now_s, inf
     jobs = [job for job in world.unfinished() if _needs_protection(world, job)]
     if isinstance(plan := world.policy.plan, StaticPlanner) and world.policy.stays:
         return [effect for job in jobs for effect in _protect_at_home(world, job, plan.interval_s, now_s)]

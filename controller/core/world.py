@@ -53,6 +53,8 @@ class World:
     known: Known = field(default_factory=Known, repr=False)
     _watched: list[HostState] | None = field(default=None, repr=False)
     _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
+    planned_s: float = -inf  # when all checkpoints were last planned
+    plan_at_s: float = inf  # when they are to be planned again before the next tick
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     # ------------------------------------------------------------ links
