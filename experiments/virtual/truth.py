@@ -76,7 +76,7 @@ class Truth:
     def __init__(self, journalled: Journalled) -> None:
         self._journalled = journalled
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
-        self._closed_s: dict[str, float] = {}
+        self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
 
     def check(self, world: VirtualWorld) -> None:
         """All machines, all links. InvariantBroken: at the first that is not as promised."""
@@ -123,14 +123,14 @@ class Truth:
                 )
 
     def _check_switch(self, world: VirtualWorld, machine: Machine) -> None:
-        """A closed host's processes die as soon as its agent has read the switch."""
+        """A closed host's processes die as soon as its agent has read the switch (a switch written again is read later)."""
         if not machine.closed:
-            self._closed_s.pop(machine.name, None)
             return
-        since_s = self._closed_s.setdefault(machine.name, world.now_s)
+        written = (machine.name, machine.switch_version)
+        since_s = self._closed_s.setdefault(written, world.now_s)
         least_s = world.stage.costs.switch_s[1] + ROUNDING
         if machine.core is None or machine.paused or machine.deferred:
-            self._closed_s[machine.name] = world.now_s  # from when it goes on
+            self._closed_s[written] = world.now_s  # from when it goes on
         elif world.now_s > since_s + least_s and machine.processes:
             name = next(iter(machine.processes))[0]
             raise broken(
