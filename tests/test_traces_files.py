@@ -27,7 +27,7 @@ HOSTS = ["h1", "h2", "h3", "h4"]
 EVENTS = "time,host,event,notice\n"
 JOBS = "time,job,payload,steps,step\n"
 
-times = st.floats(0.0, 1e8)
+times = st.floats(0.0, 4e7)  # a dozen of them with their notices stay below the longest time, 1e9 s
 positive = st.floats(1e-3, 1e8)
 
 

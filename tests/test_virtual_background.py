@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import facts as f
 from controller.core.bandwidth import PAYLOAD_SHARE
 from experiments.scenario import Scenario
 from experiments.traces import BackgroundTraffic, Trace, paper_campus
 from experiments.traces.achieved import epochs_left
-from experiments.virtual import VirtualRun, VirtualWorld, make_world, simulate
+from experiments.virtual import VirtualWorld, make_world, simulate
 from experiments.virtual.checks import Invariants
 from testbed.model.network import FluidNetwork, Sharing, max_min
 from topologies.presets import campus54
@@ -27,10 +26,6 @@ A, B, C = (DirectedLink(x, "s") for x in "abc")
 def played(seed: int, days: float = 2.0, *, background: bool = True) -> tuple[Scenario, Trace]:
     scenario, trace = paper_campus(seed, days=days)
     return scenario, trace if background else replace(trace, background=None)
-
-
-def granted(run: VirtualRun) -> list[float]:
-    return [fact.rate_bytes_per_s for _, fact in run.facts if isinstance(fact, f.Granted)]
 
 
 # ---------------------------------------------------------------- on the links
@@ -72,12 +67,6 @@ def test_the_background_is_carried_whole_where_migrations_are_held_to_what_it_le
 
 
 # ---------------------------------------------------------------- decisions
-
-
-def test_grants_keep_to_what_others_leave() -> None:
-    crowded, empty = (simulate(*played(3, background=on)) for on in (True, False))
-    assert max(granted(empty)) > 80e6
-    assert sum(granted(crowded)) / len(granted(crowded)) < 0.9 * sum(granted(empty)) / len(granted(empty))
 
 
 def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:

@@ -198,7 +198,7 @@ class HazardWindow:
         known = self._known_quantiles
         if known is None or known[0] != level or not np.array_equal(known[1], events):
             few, which = np.unique(events, return_inverse=True)
-            quantiles = np.array([rounded(_half_chi2(level, n + 1.0)) for n in few.tolist()])[which]
+            quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
             known = self._known_quantiles = (level, events, quantiles)
         return known[2]
 
@@ -299,4 +299,4 @@ def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[
 @lru_cache(maxsize=4096)
 def _half_chi2(probability: float, shape: float) -> float:
     """chi2(probability; 2 shape) / 2: a quantile of the gamma distribution, so `shape` may be a fraction."""
-    return float(gammaincinv(shape, probability))
+    return rounded(float(gammaincinv(shape, probability)))

@@ -44,7 +44,7 @@ def counted_events(scenario: Scenario) -> Recorded:
     owners, seed = scenario.owners, scenario.seed
     assert owners.count is not None
     hosts = [host for host in scenario.volunteers if host.name not in owners.loyal]
-    places = [_Place(host.name, host.building, 0.0) for host in hosts]
+    places = [_Place(host.name, host.building, -LENT_FOR_S) for host in hosts]
     away = _begin(places, owners, stream(seed, "owners", "start"))
     groups = _groups(owners, scenario.duration_s, stream(seed, "owners", "times"))
     emergencies = _emergencies(owners, stream(seed, "owners", "kinds"))
