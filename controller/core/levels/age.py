@@ -3,7 +3,8 @@
 The ages (`shapes`) and r are fitted to the recorded arrivals; r after every `every` arrivals, as in `replay`, with the
 measured delay in the books; the ages when the past is half as long again, later after every half window. A shape is sought on
 each half of the past and tried on the other. If that saves jobs for sure, the better of the two is refined on all of the
-past; if not, the shape in use stays as long as it proves itself on the newer half; and else this is `Replay`.
+past; if not, the shape in use, which proved itself once, stays as long as it saves anything on the newer half; and else
+this is `Replay`.
 
 A search replays some 400 shapes about 7 times each, over half of the past, and there are two after half as many
 arrivals as the past has: ten thousand steps for each arrival, about one window. They go on in slices (`work`), after those of
@@ -20,7 +21,7 @@ from controller.core.levels.replay import LEAST_SPOTS, WINDOW, Replay, Search, S
 from controller.core.levels.shapes import PLAIN, Shape, ShapeSearch, proves, saving
 from controller.core.replaying import Rule
 
-FIRST_SEARCH = 80  # arrivals: before, no shape could prove itself
+FIRST_SEARCH = 50  # arrivals: before, no shape could prove itself
 
 
 class Age(Replay):
@@ -75,8 +76,9 @@ class Age(Replay):
         """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
         older, newer = arrivals.halves()
         found = yield from self._seek(older, newer)
-        if self.shape != PLAIN and proves([(yield from self._trial(newer, self.shape))]):
-            found.append(self.shape)
+        if self.shape != PLAIN:
+            saved, _ = yield from self._trial(newer, self.shape)
+            found += [self.shape] if saved > 0.0 else []
         polish = ShapeSearch(arrivals, self.balance.target_delay_s, self.r_max)
         yield from polish.refine(*found)
         return polish.best if polish.prices.get(polish.best, inf) < inf else PLAIN
