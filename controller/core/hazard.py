@@ -54,6 +54,7 @@ BURSTS = (
 )
 BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed
 SOME = 5.0  # events after which their scatter counts as much as what is believed of it
+STEPS = 8  # from a number of events borrowed to its double
 MOST_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
 
 EVEN = (1.0,) * HOURS  # a profile without peaks
@@ -203,10 +204,16 @@ class HazardWindow:
         return known[2]
 
     def _borrowed(self, now_s: float, campus: Experience) -> float:
-        """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not."""
+        """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
+
+        In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
+        """
         events, exposure_s = self._seen.of_everybody(now_s)
         differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
-        return 1.0 / min(differ, MOST_DIFFER) if differ > 0.0 else math.inf
+        if differ == 0.0:
+            return math.inf
+        mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
+        return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
