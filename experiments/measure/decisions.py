@@ -27,15 +27,14 @@ from typing import Any
 
 from controller.core import events as ev
 from controller.core.admission import MigrationRequest
-from controller.core.candidates import Residual, candidates, promised, request, residual
-from controller.core.checkpointing import CheckpointJob
+from controller.core.candidates import candidates, promised, request, residual
+from controller.core.checkpoint_plans import plan_all
 from controller.core.coordinator import Coordinator
 from controller.core.grants import committed, spendable
 from controller.core.protection import TOGETHER_S
 from controller.core.state import JobState
 from experiments.measure.decisions_world import campus_of, coordinator_at_work
 from testbed.messages import OwnerReclaims, OwnerReturns
-from topologies.spec import DirectedLink
 
 SIZES = (54, 500, 5_000, 50_000)
 QUICK_SIZES = (54, 500, 5_000)
@@ -118,15 +117,12 @@ class AtWork:
         self.now_s = core.world.now_s
         self.movable = [job for job in core.world.jobs.values() if job.host != job.standby]
         self._next = 0
-        self._planned: list[CheckpointJob] = []
-        self._budget: Residual | dict[DirectedLink, float] = {}
 
     def all_times(self) -> dict[str, list[float]]:
         """What is measured, by name: seconds of each sample. The first periodic ticks tell everybody everything."""
         for _ in range(3):
             self._periodic_tick()
         few = max(5, self.samples // 4)
-        self._planned, self._budget = self._as_planned()
         return {
             "tick": [self._reclaim(1) for _ in range(self.samples)],
             "periodic_tick": [self._periodic_tick() for _ in range(self.samples)],
@@ -178,25 +174,10 @@ class AtWork:
     # ------------------------------------------------------------ decisions alone
 
     def _checkpoints(self) -> None:
-        world = self.core.world
-        world.policy.plan(self._planned, self._budget, world.settings.checkpoint_share)
-
-    def _as_planned(self) -> tuple[list[CheckpointJob], Residual]:
-        """All jobs as P1 sees them, and what it may give out."""
-        world, now_s = self.core.world, self.now_s
-        profile = world.profile(now_s)
-        jobs = [
-            CheckpointJob(
-                job.name,
-                job.spec.payload_bytes,
-                world.hazard_now_per_s(job.host or "", now_s, profile),
-                world.routes.route(job.host or "", job.standby),
-                loss_budget_s=job.spec.loss_budget_s,
-            )
-            for job in world.jobs.values()
-            if job.standby is not None
-        ]
-        return jobs, residual(world, now_s, promised)
+        """P1 for all but one job, another one each time, from the prices of the last plan: as after a reclaim."""
+        gone = self._jobs(1)[0]
+        jobs = [job for job in self.core.world.jobs.values() if job.standby is not None and job is not gone]
+        plan_all(self.core.world, jobs, self.now_s)
 
     def _destinations(self, count: int) -> None:
         world = self.core.world
