@@ -19,7 +19,7 @@ RULES = {
     "NeverWaitsForLeases": "more than one copy computes",
     "LeavesFlowsOpen": "",
     "SaysStoredTooSoon": "no disk ever held it",
-    "KeepsComputing": "which its owner closed",
+    "KeepsComputing": "comput",  # on a host which its owner closed, or beside the copy that took its place
     "NeverSlowsDown": "migrations send",
     "ObeysOldOrders": "compute",
     "OutlivesItsLease": "more than one copy computes",

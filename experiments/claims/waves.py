@@ -144,15 +144,24 @@ def play(wave: Wave) -> dict[str, Any]:
     }
 
 
+def _look() -> None:
+    """An event, so that somebody who looks after each sees this moment."""
+
+
 class _Watch:
-    """What the research flow has moved, at the first events after two moments; and the uncontrolled burst, from the first on."""
+    """What the research flow has moved at two moments, each made an event; and the uncontrolled burst, from the first on."""
 
     def __init__(self, wave: Wave) -> None:
         self.seen: list[tuple[float, float]] = []
         self._burst_bytes_per_s = wave.uncontrolled * UPLINK_BYTES_PER_S * PAYLOAD_SHARE
         self._wanted = [wave.at_s + 1.0, wave.at_s + 1.0 + WINDOW_S]
+        self._began = False
 
     def __call__(self, world: VirtualWorld) -> None:
+        if not self._began:
+            self._began = True
+            for at_s in self._wanted:
+                world.at(at_s, _look)
         if self._wanted and world.now_s >= self._wanted[0]:
             self._wanted.pop(0)
             if self._burst_bytes_per_s and not self.seen:
