@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -297,8 +298,9 @@ def _count(connection: socket.socket, buffer: bytearray, duration_s: float) -> t
 
 
 def _send(address: str) -> None:
+    """Until it is killed, or the receiver has counted enough and closed."""
     data = bytes(1 << 18)
-    with _connected(address) as connection:
+    with _connected(address) as connection, suppress(ConnectionError):
         while True:
             connection.sendall(data)
 
