@@ -159,6 +159,21 @@ def test_nobody_asks_and_nobody_gets() -> None:
     assert fill([], {TRUNK: 1.0}) == Filling({}, {})
 
 
+def test_a_link_whose_floors_leave_nothing_is_settled_even_where_one_floor_drowns_in_the_rounding_of_another() -> (
+    None
+):
+    """Once without end: the level jumped over the point at which the small one begins to rise, for ever."""
+    demands = [
+        Demand("d0", (LINKS[0], LINKS[2], LINKS[3]), 0.0, 1e-06, 184.98418289912183),
+        Demand("d1", (LINKS[3], LINKS[1]), 8.614594731377082, 5.434683145, 202.04619617800878),
+        Demand("d2", (LINKS[4], LINKS[1], LINKS[3]), 0.01, 2.43e-07),
+        Demand("d3", (LINKS[2], LINKS[0], LINKS[3], LINKS[4]), 0.01, 0.467131765, 0.467131766),
+    ]
+    capacity = [50.467132765, 5.434683388, 50.467132765, 5.901816153, 0.468132008]
+    filling = fill(demands, dict(zip(LINKS, capacity, strict=True)))
+    assert filling.rates == pytest.approx({d.key: d.floor_bytes_per_s for d in demands}, abs=1e-7)
+
+
 def test_floors_that_do_not_fit_name_the_link() -> None:
     with pytest.raises(ValueError, match=r"link n0>n1: floors need 11.0 bytes/s, it has 10.0"):
         fill([on_trunk("a", floor=5.0), on_trunk("b", floor=6.0)], {TRUNK: 10.0})

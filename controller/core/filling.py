@@ -128,13 +128,17 @@ class _Members:
             rises = rate == wanted
             held = self._sum(np.where(rises, 0.0, rate))
             newer = (room - held) / self._sum(np.where(rises, self.weight, 0.0))
-            wrong = np.abs(newer - level) > ROUNDING * level
-            if not wrong.any():
-                return np.where(np.isnan(newer), level, newer)  # 0/0: nobody rises, and the link is full
+            newer = np.where(np.isnan(newer), level, newer)  # 0/0: nobody rises, and the link is full
             low, high = np.where(newer > level, level, low), np.where(newer < level, level, high)
-            astray = ~((newer >= low) & (newer <= high)) | (step > NEWTON_STEPS)
+            astray = _moves(level, newer) & (~((newer >= low) & (newer <= high)) | (step > NEWTON_STEPS))
             newer = np.where(astray, _between(low, high), newer)
-            level, step = np.where(wrong, newer, level), step + 1
+            if not _moves(level, newer).any():  # a bracket no wider than rounding is an end too
+                return newer
+            level, step = newer, step + 1
+
+
+def _moves(level: Floats, newer: Floats) -> NDArray[np.bool_]:
+    return np.abs(newer - level) > ROUNDING * level
 
 
 def _between(low: Floats, high: Floats) -> Floats:
