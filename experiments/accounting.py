@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from controller.core import facts as f
 from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, whereabouts
-from experiments.losses import SECONDS_AN_HOUR, interruptions, losses
+from experiments.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
 from experiments.promises import broken
 from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe, research_shares
 from experiments.summary import (
@@ -88,6 +88,7 @@ class _Journal:
         self._kinds: dict[type, list[f.AnyFact]] = {}
         for _, fact in timed:
             self._kinds.setdefault(type(fact), []).append(fact)
+        self.work_lost = work_lost(fact for _, fact in timed)
 
     def of(self, kind: type[T]) -> list[T]:
         """All facts of a kind, in order."""
@@ -142,7 +143,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_lost_s for w in journal.of(f.WorkLost) if w.cause == "emergency"),
+        work_lost_s=sum(w.work_lost_s for w in journal.work_lost if w.cause == "emergency"),
         reclaims=_closings(journal.timed),
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
@@ -177,7 +178,7 @@ def _interruptions(journal: _Journal) -> Interruptions:
     for over in ("finished", "failed"):
         causes.pop(over, None)
     lost: dict[str, float] = {}
-    for work in journal.of(f.WorkLost):
+    for work in journal.work_lost:
         lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
     total = losses(interruptions(journal.timed))

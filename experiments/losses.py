@@ -2,7 +2,9 @@
 
 An *interruption* is an attempt that ended before its job did: a host was taken back, with notice or without, or died. It
 lost the steps that the next attempt computes again (`WorkLost`; 0 where a migration carried everything over), and its
-downtime is from the stop until the job is proved to run again. *Work loss* is the sum over all interruptions, in hours of
+downtime is from the stop until the job is proved to run again. What was given up for lost and taken up later, from a copy
+whose holder came back, was not lost (`WorkTakenUp`): it comes off the losses of that job, the latest first, and the attempt
+that was stopped for it is no interruption. *Work loss* is the sum over all interruptions, in hours of
 a GPU, since a job holds one. *Per event* is that sum over the number of interruptions, those that lost nothing included.
 A job that is not dispatched again before the run ends has lost nothing yet, and is counted as open.
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from msgspec import structs
 
 from controller.core import facts as f
 from experiments.history import Attempt, Timed, attempts
@@ -44,10 +48,11 @@ class Losses:
 def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
     """All of them, in order of time."""
     tries = attempts(facts)
-    lost_s, downtimes_s, last = _lost(facts), _downtimes(facts), _last_attempts(tries)
+    lost_s = {(lost.job, lost.attempt): lost.work_lost_s for lost in work_lost(fact for _, fact in facts)}
+    downtimes_s, last = _downtimes(facts), _last_attempts(tries)
     found = []
     for attempt in tries:
-        if attempt.ended_s is None or attempt.how in ("finished", "failed"):
+        if attempt.ended_s is None or attempt.how in ("finished", "failed", "superseded"):
             continue
         following = attempt.job, attempt.attempt + 1
         found.append(
@@ -71,14 +76,24 @@ def losses(found: Iterable[Interruption]) -> Losses:
     return Losses(len(each_s), total_s / SECONDS_AN_HOUR, statistics.fmean(each_s) if each_s else None)
 
 
-def _lost(facts: Iterable[Timed]) -> dict[tuple[str, int], float]:
-    """By (job, the attempt that computes it again)."""
-    found: dict[tuple[str, int], float] = {}
-    for _, fact in facts:
+def work_lost(facts: Iterable[f.AnyFact]) -> list[f.WorkLost]:
+    """What was lost for good: every `WorkLost`, less what was taken up after all."""
+    stand: list[f.WorkLost] = []
+    for fact in facts:
         if isinstance(fact, f.WorkLost):
-            key = fact.job, fact.attempt
-            found[key] = found.get(key, 0.0) + fact.work_lost_s
-    return found
+            stand.append(fact)
+        elif isinstance(fact, f.WorkTakenUp):
+            _take_off(stand, fact)
+    return stand
+
+
+def _take_off(stand: list[f.WorkLost], taken_up: f.WorkTakenUp) -> None:
+    left_s = taken_up.work_s
+    for place in reversed(range(len(stand))):
+        if stand[place].job == taken_up.job and left_s > 0.0:
+            off_s = min(left_s, stand[place].work_lost_s)
+            stand[place] = structs.replace(stand[place], work_lost_s=stand[place].work_lost_s - off_s)
+            left_s -= off_s
 
 
 def _downtimes(facts: Iterable[Timed]) -> dict[tuple[str, int], float]:

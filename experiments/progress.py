@@ -51,6 +51,7 @@ EVENT_STYLES: dict[type[Fact], str] = {
     f.HostLost: "red",
     f.JobStopped: "red",
     f.WorkLost: "red",
+    f.WorkTakenUp: "green",
     f.JobFailed: "red",
     f.MigrationDegraded: "red",
     f.MigrationAdmitted: "cyan",

@@ -20,6 +20,7 @@ CAUSES = {
     "final_checkpoint": "final checkpoint taken",
     "failed_start": "it could not start",
     "stopped": "stopped by the coordinator",
+    "superseded": "a better checkpoint has come into reach",
     "destination_lost": "the host it was going to was lost",
     "checkpoint_lost": "nobody can send its checkpoint any more",
 }
@@ -126,6 +127,11 @@ def _work_lost(fact: f.WorkLost) -> str | None:
     return (
         f"{fact.job} loses {steps} steps ({format_duration(fact.work_lost_s)} of work)" if steps > 0 else None
     )
+
+
+@_of(f.WorkTakenUp)
+def _taken_up(fact: f.WorkTakenUp) -> str:
+    return f"{fact.job} need not compute {format_duration(fact.work_s)} of work again after all: on from step {fact.to_step}"
 
 
 @_of(f.JobWaits)

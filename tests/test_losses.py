@@ -47,6 +47,25 @@ def test_who_is_not_dispatched_again_is_open_and_has_lost_nothing_yet() -> None:
     assert not any(one.is_open for one in interruptions(RUN))
 
 
+def test_what_is_taken_up_later_comes_off_the_loss_and_the_attempt_that_was_stopped_for_it_is_no_event() -> (
+    None
+):
+    """20 steps were lost to 0; 3 were done again when the copy of step 18 came back: lost are the 2 after it, and the 3."""
+    found = interruptions(
+        story(
+            (0.0, f.JobDispatched("j", 1, "h1")),
+            (200.0, f.JobStopped("j", 1, "h1", "emergency", 20)),
+            (200.0, f.WorkLost("other", 2, "emergency", 9, 0, 90.0)),
+            (200.0, f.WorkLost("j", 2, "emergency", 20, 0, 200.0)),
+            (200.0, f.JobDispatched("j", 2, "h2")),
+            (230.0, f.JobStopped("j", 2, "h2", "superseded", 3)),
+            (230.0, f.WorkTakenUp("j", 3, 3, 18, 150.0)),
+            (230.0, f.JobDispatched("j", 3, "h3", 7, 18)),
+        )
+    )
+    assert [(one.at_s, one.cause, one.lost_s) for one in found] == [(200.0, "emergency", 50.0)]
+
+
 def test_nothing_interrupted_has_no_loss_per_event() -> None:
     assert losses(interruptions(RUN[:2])).per_event_s is None
 

@@ -32,14 +32,23 @@ TIME = SETTINGS.day_s / DAY_S  # the small world's time scale
 STEP_S = 0.1
 DECIDES = ("plan", "select", "admit", "share", "learner", "standby")
 OTHERWISE = {
-    "slurm-pr": {"plan", "select", "admit", "migrates", "central_store", "requeue_wait_s", "enforced"},
-    "no-migration": {"plan", "select", "admit", "migrates", "stays", "enforced"},
-    "static": {"plan", "select", "admit", "enforced"},
-    "bamboo": {"plan", "select", "standby", "admit", "migrates", "replication", "enforced"},
+    "slurm-pr": {
+        "plan",
+        "select",
+        "admit",
+        "migrates",
+        "central_store",
+        "requeue_wait_s",
+        "enforced",
+        "takes_up",
+    },
+    "no-migration": {"plan", "select", "admit", "migrates", "stays", "enforced", "takes_up"},
+    "static": {"plan", "select", "admit", "enforced", "takes_up"},
+    "bamboo": {"plan", "select", "standby", "admit", "migrates", "replication", "enforced", "takes_up"},
     "random-dst": {"select"},
     "no-tc-bpf": {"admit", "enforced"},
     "tv-fixed-interval": {"plan"},
-    "reclaimnet-as-printed": {"plan", "select", "admit", "learner"},
+    "reclaimnet-as-printed": {"plan", "select", "admit", "learner", "takes_up"},
     "reclaimnet": set(),
 }
 

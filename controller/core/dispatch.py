@@ -185,7 +185,7 @@ def begin_attempt(
 ) -> list[do.Effect]:
     """Reserve the GPU, number the attempt, and account for the work that will be done again."""
     restore_step = checkpoint.stored.step if checkpoint else 0
-    lost = _work_lost(job, restore_step)
+    lost = [*_work_lost(job, restore_step), *_taken_up(job, restore_step)]
     job.attempt += 1
     job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
@@ -207,6 +207,14 @@ def _work_lost(job: JobState, restore_step: int) -> list[do.Effect]:
     return [
         record(facts.WorkLost(job.name, job.attempt + 1, job.stopped_cause, job.step, restore_step, again_s))
     ]
+
+
+def _taken_up(job: JobState, restore_step: int) -> list[do.Effect]:
+    """What need not be computed again, though it was given up."""
+    if job.stopped_cause != "superseded" or job.step >= restore_step:
+        return []
+    saved_s = (restore_step - job.step) * job.spec.step_s
+    return [record(facts.WorkTakenUp(job.name, job.attempt + 1, job.step, restore_step, saved_s))]
 
 
 def start(job: JobState, host: HostState) -> do.Effect:

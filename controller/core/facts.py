@@ -87,7 +87,7 @@ class JobStopped(Fact, frozen=True):
     job: str
     attempt: int
     host: str
-    cause: str  # emergency, deadline, agent_lost, failed_start, stopped, checkpoint_lost, destination_lost
+    cause: str  # emergency, deadline, agent_lost, failed_start, stopped, superseded, checkpoint_lost, destination_lost
     last_step: int
 
 
@@ -100,6 +100,16 @@ class WorkLost(Fact, frozen=True):
     from_step: int
     to_step: int
     work_lost_s: float
+
+
+class WorkTakenUp(Fact, frozen=True):
+    """A checkpoint that was out of reach takes the job on: of what an earlier `WorkLost` says, this is not computed again."""
+
+    job: str
+    attempt: int
+    from_step: int  # to which the job had come again
+    to_step: int
+    work_s: float
 
 
 class JobWaits(Fact, frozen=True):
@@ -296,6 +306,7 @@ AnyFact = (
     | JobFailed
     | JobStopped
     | WorkLost
+    | WorkTakenUp
     | JobWaits
     | CheckpointPlanned
     | CheckpointTaken

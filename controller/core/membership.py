@@ -15,6 +15,7 @@ from controller.core.grants import tell_grants
 from controller.core.migration import abandon, land_unheard, order, plan_moves, replan
 from controller.core.protection import forget_standby, protect, protect_soon
 from controller.core.state import HostState, JobState, Phase
+from controller.core.taking_up import take_up
 from controller.core.world import World, present, record
 from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
 
@@ -51,7 +52,8 @@ def reconcile(
     `told` is what it had been told to run before its Hello; what it was told since, it cannot claim yet.
     """
     effects = [*agree(world, host, claims, told, now_s), *remind(world, host, now_s)]
-    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+    effects += [*offer_all(world, host, now_s), *protect(world, now_s)]
+    return [*effects, *take_up(world, host, now_s)]
 
 
 def agree(
@@ -163,7 +165,8 @@ def owner_returns(world: World, host: HostState, now_s: float) -> list[do.Effect
             job.degraded = False
             if job.phase is Phase.MOVING and job.final_sequence is None:
                 effects += abandon(world, job, now_s)
-    return [*effects, *offer_all(world, host, now_s), *protect(world, now_s)]
+    effects += [*offer_all(world, host, now_s), *protect(world, now_s)]
+    return [*effects, *take_up(world, host, now_s)]
 
 
 def offer_all(world: World, host: HostState, now_s: float) -> list[do.Effect]:

@@ -94,7 +94,8 @@ class Policy:
     host. `standby`: who chooses the standby (None: `select`; where that scores, by eq. 11). `central_store`: checkpoints go
     to a host that nobody can reclaim, where the campus has one. `requeue_wait_s`: an interrupted job may not start again for
     so long. `replication`: the standby holds a GPU and computes too. `enforced`: research has its reserve, and senders keep
-    to their grants; else grants are advice, and flows share the links as TCP does.
+    to their grants; else grants are advice, and flows share the links as TCP does. `takes_up`: a job that had to begin again
+    further back goes on from a better checkpoint as soon as its holder returns (`taking_up`).
     """
 
     about: str
@@ -111,6 +112,7 @@ class Policy:
     requeue_wait_s: float = 0.0
     replication: Replication | None = None
     enforced: bool = True
+    takes_up: bool = True
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
@@ -179,6 +181,7 @@ POLICIES: dict[str, Policy] = {
         central_store=True,
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
+        takes_up=False,
     ),
     "no-migration": Policy(
         "a job never leaves its host, nor its checkpoints, one in 30 min: it waits for the owner (see `baselines`)",
@@ -189,6 +192,7 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         stays=True,
         enforced=False,
+        takes_up=False,
     ),
     "static": Policy(
         "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
@@ -197,6 +201,7 @@ POLICIES: dict[str, Policy] = {
         select=placement.select_random,
         admit=admission.admit_all,
         enforced=False,
+        takes_up=False,
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
@@ -207,6 +212,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         migrates=False,
         replication=Replication(),
+        takes_up=False,
         enforced=False,
     ),
     "random-dst": Policy(
@@ -229,6 +235,7 @@ POLICIES: dict[str, Policy] = {
         "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
         label="ReclaimNet, as printed",
         plan=checkpointing.plan_as_printed,
+        takes_up=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters

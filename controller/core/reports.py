@@ -12,6 +12,7 @@ from controller.core.dispatch import EVERYTHING, interrupt, over
 from controller.core.migration import landed, plan_moves, turn_begins
 from controller.core.protection import protect
 from controller.core.state import OVER, HostState, Phase
+from controller.core.taking_up import further, take_up_better
 from controller.core.world import World, present, record
 from testbed import messages as m
 
@@ -40,7 +41,7 @@ def job_started(world: World, host: HostState, message: m.JobStarted, now_s: flo
     job.stopped_at_s, job.stopped_cause = None, ""
     if host.reclaim_at_s is not None:
         effects += plan_moves(world, [job], now_s)
-    return [*effects, *protect(world, now_s)]
+    return [*effects, *protect(world, now_s), *take_up_better(world, job, now_s)]
 
 
 def job_ended(world: World, host: HostState, message: m.JobEnded, now_s: float) -> list[do.Effect]:
@@ -58,7 +59,8 @@ def job_ended(world: World, host: HostState, message: m.JobEnded, now_s: float) 
     elif message.outcome == "failed":
         done = facts.JobFailed(job.name, job.attempt, host.name, message.reason)
     else:
-        return [*interrupt(world, job, "stopped", now_s), *protect(world, now_s)]
+        cause = "superseded" if further(world, job) else "stopped"
+        return [*interrupt(world, job, cause, now_s), *protect(world, now_s)]
     ended = over(world, job, message.outcome, now_s)
     return [record(done), *ended, *protect(world, now_s)]
 

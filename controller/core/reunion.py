@@ -27,6 +27,7 @@ from controller.core.membership import agree, disconnect, join, let_go, lose, of
 from controller.core.protection import protect
 from controller.core.reports import job_ended
 from controller.core.state import HostState, Phase
+from controller.core.taking_up import take_up
 from controller.core.world import World
 from testbed.messages import Hello, SendStored
 
@@ -93,7 +94,8 @@ def judge(world: World, reunion: Reunion, now_s: float) -> list[do.Effect]:
         effects += agree(world, world.hosts[name], hello.jobs, told[name], now_s)
     for host in hosts:
         effects += [*remind(world, host, now_s), *_send_again(world, host)]
-    return [*effects, *(e for host in hosts for e in offer_all(world, host, now_s)), *protect(world, now_s)]
+    effects += [*(e for host in hosts for e in offer_all(world, host, now_s)), *protect(world, now_s)]
+    return [*effects, *(e for host in hosts for e in take_up(world, host, now_s))]
 
 
 def _stored(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from controller.core import facts as f
 from experiments.history import Attempt, Timed, attempts, notices
-from experiments.losses import SECONDS_AN_HOUR, interruptions
+from experiments.losses import SECONDS_AN_HOUR, interruptions, work_lost
 from experiments.traces import Trace
 from experiments.virtual import VirtualRun
 
@@ -74,9 +74,7 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
     again_s = {
-        (fact.job, fact.attempt - 1): fact.work_lost_s
-        for _, fact in run.facts
-        if isinstance(fact, f.WorkLost)
+        (lost.job, lost.attempt - 1): lost.work_lost_s for lost in work_lost(fact for _, fact in run.facts)
     }
     steps = _steps(run.facts, {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals})
     for attempt in attempts(run.facts):
