@@ -11,10 +11,12 @@ from controller.core.network import Network
 from controller.core.placement import Candidate, Choice, NoDestination, Request
 from controller.core.policies import POLICIES, Policy, policy
 from controller.core.queue import SpotJob, SpotQueue
+from controller.core.settings import Settings
 from controller.core.sharing import in_columns
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
+SETTINGS = Settings(target_delay_s=3.0, level_step_per_s=0.01, offer_ttl_s=0.0)
 LINK = DirectedLink("h1", "sw")
 JOBS = [
     CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=120.0),
@@ -56,7 +58,7 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     rates, _ = row.share(in_columns(flows, network), network.column(SHARE))
     assert math.fsum(rates) == pytest.approx(10.0)
 
-    queue = SpotQueue(row.learner(3.0, 0.01, 100, 1.0, 8.0), 0.0)
+    queue = SpotQueue(row.learner(SETTINGS), SETTINGS.offer_ttl_s)
     queue.submit(SpotJob("j"), 0.0, 0.0)
     assert queue.controller.level == 1.0
 

@@ -268,15 +268,7 @@ def _learner(campus: Campus, settings: Settings, row: Policy) -> Controller:
     """Paper B's r, as the policy learns it; without on-demand hosts there is nowhere to send a job, so all wait."""
     if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
         return Fixed(UNLIMITED)
-    return LEARNERS.get(settings.learner, row.learner)(
-        settings.target_delay_s,
-        settings.level_step_per_s,
-        settings.level_window,
-        settings.level_start,
-        settings.level_max,
-        settings.offer_ttl_s,
-        settings.compiled_replay,
-    )
+    return LEARNERS.get(settings.learner, row.learner)(settings)
 
 
 def _measured(host: HostState, beat: m.Heartbeat) -> list[do.Effect]:

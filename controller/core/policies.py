@@ -13,74 +13,67 @@ reserve and grants are enforced (`enforced`). All defaults are ReclaimNet's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from controller.core import admission, baselines, checkpointing, joint_planning, placement, queue
 from controller.core.baselines import Replication
 from controller.core.levels.age import Age
 from controller.core.levels.replay import Replay
+from controller.core.settings import Settings
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
 NO_RESERVE = ResearchReserve(beta=0.0)
 
 
-class Learner(Protocol):
-    """Makes the queue's controller; each takes what it needs."""
-
-    def __call__(
-        self,
-        target_delay_s: float,
-        step_per_s: float,
-        window: int,
-        r0: float,
-        r_max: float,
-        offer_ttl_s: float = 0.0,
-        compiled: bool = False,
-    ) -> queue.Controller:
-        """delta, alpha, W (arrivals between two corrections), r_0, r_max; how long offers stand; numba or not."""
+Learner = Callable[[Settings], queue.Controller]  # makes the queue's controller; each takes what it needs
 
 
-def algorithm1(
-    target_delay_s: float,
-    step_per_s: float,
-    window: int,
-    r0: float,
-    r_max: float,
-    offer_ttl_s: float = 0.0,
-    compiled: bool = False,
-) -> queue.Controller:
+def _fixed(settings: Settings) -> queue.Controller:
+    """r stays at r_0."""
+    return queue.Fixed(settings.level_start)
+
+
+def algorithm1(settings: Settings) -> queue.Controller:
     """Paper B's, corrected."""
-    return queue.Algorithm1(target_delay_s, step_per_s, window, r0, r_max)
+    return queue.Algorithm1(
+        settings.target_delay_s,
+        settings.level_step_per_s,
+        settings.level_window,
+        settings.level_start,
+        settings.level_max,
+    )
 
 
-def replay(
-    target_delay_s: float,
-    step_per_s: float,
-    window: int,
-    r0: float,
-    r_max: float,
-    offer_ttl_s: float = 0.0,
-    compiled: bool = False,
-) -> queue.Controller:
+def replay(settings: Settings) -> queue.Controller:
     """r from the recorded arrivals."""
-    return Replay(target_delay_s, window, r0, r_max, offer_ttl_s=offer_ttl_s, compiled=compiled)
+    return _replaying(Replay, settings)
 
 
-def age(
-    target_delay_s: float,
-    step_per_s: float,
-    window: int,
-    r0: float,
-    r_max: float,
-    offer_ttl_s: float = 0.0,
-    compiled: bool = False,
-) -> queue.Controller:
+def age(settings: Settings) -> queue.Controller:
     """r and the ages of the gap from the recorded arrivals."""
-    return Age(target_delay_s, window, r0, r_max, offer_ttl_s=offer_ttl_s, compiled=compiled)
+    return _replaying(Age, settings)
 
+
+def _replaying(kind: type[Replay], settings: Settings) -> Replay:
+    return kind(
+        settings.target_delay_s,
+        settings.level_window,
+        settings.level_start,
+        settings.level_max,
+        offer_ttl_s=settings.offer_ttl_s,
+        compiled=settings.compiled_replay,
+    )
+
+
+LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whatever its policy
+    "fixed": _fixed,
+    "algorithm1": algorithm1,
+    "replay": replay,
+    "age": age,
+}
 
 SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimnet measure planning`
 
@@ -147,26 +140,6 @@ class Policy:
             self, plan=plan, replication=replication, requeue_wait_s=self.requeue_wait_s * time_scale
         )
 
-
-def _fixed_at_start(
-    target_delay_s: float,
-    step_per_s: float,
-    window: int,
-    r0: float,
-    r_max: float,
-    offer_ttl_s: float = 0.0,
-    compiled: bool = False,
-) -> queue.Controller:
-    """r stays at r_0."""
-    return queue.Fixed(r0)
-
-
-LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whatever its policy
-    "fixed": _fixed_at_start,
-    "algorithm1": algorithm1,
-    "replay": replay,
-    "age": age,
-}
 
 NAIVE = checkpointing.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
 
@@ -306,7 +279,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
     "algorithm1": Policy("paper B's r learned by the corrected Algorithm 1", learner=algorithm1),
-    "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed_at_start),
+    "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
 }
 
 SYSTEMS: tuple[str, ...] = tuple(
