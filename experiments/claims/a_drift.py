@@ -15,7 +15,7 @@ from experiments.claims.campus_numbers import ratio_of_sums
 from experiments.claims.campus_runs import FULL_SEEDS, QUICK_SEEDS, run_tasks
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
 from experiments.claims.drift_runs import FACTOR, WINDOWS_H, Drift, losses_by_part, mean_error, play, watch
-from experiments.claims.pictures import INK, PAPER, Bar, bars, canvas, colour, dress
+from experiments.claims.pictures import INK, PRINTED_MARK, Bar, bars, canvas, colour, dress
 from experiments.claims.rows import exact_row, mean_row, row
 from experiments.claims.statistics import intervals, pooled, pooled_pair
 from experiments.claims.sweep import Task
@@ -160,14 +160,7 @@ def _errors(axes: Any, values: Values) -> None:
             [point.x for point in points], [point.mean for point in points], color=tone, label=name(window_h)
         )
     axes.axhline(drift_runs.TOLERANCE, color=INK, linewidth=0.9, linestyle="--")
-    axes.plot(
-        [PRINTED_H / 24.0],
-        [drift_runs.TOLERANCE],
-        "D",
-        color="white",
-        markeredgecolor=PAPER,
-        markeredgewidth=1.6,
-    )
+    axes.plot([PRINTED_H / 24.0], [drift_runs.TOLERANCE], "D", **PRINTED_MARK)
     axes.annotate(
         "paper A: within 10 % after 18 min",
         (1.0, drift_runs.TOLERANCE),

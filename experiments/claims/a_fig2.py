@@ -13,7 +13,7 @@ import numpy as np
 from experiments.claims.campus_result import DAY_S, lent_spells
 from experiments.claims.campus_runs import FULL_DAYS, FULL_SEEDS
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
-from experiments.claims.pictures import INK, OURS, PAPER, canvas, dress
+from experiments.claims.pictures import INK, OURS, PAPER, PRINTED_MARK, canvas, dress
 from experiments.claims.rows import exact_row, mean_row
 from experiments.claims.statistics import intervals
 from experiments.claims.values import Point, Value, Values
@@ -165,13 +165,8 @@ def draw(values: Values, path: Path) -> None:
 def _payloads(axes: Any, values: Values) -> None:
     points = values.curve(GROUP, "paper campus", "payload")
     axes.plot([point.x for point in points], [point.mean for point in points], color=OURS, label="generated")
-    style: dict[str, Any] = {
-        "color": "white",
-        "markeredgecolor": PAPER,
-        "markeredgewidth": 1.6,
-        "linestyle": "",
-    }
-    axes.plot([0.12, 3.2, 48.0], [0.0, 0.5, 1.0], "D", label="paper A: ends and median", zorder=4, **style)
+    printed = "paper A: ends and median"
+    axes.plot([0.12, 3.2, 48.0], [0.0, 0.5, 1.0], "D", label=printed, zorder=4, **PRINTED_MARK)
     axes.axhline(0.5, color=INK, linewidth=0.6, linestyle=":")
     axes.set_xscale("log")
     ticks = (0.12, 0.5, 1, 3.2, 10, 48)

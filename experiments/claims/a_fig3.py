@@ -13,7 +13,7 @@ from experiments.claims.a_table3 import label, settings
 from experiments.claims.campus_numbers import Metric, quantile, ratio_of_sums
 from experiments.claims.campus_runs import gather, size_of
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
-from experiments.claims.pictures import INK, PAPER, canvas, colour, dress
+from experiments.claims.pictures import INK, PRINTED_MARK, canvas, colour, dress
 from experiments.claims.sweep import Result
 from experiments.claims.values import Point, Values
 from experiments.claims.verdicts import above, below, decide, near
@@ -139,8 +139,7 @@ def draw(values: Values, path: Path) -> None:
 
 
 def _marks(axes: Any) -> None:
-    style = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6, "linestyle": "", "zorder": 5}
-    axes.plot([61.0, 98.0], [0.5, 0.5], "D", label="paper A: medians 61 and 98 s", **style)
+    axes.plot([61.0, 98.0], [0.5, 0.5], "D", label="paper A: medians 61 and 98 s", zorder=5, **PRINTED_MARK)
     axes.axhline(0.5, color=INK, linewidth=0.6, linestyle=":")
 
 

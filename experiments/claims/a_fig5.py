@@ -10,7 +10,7 @@ from controller.core.policies import POLICIES
 from experiments.claims import waves
 from experiments.claims.a_fig4 import settings_of
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
-from experiments.claims.pictures import INK, PAPER, canvas, colour, dress
+from experiments.claims.pictures import INK, PRINTED_MARK, canvas, colour, dress
 from experiments.claims.rows import mean_row
 from experiments.claims.values import Value, Values
 from experiments.claims.verdicts import above, below, decide, near
@@ -116,12 +116,6 @@ def draw(values: Values, path: Path) -> None:
         left.set_ylim(0.0, 100.0)
         dress(left, "K', migrations at once", "% of the link", "A greedy research flow")
         _lines(right, values, "degradation")
-        style: dict[str, Any] = {
-            "color": "white",
-            "markeredgecolor": PAPER,
-            "markeredgewidth": 1.6,
-            "linestyle": "",
-        }
         printed = [PRINTED_DEGRADATION[system] for system in ("reclaimnet", "random-dst", "no-tc-bpf")]
         right.plot(
             [MOST] * 3,
@@ -131,7 +125,7 @@ def draw(values: Values, path: Path) -> None:
             label="Table III: 2.8, 7.3, 31 %",
             clip_on=False,
             zorder=5,
-            **style,
+            **PRINTED_MARK,
         )
         dress(
             right,

@@ -13,7 +13,7 @@ from experiments.claims.campus_numbers import WORK_LOSS
 from experiments.claims.campus_runs import FULL_DAYS, gather, size_of
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
 from experiments.claims.gap_runs import one_run, predicted_gap
-from experiments.claims.pictures import INK, OURS, PAPER, canvas, dress
+from experiments.claims.pictures import INK, OURS, PRINTED_MARK, canvas, dress
 from experiments.claims.rows import exact_row, mean_row, row
 from experiments.claims.sweep import Result, Task, sweep
 from experiments.claims.values import Value, Values
@@ -177,16 +177,9 @@ def _by_correlation(axes: Any, values: Values) -> None:
     )
     rows = [values.find(BY_CORRELATION, f"correlation {c:+g}", "measured gap") for c in CORRELATIONS]
     _points(axes, CORRELATIONS, rows)
-    mark: dict[str, Any] = {
-        "color": "white",
-        "markeredgecolor": PAPER,
-        "markeredgewidth": 1.6,
-        "linestyle": "",
-    }
-    axes.plot([PRINTED_CORRELATION], [PRINTED_GAP], "D", label="paper A: predicted 5.2 %", **mark)
-    axes.plot(
-        [PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label="paper A: B7 over ReclaimNet 6.7 %", **mark
-    )
+    axes.plot([PRINTED_CORRELATION], [PRINTED_GAP], "D", label="paper A: predicted 5.2 %", **PRINTED_MARK)
+    measured = "paper A: B7 over ReclaimNet 6.7 %"
+    axes.plot([PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label=measured, **PRINTED_MARK)
     dress(axes, "correlation of hazard and 1/bandwidth", "gap, %", "A state that holds for a day")
     axes.set_ylim(0.0, 8.0)
     axes.legend(frameon=False, fontsize=8.5)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from experiments.claims.claim import Check, Claim, Config, Kind, Verdict
-from experiments.claims.pictures import OURS, PAPER, canvas, dress
+from experiments.claims.pictures import OURS, PRINTED_MARK, canvas, dress
 from experiments.claims.rows import exact_row, mean_row
 from experiments.claims.values import Point, Value, Values
 from experiments.claims.verdicts import below, decide, near, not_comparable
@@ -114,15 +113,8 @@ def draw(values: Values, path: Path) -> None:
         axes.fill_betweenx(
             shares, [p.low for p in points], [p.high for p in points], color=OURS, alpha=0.2, linewidth=0
         )
-        style: dict[str, Any] = {
-            "color": "white",
-            "markeredgecolor": PAPER,
-            "markeredgewidth": 1.6,
-            "linestyle": "",
-        }
-        axes.plot(
-            list(PRINTED_MS.values()), [0.5, 0.99], "D", label="paper A: median, p99", zorder=4, **style
-        )
+        printed_ms = list(PRINTED_MS.values())
+        axes.plot(printed_ms, [0.5, 0.99], "D", label="paper A: median, p99", zorder=4, **PRINTED_MARK)
         axes.set_xscale("log")
         dress(axes, "ms (log)", "share of uses")
         axes.legend(frameon=False, loc="center")

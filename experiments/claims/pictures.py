@@ -23,6 +23,7 @@ PALETTE: Final = {
     "reclaimnet": OURS,
     "oracle": "#2f855a",
 }
+PRINTED_MARK: Final[dict[str, Any]] = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6}
 OTHERS: Final = ("#17becf", "#bcbd22", "#e377c2", "#ff7f0e")
 
 
@@ -83,8 +84,7 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
             off = [[max(0.0, row.ours - row.low)], [max(0.0, row.high - row.ours)]]
             axes.errorbar(row.ours, place, xerr=off, color=INK, linewidth=1.1, capsize=2.5, zorder=3)
         if row.published is not None:
-            style = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6}
-            axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **style)
+            axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **PRINTED_MARK)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.invert_yaxis()
     if log:
@@ -99,15 +99,7 @@ def key_of_bars() -> list[Any]:
 
     return [
         Line2D([], [], color=INK, linewidth=1.1, marker="|", label="95 % interval over the seeds"),
-        Line2D(
-            [],
-            [],
-            color="white",
-            marker="D",
-            markeredgecolor=PAPER,
-            markeredgewidth=1.6,
-            label="paper A prints",
-        ),
+        Line2D([], [], marker="D", label="paper A prints", **PRINTED_MARK),
     ]
 
 
