@@ -6,44 +6,24 @@ Everything is `experiments.virtual`; here are a small campus, its settings, fail
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from math import inf
+from dataclasses import replace
 from typing import Any
 
 from controller.core.settings import Settings
+from controller.core.state import Phase
 from experiments.promises import broken as broken_promises
 from experiments.promises import not_promised
-from experiments.run_context import RunContext
+from experiments.storms import ground
+from experiments.storms.play import context_of, run_until_over
 from experiments.virtual import Costs, Failure, Faults, VirtualWorld
 from experiments.virtual.checks import Invariants, broken
 from testbed.errors import InvariantBroken
+from testbed.messages import JobSpec
 from topologies import presets
-from topologies.scale import Scale
 from topologies.spec import Campus, ResearchReserve
 
-SETTINGS = Settings(
-    target_delay_s=20.0,
-    level_step_per_s=0.01,
-    level_window=10,
-    restart_s=0.6,
-    snapshot_s=0.25,
-    control_period_s=1.0,
-    lease_s=2.0,
-    heartbeat_s=0.6,
-    fence_margin_s=0.2,
-    hazard_window_s=600.0,
-    prior_hazard_per_s=1.0 / 40.0,
-    day_s=1200.0,
-)
-COSTS = Costs(
-    message_s=0.004,
-    switch_s=(0.0, 0.1),
-    start_s=(0.1, 0.5),
-    snapshot_s=(0.02, 0.2),
-    connect_s=0.0,
-    commit_s=0.0,
-    silence_s=1.0,
-)
+SETTINGS = replace(ground.SETTINGS, level_start=1.0)
+COSTS = replace(ground.COSTS, switch_s=(0.0, 0.1))
 
 
 def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: int = 2) -> Campus:
@@ -59,6 +39,16 @@ def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: 
         on_demand_slots=slots,
         reserve=ResearchReserve(beta=0.3),
     )
+
+
+def a_running_job(world: VirtualWorld, spec: JobSpec, at_s: float = 4.0) -> str:
+    """Submit it and let it run; the host."""
+    world.submit(spec)
+    world.run(at_s)
+    job = world.jobs[spec.name]
+    assert job.phase is Phase.RUNNING
+    assert job.host is not None
+    return job.host
 
 
 class CoresWorld(VirtualWorld):
@@ -139,18 +129,8 @@ class CoresWorld(VirtualWorld):
 
     def promises(self) -> list[Any]:
         """What experiments.promises says of the journal."""
-        context = RunContext(
-            0,
-            Scale(),
-            self.stage.campus,
-            self.coordinator.world.share,
-            self.settings.on_demand_cost,
-            self.settings.target_delay_s,
-            world="cores",
-            ended_at_s=self.now_s,
-            not_promised=not_promised(self.coordinator.world.policy),
-        )
-        return broken_promises(self.facts, context)
+        waived = not_promised(self.coordinator.world.policy)
+        return broken_promises(self.facts, context_of(self, waived))
 
 
 def calm_and_finish(world: CoresWorld, within_s: float = 240.0) -> None:
@@ -159,21 +139,7 @@ def calm_and_finish(world: CoresWorld, within_s: float = 240.0) -> None:
     for name in world.machines:
         world.start(name)
         world.give_back(name)
-    limit_s = world.now_s + within_s
-    while not world.over() and world.now_s < limit_s:
-        if world.settings.offer_ttl_s < inf:
-            _offer_again(world)
-        world.run(world.now_s + 5.0)
-    if not world.over():
-        left = {j.name: (j.phase.value, j.host) for j in world.coordinator.world.unfinished()}
+    if left := run_until_over(world, within_s):
         raise world.broken("liveness", f"not over after {within_s:.0f} s of calm: {left}")
     for breach in world.promises():
         raise world.broken(breach.subject, f"promise: {breach.rule}: {breach.story[-1]}")
-
-
-def _offer_again(world: CoresWorld) -> None:
-    """Spot offers that lapsed come back with an owner's next return only (paper B)."""
-    for host in world.coordinator.world.hosts.values():
-        if host.is_volunteer and not host.jobs:
-            world.reclaim(host.name)
-            world.after(0.3, partial(world.give_back, host.name))

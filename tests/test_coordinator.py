@@ -19,7 +19,7 @@ from controller.core.queue import SpotJob
 from controller.core.state import JobState, Phase
 from controller.core.world import LEAST_FALL
 from testbed import messages as m
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 
 
 def job(name: str, steps: int = 1000, payload_bytes: int = 2_000_000, budget_s: float = 900.0) -> m.JobSpec:
@@ -32,16 +32,6 @@ def a_world(hosts: int = 4, on_demand: int = 1, **settings: Any) -> CoresWorld:
     world.start()
     world.run(0.5)
     return world
-
-
-def a_running_job(world: CoresWorld, spec: m.JobSpec, at_s: float = 4.0) -> str:
-    """Submit it and let it run; the host."""
-    world.submit(spec)
-    world.run(at_s)
-    host = world.jobs[spec.name].host
-    assert world.jobs[spec.name].phase is Phase.RUNNING
-    assert host is not None
-    return host
 
 
 @pytest.fixture

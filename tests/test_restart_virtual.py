@@ -16,7 +16,7 @@ from controller.core.state import Phase
 from experiments.virtual.memory import Memory
 from testbed import messages as m
 from testbed.errors import InvariantBroken
-from tests.cores_world import SETTINGS, CoresWorld, small_campus
+from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 from tests.restart_sweep import Killer, demo, text_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -35,20 +35,11 @@ def world() -> Iterator[CoresWorld]:
     assert made.promises() == []
 
 
-def running(world: CoresWorld, spec: m.JobSpec, at_s: float = 4.0) -> str:
-    world.submit(spec)
-    world.run(at_s)
-    host = world.jobs[spec.name].host
-    assert world.jobs[spec.name].phase is Phase.RUNNING
-    assert host is not None
-    return host
-
-
 # ---------------------------------------------------------------- what goes on
 
 
 def test_a_job_runs_on_through_a_restart(world: CoresWorld) -> None:
-    running(world, job("a"))
+    a_running_job(world, job("a"))
     dead = world.coordinator
     world.restart_coordinator(down_s=0.3)
     world.run(6.0)
@@ -59,7 +50,7 @@ def test_a_job_runs_on_through_a_restart(world: CoresWorld) -> None:
 
 
 def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: CoresWorld) -> None:
-    running(world, job("a", payload_bytes=8_000_000), 8.0)
+    a_running_job(world, job("a", payload_bytes=8_000_000), 8.0)
     before, sent = world.jobs["a"].standby, world.jobs["a"].sent_bytes
     assert sent is not None
     world.restart_coordinator(down_s=0.3)
@@ -69,7 +60,7 @@ def test_the_standby_stays_so_that_it_is_not_sent_everything_again(world: CoresW
 
 
 def test_a_move_goes_on_while_the_coordinator_is_dead_and_is_in_time(world: CoresWorld) -> None:
-    source = running(world, job("a", payload_bytes=8_000_000))
+    source = a_running_job(world, job("a", payload_bytes=8_000_000))
     world.reclaim(source, 8.0)
     world.run(4.5)
     move = world.jobs["a"].move
@@ -84,7 +75,7 @@ def test_a_move_goes_on_while_the_coordinator_is_dead_and_is_in_time(world: Core
 
 @pytest.mark.parametrize("down_s", [0.4, 0.8, 1.2, 1.4])
 def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: float) -> None:
-    source = running(world, job("a", payload_bytes=8_000_000))
+    source = a_running_job(world, job("a", payload_bytes=8_000_000))
     world.reclaim(source, 6.0)
     world.run_until(lambda: any(fact.final for fact in world.of(f.CheckpointTaken)), 12.0)
     world.restart_coordinator(down_s=down_s)
@@ -95,7 +86,7 @@ def test_a_move_whose_end_nobody_heard_is_a_move(world: CoresWorld, down_s: floa
 
 
 def test_a_recovery_that_was_being_sent_is_sent_again(world: CoresWorld) -> None:
-    host = running(world, job("a", payload_bytes=8_000_000), 15.0)
+    host = a_running_job(world, job("a", payload_bytes=8_000_000), 15.0)
     [holder] = {fact.holder for fact in world.of(f.CheckpointCompleted)}
     world.reclaim(holder, 20.0)  # it can still send, but not take the job
     world.run(15.3)
@@ -112,7 +103,7 @@ def test_a_recovery_that_was_being_sent_is_sent_again(world: CoresWorld) -> None
 def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after_the_restart(
     world: CoresWorld,
 ) -> None:
-    host = running(world, job("a"))
+    host = a_running_job(world, job("a"))
     world.pause(host, 30.0)  # it hears nothing, and its job goes on while its lease lasts
     world.restart_coordinator(down_s=0.1)
     back_s = world.now_s + 0.1
@@ -124,7 +115,7 @@ def test_a_job_of_an_agent_that_does_not_come_back_waits_for_a_whole_lease_after
 
 
 def test_an_agent_without_a_coordinator_stops_its_job_when_its_lease_ends(world: CoresWorld) -> None:
-    running(world, job("a"))
+    a_running_job(world, job("a"))
     world.restart_coordinator(down_s=30.0)
     world.run(4.0 + SETTINGS.lease_s)
     assert world.copies("a") == []
@@ -133,7 +124,7 @@ def test_an_agent_without_a_coordinator_stops_its_job_when_its_lease_ends(world:
 
 
 def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world: CoresWorld) -> None:
-    host = running(world, job("a"))
+    host = a_running_job(world, job("a"))
     world.pause(host, 1.0)
     world.restart_coordinator(down_s=0.1)
     world.run(4.11)
@@ -150,7 +141,7 @@ def test_nothing_is_decided_before_all_have_come_back_or_patience_is_over(world:
 
 
 def test_an_owner_who_closed_his_host_meanwhile_is_believed(world: CoresWorld) -> None:
-    host = running(world, job("a"))
+    host = a_running_job(world, job("a"))
     world.restart_coordinator(down_s=0.5)
     world.run(4.1)
     world.reclaim(host)
@@ -160,7 +151,7 @@ def test_an_owner_who_closed_his_host_meanwhile_is_believed(world: CoresWorld) -
 
 
 def test_jobs_submitted_before_a_second_death_are_not_forgotten(world: CoresWorld) -> None:
-    host = running(world, job("a"))
+    host = a_running_job(world, job("a"))
     world.pause(host, 10.0)
     world.restart_coordinator(down_s=0.1)
     world.run(world.now_s + 0.6)

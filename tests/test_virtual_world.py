@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from controller.core import facts as f
-from controller.core.state import Phase
 from experiments.promises import broken
 from experiments.run_context import RunContext
 from experiments.scenario import ResearchFlow
@@ -19,7 +18,7 @@ from experiments.virtual.machine import Disk, Process
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import Heartbeat, HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
-from tests.cores_world import COSTS, SETTINGS, CoresWorld, small_campus
+from tests.cores_world import COSTS, SETTINGS, CoresWorld, a_running_job, small_campus
 from topologies.scale import Scale
 
 LEASE_S, MARGIN_S = SETTINGS.lease_s, SETTINGS.fence_margin_s
@@ -36,16 +35,6 @@ def a_world(hosts: int = 4, on_demand: int = 0, *, quiet: bool = True, **options
     world.start()
     world.run(0.5)
     return world
-
-
-def running(world: VirtualWorld, spec: JobSpec, until_s: float = 4.0) -> str:
-    """Submit it and let it run; its host."""
-    world.submit(spec)
-    world.run(until_s)
-    state = world.jobs[spec.name]
-    assert state.phase is Phase.RUNNING
-    assert state.host is not None
-    return state.host
 
 
 def of(world: VirtualWorld, kind: type) -> list[Any]:
@@ -68,7 +57,7 @@ def promises(world: VirtualWorld) -> list[Any]:
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_heartbeat(quiet: bool) -> None:
     world = a_world(quiet=quiet)
-    host = running(world, job(), 6.0)
+    host = a_running_job(world, job(), 6.0)
     world.pause(host, 20.0)
     world.run(12.0)
     [stopped] = at_s(world, f.JobStopped)
@@ -82,7 +71,7 @@ def test_a_job_on_a_host_that_falls_silent_is_fenced_a_lease_after_its_last_hear
 def test_the_agent_s_copy_is_dead_before_the_coordinator_starts_another(quiet: bool) -> None:
     """`Invariants` would raise if two computed at once; here is the order of the two moments."""
     world = a_world(quiet=quiet)
-    host = running(world, job(), 6.0)
+    host = a_running_job(world, job(), 6.0)
     world.pause(host, 20.0)
     process = next(iter(world.machines[host].processes.values()))
     died_s = inf
@@ -114,7 +103,7 @@ def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_ack
 
 def test_steps_are_known_when_something_is_decided_though_no_heartbeat_told_them() -> None:
     world = a_world()
-    host = running(world, job(steps=1000), 20.37)
+    host = a_running_job(world, job(steps=1000), 20.37)
     [process] = world.machines[host].processes.values()
     true_step = process.step(world.now_s)
     world.reclaim(host)
@@ -135,7 +124,7 @@ def test_a_month_of_nothing_is_a_few_hundred_events() -> None:
 
 def test_a_killed_agent_is_born_again_with_what_its_disk_holds() -> None:
     world = a_world()
-    host = running(world, job(loss_budget_s=3.0), 8.0)
+    host = a_running_job(world, job(loss_budget_s=3.0), 8.0)
     standby = world.jobs["a"].standby
     assert standby is not None
     held = set(world.machines[standby].store)
@@ -154,7 +143,7 @@ def test_a_killed_agent_is_born_again_with_what_its_disk_holds() -> None:
 
 def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
     world = a_world(quiet=False)
-    host = running(world, job(steps=60))
+    host = a_running_job(world, job(steps=60))
     access = world.stage.campus.access_link(host)
     world.set_link(access.a, access.b, 0.0)
     world.run(world.now_s + 1.0)
@@ -168,7 +157,7 @@ def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet: bool) -> None:
     world = a_world(quiet=quiet)
-    host = running(world, job())
+    host = a_running_job(world, job())
     down_s = world.now_s
     access = world.stage.campus.access_link(host)
     world.set_link(access.a, access.b, 0.0)
@@ -186,7 +175,7 @@ def test_a_slow_link_makes_a_transfer_longer() -> None:
     took = []
     for factor in (1.0, 0.1):
         world = a_world()
-        host = running(world, job(payload_bytes=8_000_000), 2.0)
+        host = a_running_job(world, job(payload_bytes=8_000_000), 2.0)
         access = world.stage.campus.access_link(host)
         world.set_link(access.a, access.b, factor)
         world.reclaim(host, 60.0)
@@ -197,7 +186,7 @@ def test_a_slow_link_makes_a_transfer_longer() -> None:
 
 def test_a_full_disk_takes_no_snapshot_and_the_job_computes_on() -> None:
     world = a_world()
-    host = running(world, job(loss_budget_s=3.0), 1.5)
+    host = a_running_job(world, job(loss_budget_s=3.0), 1.5)
     world.machines[host].disk.full = True
     world.run(15.0)
     assert of(world, f.CheckpointTaken) == []
@@ -237,7 +226,7 @@ def test_a_transfer_that_fails_for_good_is_told_and_another_standby_found() -> N
 
     bad = ""
     world = a_world(faults=Faults(sending=sending))
-    running(world, job(loss_budget_s=3.0), 1.5)
+    a_running_job(world, job(loss_budget_s=3.0), 1.5)
     bad = world.jobs["a"].standby or ""
     world.run(20.0)
     assert [fact.reason for fact in of(world, f.TransferFinished) if not fact.ok][:1] == [
@@ -249,7 +238,7 @@ def test_a_transfer_that_fails_for_good_is_told_and_another_standby_found() -> N
 
 def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
     world = a_world()
-    host = running(world, job())
+    host = a_running_job(world, job())
     world.jobs["a"].host = None
     with pytest.raises(InvariantBroken, match=rf"a: running with host None(.|\n)*{host} <- WorkloadStarted"):
         world.run(world.now_s + 20.0)
@@ -260,7 +249,7 @@ def test_an_invariant_that_does_not_hold_tells_the_story() -> None:
 
 def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow() -> None:
     world = a_world(hosts=3)
-    host = running(world, job(loss_budget_s=3.0, payload_bytes=8_000_000), 1.5)
+    host = a_running_job(world, job(loss_budget_s=3.0, payload_bytes=8_000_000), 1.5)
     standby = world.jobs["a"].standby or ""
     while not world.machines[host].transfers:
         world.run(world.now_s + 0.05)
@@ -276,7 +265,7 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
 
 def test_a_second_owner_s_word_before_the_first_was_read_is_the_one_that_counts() -> None:
     world = a_world(costs=replace(COSTS, switch_s=(0.05, 0.05)))
-    host = running(world, job())
+    host = a_running_job(world, job())
     world.reclaim(host, 5.0)
     world.give_back(host)
     world.run(world.now_s + 2.0)
@@ -300,7 +289,7 @@ def test_research_is_cut_by_a_closed_host_and_goes_on_after() -> None:
 
 def test_a_checkpoint_takes_its_bytes_over_its_paced_grant() -> None:
     world = a_world(costs=replace(COSTS, connect_s=0.0, commit_s=0.0))
-    running(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
+    a_running_job(world, job(payload_bytes=8_000_000, loss_budget_s=3.0), 1.5)
     world.run(30.0)
     ended = of(world, f.TransferFinished)[0]
     granted = next(fact for fact in of(world, f.Granted) if fact.destination == ended.destination)
@@ -313,7 +302,7 @@ def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are
     rates = {}
     for enforcement in (Enforcement.PACE, Enforcement.NONE):
         world = a_world(enforcement=enforcement, after_each=None)
-        host = running(world, job(payload_bytes=30_000_000, loss_budget_s=3.0), 1.5)
+        host = a_running_job(world, job(payload_bytes=30_000_000, loss_budget_s=3.0), 1.5)
         while not world.machines[host].transfers:
             world.run(world.now_s + 0.05)
         world.run(world.now_s + 0.1)
@@ -356,7 +345,7 @@ def test_a_receiver_lacks_what_was_rewritten_since_its_checkpoint_less_what_arri
 
 def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
     world = a_world(hosts=3, costs=replace(COSTS, snapshot_s=(0.02, 0.02)))
-    host = running(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
+    host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
     world.reclaim(host, 60.0)
     while not any(t.key in world.stage.wire.network for t in world.machines[host].transfers.values()):
         world.run(world.now_s + 0.05)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from controller.core.policies import policy
@@ -23,6 +25,7 @@ from experiments.storms.script import Script
 from experiments.storms.verbs import check, perform
 from experiments.storms.world import StormWorld
 from experiments.virtual.checks import broken
+from experiments.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken, TestbedError
 from topologies.errors import SpecError
@@ -101,13 +104,7 @@ def run(world: StormWorld, script: Script) -> None:
 def calm(world: StormWorld) -> None:
     """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
     _end_faults(world)
-    limit_s = world.now_s + CALM_S
-    while not world.over() and world.now_s < limit_s:
-        if world.settings.offer_ttl_s < inf:
-            _offer_again(world)
-        world.run(world.now_s + 5.0)
-    if not world.over():
-        left = {j.name: (j.phase.value, j.host) for j in world.coordinator.world.unfinished()}
+    if left := run_until_over(world, CALM_S):
         raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
     if world.events > MOST_EVENTS:
         raise broken(world, "the world", f"{world.events} events, at most {MOST_EVENTS} are sensible")
@@ -117,9 +114,27 @@ def calm(world: StormWorld) -> None:
         raise broken(world, breach.subject, f"promise: {breach.rule}: {breach.story[-1]}")
 
 
+def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str, str | None]]:
+    """Runs on until every job is over, for `within_s` at most; phase and host of each that is not."""
+    limit_s = world.now_s + within_s
+    while not world.over() and world.now_s < limit_s:
+        if world.settings.offer_ttl_s < inf:
+            _offer_again(world)
+        world.run(world.now_s + 5.0)
+    if world.over():
+        return {}
+    return {job.name: (job.phase.value, job.host) for job in world.coordinator.world.unfinished()}
+
+
 def promises(world: StormWorld) -> list[Broken]:
     """What `experiments.promises` says of the journal, less what no journal can excuse."""
-    context = RunContext(
+    found = broken_promises(world.facts, context_of(world, _not_promised(world)))
+    return [breach for breach in found if breach.rule != IN_TIME or not _was_late(world, breach.subject)]
+
+
+def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
+    """Of a world that plays no scenario, in its own time; `waived`: what is not promised there, and why."""
+    return RunContext(
         0,
         Scale(),
         world.stage.campus,
@@ -128,10 +143,8 @@ def promises(world: StormWorld) -> list[Broken]:
         world.settings.target_delay_s,
         world="storm",
         ended_at_s=world.now_s,
-        not_promised=_not_promised(world),
+        not_promised=waived,
     )
-    found = broken_promises(world.facts, context)
-    return [breach for breach in found if breach.rule != IN_TIME or not _was_late(world, breach.subject)]
 
 
 def _not_promised(world: StormWorld) -> dict[str, str]:
@@ -163,12 +176,12 @@ def _end_faults(world: StormWorld) -> None:
         world.give_back(name)
 
 
-def _offer_again(world: StormWorld) -> None:
+def _offer_again(world: VirtualWorld) -> None:
     """Spot offers that lapsed come back with an owner's next return only (paper B)."""
     for host in world.coordinator.world.hosts.values():
         if host.is_volunteer and not host.jobs:
             world.reclaim(host.name)
-            world.later(lambda name=host.name: world.give_back(name), 0.3)  # type: ignore[misc]
+            world.after(0.3, partial(world.give_back, host.name))
 
 
 # ---------------------------------------------------------------- what went wrong

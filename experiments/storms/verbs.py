@@ -203,7 +203,7 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
         return False
     world.disturb(ALL, for_s)
     if for_s < float("inf"):
-        world.later(lambda: world.set_link(a, b, 1.0), for_s)
+        world.after(for_s, lambda: world.set_link(a, b, 1.0))
     return True
 
 
@@ -264,7 +264,7 @@ def _upon(world: StormWorld, line: Line, host: str) -> bool:
 
     def act(it: str) -> None:
         world.noticed(f"upon {line.positional[0]}", it)
-        world.later(partial(perform, world, replace(action, at_s=world.now_s), it), after_s)
+        world.after(after_s, partial(perform, world, replace(action, at_s=world.now_s), it))
 
     named = line.positional[1]
     found = _host(world, named, "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
 from math import inf
 
 from controller.core import effects as cdo
@@ -15,7 +14,6 @@ from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.ground import Ground
 from experiments.storms.weather import Weather
 from experiments.virtual.checks import Invariants
-from experiments.virtual.heap import Priority
 from experiments.virtual.machine import Machine
 from experiments.virtual.memory import Memory
 from experiments.virtual.world import DATA_PORT, VirtualWorld
@@ -173,7 +171,3 @@ class StormWorld(VirtualWorld):
                 self._repeats.discard(said)
                 self.noticed("message repeated", machine.name)
                 super()._act(machine, effect)
-
-    def later(self, act: Callable[[], None], delay_s: float = 0.0) -> None:
-        """After the decision that is being made, or some time later."""
-        self.at(self.now_s + delay_s, act, Priority.FAULT)
