@@ -33,20 +33,11 @@ stages after it down until a new node has joined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from controller.core.placement import (
-    THETA,
-    Candidate,
-    Candidates,
-    Choice,
-    NoDestination,
-    Request,
-    able_to_run,
-)
+from controller.core.placement import AnyCandidates, Choice, NoDestination, Request, able_to_run
 
 SLURM_CHECKPOINT_S = 600.0  # DMTCP, every 10 min (paper A, Appendix C)
 SLURM_REQUEUE_WAIT_S = 120.0  # slurm.conf(5), AuthInfo=cred_expire
@@ -66,27 +57,17 @@ class Replication:
     takeover_s: float = TAKEOVER_S
 
 
-def select_first(
-    request: Request,
-    candidates: Sequence[Candidate] | Candidates,
-    *,
-    draw: float = 0.0,
-    theta: float = THETA,
-) -> Choice | NoDestination:
+def select_first(request: Request, candidates: AnyCandidates, *, draw: float = 0.0) -> Choice | NoDestination:
     """The first, in the order of their names, that can run the job: Slurm's node table knows no bandwidths."""
-    found = able_to_run(request, candidates, theta)
+    found = able_to_run(request, candidates)
     return found if isinstance(found, NoDestination) else found.choice(0)
 
 
 def select_elsewhere(
-    request: Request,
-    candidates: Sequence[Candidate] | Candidates,
-    *,
-    draw: float = 0.0,
-    theta: float = THETA,
+    request: Request, candidates: AnyCandidates, *, draw: float = 0.0
 ) -> Choice | NoDestination:
     """Uniform among those in other buildings than the source, if there are any, else among all that can run the job."""
-    found = able_to_run(request, candidates, theta)
+    found = able_to_run(request, candidates)
     if isinstance(found, NoDestination):
         return found
     elsewhere = np.flatnonzero(found.buildings != request.source_building)

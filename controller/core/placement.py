@@ -128,6 +128,9 @@ class Candidates:
         return len(self.hosts)
 
 
+AnyCandidates = Sequence[Candidate] | Candidates
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The destination, its score and what it is made of."""
@@ -166,7 +169,7 @@ class Selector(Protocol):
     """How a policy picks a destination. `draw` in [0, 1) is for those that choose at random."""
 
     def __call__(
-        self, request: Request, candidates: Sequence[Candidate] | Candidates, *, draw: float = 0.0
+        self, request: Request, candidates: AnyCandidates, *, draw: float = 0.0
     ) -> Choice | NoDestination: ...
 
 
@@ -196,7 +199,7 @@ def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: flo
 
 def select(
     request: Request,
-    candidates: Sequence[Candidate] | Candidates,
+    candidates: AnyCandidates,
     *,
     draw: float = 0.0,
     alpha: float = ALPHA,
@@ -225,14 +228,10 @@ def select(
 
 
 def select_random(
-    request: Request,
-    candidates: Sequence[Candidate] | Candidates,
-    *,
-    draw: float = 0.0,
-    theta: float = THETA,
+    request: Request, candidates: AnyCandidates, *, draw: float = 0.0
 ) -> Choice | NoDestination:
     """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
-    found = able_to_run(request, candidates, theta)
+    found = able_to_run(request, candidates)
     return found if isinstance(found, NoDestination) else found.choice(int(draw * len(found)))
 
 
@@ -259,17 +258,15 @@ class Able:
         return _choice(self.columns, self.there_s, row, float(self.there_s[row]))
 
 
-def able_to_run(
-    request: Request, candidates: Sequence[Candidate] | Candidates, theta: float = THETA
-) -> Able | NoDestination:
-    """Everybody that can run the job and be reached, whether or not in time."""
+def able_to_run(request: Request, candidates: AnyCandidates) -> Able | NoDestination:
+    """Everybody that can run the job and be reached, whether or not in time; whose load is `THETA` at most."""
     columns = _in_columns(candidates)
     there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
-    rows = _feasible(request, columns, there_s, theta, in_time=False)
+    rows = _feasible(request, columns, there_s, THETA, in_time=False)
     return rows if isinstance(rows, NoDestination) else Able(columns, there_s, rows)
 
 
-def _in_columns(candidates: Sequence[Candidate] | Candidates) -> Candidates:
+def _in_columns(candidates: AnyCandidates) -> Candidates:
     return candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from controller.core import placement
 from controller.core.admission import Admission, MigrationRequest, Promise, fluid_edf
 from controller.core.checkpointing import BETA, Bound, CheckpointJob, CheckpointPlan, Interval
-from controller.core.placement import Candidate, Candidates, Choice, Missing, NoDestination, Request
+from controller.core.placement import AnyCandidates, Candidates, Choice, Missing, NoDestination, Request
 from controller.core.policies import Policy
 from experiments.oracle.book import Book
 from experiments.oracle.carriage import Carriage
@@ -35,7 +35,7 @@ class Destinations:
     at_first: bool
 
     def __call__(
-        self, request: Request, candidates: Sequence[Candidate] | Candidates, *, draw: float = 0.0
+        self, request: Request, candidates: AnyCandidates, *, draw: float = 0.0
     ) -> Choice | NoDestination:
         """A standby is never chosen here: the plan's checkpoints bring theirs."""
         if request.source is not None and request.notice_s is None:
