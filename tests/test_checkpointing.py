@@ -7,21 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core import checkpointing as p1
+from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
-
-HOUR_S = 3600.0
-TRUNK, LEAF = DirectedLink("sw", "core"), DirectedLink("h1", "sw")
-
-
-def job(
-    key: str,
-    payload: float = 1e9,
-    per_h: float = 1.0,
-    cap: float = math.inf,
-    loss_budget_s: float = math.inf,
-    links: tuple[DirectedLink, ...] = (TRUNK,),
-) -> p1.CheckpointJob:
-    return p1.CheckpointJob(key, payload, per_h / HOUR_S, links, cap, loss_budget_s)
 
 
 def total_cost(jobs: list[p1.CheckpointJob], rates: dict[str, float]) -> float:

@@ -16,22 +16,10 @@ from controller.core.exact_allocation import TOLERANCE, Problem, allocate
 from controller.core.joint_planning import JobColumns, plan_columns, plan_exact, plan_least_loss
 from controller.core.loss_budgets import WITHHELD, Mask, kept
 from controller.core.network import sums
+from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 
-HOUR_S = 3600.0
 BETA = 0.2
-TRUNK, LEAF = DirectedLink("sw", "core"), DirectedLink("h1", "sw")
-
-
-def job(
-    key: str,
-    payload: float = 1e9,
-    per_h: float = 1.0,
-    cap: float = math.inf,
-    loss_budget_s: float = math.inf,
-    links: tuple[DirectedLink, ...] = (TRUNK,),
-) -> p1.CheckpointJob:
-    return p1.CheckpointJob(key, payload, per_h / HOUR_S, links, cap, loss_budget_s)
 
 
 def joint_cost(jobs: list[p1.CheckpointJob], plans: dict[str, p1.CheckpointPlan]) -> float:
