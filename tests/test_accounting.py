@@ -20,6 +20,7 @@ from experiments.run_context import (
 )
 from experiments.summary import DIMENSIONS, Summary, value_of
 from tests import run_story
+from tests.summary_keys import REQUIRED
 
 CONTEXT = run_story.context()
 
@@ -38,18 +39,7 @@ def dispatched(job: str, attempt: int, host: str, at_s: float, **more: object) -
 
 def test_summary_has_every_key_that_is_promised() -> None:
     summary = json.loads(msgspec.json.encode(summarise(run_story.facts(), CONTEXT)))
-    promised = {
-        "jobs": {"submitted", "finished", "running", "waiting", "on_demand", "lost"},
-        "migrations": {"planned", "admitted", "in_time", "degraded"},
-        "emergencies": {"count", "restored_verified", "work_lost_s"},
-        "checkpoints": {"completed", "bytes_sent", "bytes_deduplicated"},
-        "rates": {"flows", "worst_goodput_over_grant", "bucket_drops"},
-        "research": {"reserve_bytes_per_s", "lowest_share"},
-        "cost": {"mean", "k"},
-        "delay": {"mean_s", "target_s"},
-        "fidelity": {"valid", "reasons"},
-    }
-    for section, keys in promised.items():
+    for section, keys in REQUIRED.items():
         assert keys <= set(summary[section]), section
     assert summary["invariants_broken"] == []
     assert (summary["world"], summary["scale"], summary["seed"]) == (

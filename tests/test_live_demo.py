@@ -11,20 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.live_campus import command, live, running
+from tests.summary_keys import REQUIRED
 
 pytestmark = [*live, pytest.mark.timeout(150)]
-
-REQUIRED = {
-    "jobs": {"submitted", "finished", "running", "waiting", "on_demand", "lost"},
-    "migrations": {"planned", "admitted", "in_time", "degraded"},
-    "emergencies": {"count", "restored_verified", "work_lost_s"},
-    "checkpoints": {"completed", "bytes_sent", "bytes_deduplicated"},
-    "rates": {"flows", "worst_goodput_over_grant", "bucket_drops"},
-    "research": {"reserve_bytes_per_s", "lowest_share"},
-    "cost": {"mean", "k"},
-    "delay": {"mean_s", "target_s"},
-    "fidelity": {"valid", "reasons"},
-}
 
 
 def leftovers() -> list[Path]:
