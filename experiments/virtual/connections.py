@@ -186,6 +186,19 @@ class Connections:
         for deliver in self._cut_off.pop(host, []):
             deliver()
 
+    def is_well(self, machine: Machine) -> bool:
+        """Whether its agent works and is connected, with nothing broken on the way."""
+        link = machine.link
+        return (
+            machine.core is not None
+            and not machine.paused
+            and link is not None
+            and link.agent_open
+            and link.coordinator_open
+            and not link.cut
+            and not self.is_cut_off(machine.name)
+        )
+
     def is_cut_off(self, host: str) -> bool:
         """Whether a link on its way to the coordinator is down."""
         return host in self._cut_off

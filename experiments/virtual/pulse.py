@@ -41,20 +41,8 @@ class Pulses:
 
     def heard(self, machine: Machine, message: Any) -> None:
         """An agent heard the coordinator: if that was an acknowledgement and all is well, its pulse is held."""
-        if isinstance(message, HeartbeatAck) and not machine.held and self._is_well(machine):
+        if isinstance(message, HeartbeatAck) and not machine.held and self._connections.is_well(machine):
             self._hold(machine)
-
-    def _is_well(self, machine: Machine) -> bool:
-        link = machine.link
-        return (
-            machine.core is not None
-            and not machine.paused
-            and link is not None
-            and link.agent_open
-            and link.coordinator_open
-            and not link.cut
-            and not self._connections.is_cut_off(machine.name)
-        )
 
     def _hold(self, machine: Machine) -> None:
         assert machine.core is not None

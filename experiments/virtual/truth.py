@@ -170,13 +170,8 @@ def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:
     """Whether an agent is connected and works, and no word is on its way to or from it."""
     link = machine.link
     return (
-        machine.core is not None
-        and not machine.paused
-        and link is not None
-        and link.agent_open
-        and link.coordinator_open
-        and not link.cut
+        link is not None
+        and world.connections.is_well(machine)
         and max(link.down_s, link.up_s) < world.now_s
-        and not world.connections.is_cut_off(machine.name)
         and not world.connections.refused
     )
