@@ -74,11 +74,10 @@ def run(
     """Run a scenario of your own, live."""
     from experiments.demo import play
     from experiments.scenario import load
-    from experiments.traces import generate, load_trace
+    from experiments.traces import trace_of
 
     described = load(scenario)
-    recorded = load_trace(trace, described) if trace else generate(described)
-    raise typer.Exit(play(console, out, described, recorded))
+    raise typer.Exit(play(console, out, described, trace_of(described, trace)))
 
 
 @app.command()

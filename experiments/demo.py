@@ -13,7 +13,7 @@ from experiments.live.run import COMPLETED, Outcome, run_live
 from experiments.progress import Live
 from experiments.promises import TIMED
 from experiments.scenario import Scenario, demo_scenario
-from experiments.traces import Trace, generate, load_trace
+from experiments.traces import Trace, trace_of
 
 
 class ExitStatus(IntEnum):
@@ -29,7 +29,7 @@ def demo(
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
-    trace = load_trace(trace_file, scenario) if trace_file else generate(scenario)
+    trace = trace_of(scenario, trace_file)
     return play(console, out, scenario, trace, directed=trace_file is None)
 
 

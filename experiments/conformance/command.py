@@ -16,7 +16,7 @@ from experiments.live.run import COMPLETED, run_live
 from experiments.live.settings import settings_of
 from experiments.progress import Live
 from experiments.scenario import load
-from experiments.traces import generate, load_trace
+from experiments.traces import trace_of
 from experiments.virtual import simulate
 from experiments.virtual.command import write_events
 from experiments.virtual.costs import costs_of
@@ -33,7 +33,7 @@ class ExitStatus(IntEnum):
 def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path | None = None) -> ExitStatus:
     """Play a scenario file (or `example:NAME`) in both worlds; compare.html, compare.json and both runs' events into `out`."""
     described = load(scenario)
-    trace = load_trace(trace_file, described) if trace_file else generate(described)
+    trace = trace_of(described, trace_file)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     outcome = run_live(described, trace, out, lambda: Live.of(described, console))
     live = Played(outcome.facts, outcome.context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -12,9 +11,7 @@ from rich.table import Table
 
 from experiments.oracle.run import OracleRun, run_oracle
 from experiments.oracle.windows import Window
-from experiments.scenario import load
-from experiments.traces import generate, load_trace
-from experiments.virtual.command import write
+from experiments.virtual.command import described_with_trace, write
 from testbed.units import format_duration
 
 SYSTEM = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
@@ -30,10 +27,7 @@ def play_file(
     until_over: bool = False,
 ) -> int:
     """Plan and play a scenario file (or `example:NAME`); exit status as of `simulate_file`."""
-    described = load(scenario)
-    if seed is not None:
-        described = replace(described, seed=seed)
-    trace = load_trace(trace_file, described) if trace_file else generate(described)
+    described, trace = described_with_trace(scenario, seed, trace_file)
     console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
     played = run_oracle(described, trace, until_over=until_over)
     console.print(_table(played))

@@ -7,7 +7,7 @@ from experiments.traces.counts import load_spot_trace
 from experiments.traces.generated import generate
 from experiments.traces.lifetimes import load_preemptions
 from experiments.traces.paper_campus import paper_campus
-from experiments.traces.recorded import load_trace
+from experiments.traces.recorded import load_trace, trace_of
 from experiments.traces.trace import BackgroundTraffic, JobArrival, JobSpec, Trace
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "load_spot_trace",
     "load_trace",
     "paper_campus",
+    "trace_of",
 ]

@@ -8,7 +8,7 @@ from experiments.scenario import Scenario
 from experiments.traces import counts, events, lifetimes
 from experiments.traces.background import background_traffic
 from experiments.traces.folder import load_folder
-from experiments.traces.generated import arrivals
+from experiments.traces.generated import arrivals, generate
 from experiments.traces.moments import Moments
 from experiments.traces.trace import Recorded, Trace
 from topologies import toml
@@ -35,6 +35,11 @@ def load_trace(path: str | Path, scenario: Scenario) -> Trace:
         raise error.within(str(path)) from None
     background = background_traffic(scenario)
     return Trace(recorded.origin, arrivals(scenario), recorded.events, recorded.away, background)
+
+
+def trace_of(scenario: Scenario, record: Path | None) -> Trace:
+    """With the owners of a record (`load_trace`), or generated ones where there is none."""
+    return generate(scenario) if record is None else load_trace(record, scenario)
 
 
 def _parse(text: str, name: str, scenario: Scenario) -> Recorded:

@@ -13,7 +13,7 @@ from rich.console import Console
 from controller.core.facts import AnyFact
 from experiments import report
 from experiments.scenario import Scenario, load
-from experiments.traces import generate, load_trace
+from experiments.traces import Trace, trace_of
 from experiments.virtual.run import VirtualRun, simulate
 from testbed.units import format_duration
 
@@ -31,13 +31,20 @@ def simulate_file(
     until_over: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
-    described = load(scenario)
-    if seed is not None:
-        described = replace(described, seed=seed)
-    trace = load_trace(trace_file, described) if trace_file else generate(described)
+    described, trace = described_with_trace(scenario, seed, trace_file)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
     run = simulate(described, trace, system=system, until_over=until_over)
     return write(console, out, run)
+
+
+def described_with_trace(
+    scenario: str, seed: int | None = None, trace_file: Path | None = None
+) -> tuple[Scenario, Trace]:
+    """A scenario file (or `example:NAME`), with another seed if one is given, and its owners: recorded or generated ones."""
+    described = load(scenario)
+    if seed is not None:
+        described = replace(described, seed=seed)
+    return described, trace_of(described, trace_file)
 
 
 def write(console: Console, out: Path, run: VirtualRun) -> int:
