@@ -1,1 +1,1 @@
-"""Measurements of the testbed itself: one file a benchmark, each writes JSON and a picture."""
+"""Measurements of the testbed itself: one file a benchmark, each writes JSON and a picture; begin with `commands.py`."""
