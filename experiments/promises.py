@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from controller.core import facts as f
 from controller.core.policies import Policy
-from experiments.history import Notice, Timed, Where, end_of_attempt, end_s, notices, whereabouts
+from experiments.excuses import is_excused, possible_excuses
+from experiments.history import Timed, Where, end_of_attempt, end_s, notices, whereabouts
 from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext, research_shares
 from experiments.sentences import concerns, describe
 from testbed.units import format_duration, format_rate
@@ -27,21 +28,7 @@ from topologies.spec import DirectedLink
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
-SILENCE_S = 5.0  # as played: an agent that stands still is known as lost a lease and a little more after its last word
-STOOD_STILL_S = (
-    1.8  # counters come with a heartbeat, every second: a longer window is that of a process that was stopped
-)
 STORY_LINES = 12
-EXCUSES = (
-    f.CoordinatorRestarted,
-    f.HostLost,
-    f.EgressMeasured,
-    f.HostReclaimed,
-    f.HostReturned,
-    f.JobFinished,
-    f.JobFailed,
-    f.JobStopped,
-)  # what may keep an admitted migration from being in time, and is no fault of the admission
 MOST_TOLD = 20  # breaches of one rule that are told one by one
 
 
@@ -308,18 +295,15 @@ def _access_share(host: str, context: RunContext) -> float:
 def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """A migration that was admitted runs on at its destination within the notice.
 
-    Excused are those whose source or destination was lost or closed before the notice was over (an agent that stood still
-    then is noticed up to SILENCE_S later), whose attempt broke down (a snapshot or a restore that failed), whose owner
-    changed or withdrew the notice, whose job ended by itself first, those whose notice still ran when the run ended, and
-    those during which the coordinator was dead for a while.
+    Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
     """
     last_s = end_s(facts, context.ended_at_s)
-    reasons = [timed for timed in facts if isinstance(timed[1], EXCUSES)]
+    reasons = possible_excuses(facts)
     for notice in notices(facts):
         if notice.admitted_s is None or notice.in_time:
             continue
         late = notice.in_time is False
-        if (late or notice.deadline_s < last_s) and not _excused(notice, reasons):
+        if (late or notice.deadline_s < last_s) and not is_excused(notice, reasons):
             what = "ran on only after the deadline" if late else "never ran on"
             given = format_duration(notice.notice_s)
             yield Breach(
@@ -327,41 +311,6 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
                 notice.deadline_s if notice.finished_s is None else notice.finished_s,
                 f"admitted from {notice.source} to {notice.destination} with {given} of notice, it {what}",
             )
-
-
-def _excused(notice: Notice, facts: Sequence[Timed]) -> bool:
-    if any(_was_down(notice, at_s, fact) for at_s, fact in facts):
-        return True
-    later = (at_fact for at_fact in facts if notice.at_s <= at_fact[0] < notice.deadline_s + SILENCE_S)
-    return any(_excuses(notice, at_s, fact) for at_s, fact in later)
-
-
-def _was_down(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
-    """Whether the coordinator was not there for a part of the time between the admission and the deadline."""
-    if not isinstance(fact, f.CoordinatorRestarted) or notice.admitted_s is None:
-        return False
-    return at_s >= notice.admitted_s and at_s - fact.silent_s < notice.deadline_s
-
-
-def _excuses(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
-    """Whether something happened that no admission could foresee; all but a silence must come before the deadline."""
-    ends = (notice.source, notice.destination)
-    if isinstance(fact, f.HostLost):
-        return fact.host in ends
-    if isinstance(fact, f.EgressMeasured):
-        return fact.host in ends and fact.window_s > STOOD_STILL_S
-    if at_s >= notice.deadline_s:
-        return False
-    match fact:
-        case f.HostReclaimed(host=host) if host in ends and notice.admitted_s is not None:
-            return host == notice.destination or at_s > notice.admitted_s
-        case f.HostReturned(host=host):
-            return host == notice.source
-        case f.JobFinished(job=job) | f.JobFailed(job=job):
-            return job == notice.job
-        case f.JobStopped(job=job, cause=cause):
-            return job == notice.job and cause != "deadline"
-    return False
 
 
 # ---------------------------------------------------------------- what others measured
