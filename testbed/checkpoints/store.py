@@ -8,7 +8,7 @@
     ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
 
 Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on disk.
-Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out. A
+Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out (`recovery`). A
 manifest whose payload is missing or has another size is not shown; `damaged` tells of it.
 """
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import shutil
 import stat
 import threading
@@ -38,13 +37,13 @@ from testbed.checkpoints.errors import (
 )
 from testbed.checkpoints.files import NO_ROOM, free_bytes, fsync_directory, hash_span, write_durably
 from testbed.checkpoints.index import ChunkIndex, Key
-from testbed.checkpoints.manifest import CHUNK_BYTES, JOB, Manifest, check_job
+from testbed.checkpoints.manifest import CHUNK_BYTES, Manifest, check_job
 from testbed.checkpoints.mapped import MappedFile
 from testbed.checkpoints.reception import Finder, Reception
+from testbed.checkpoints.recovery import FILE, recover
 from testbed.checkpoints.spares import Spares
 
 MAX_OPEN: Final = 8  # received payloads whose files stay open, to be written over once dropped: the newest
-_FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
 
 
 class CheckpointStore:
@@ -57,8 +56,6 @@ class CheckpointStore:
     def __init__(self, root: Path, *, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.root = root
         self.chunk_bytes = chunk_bytes
-        self.damaged: list[str] = []
-        self._manifests: dict[Key, Manifest] = {}
         self._index = ChunkIndex()
         self._receiving: set[Key] = set()
         self._received: dict[
@@ -72,7 +69,9 @@ class CheckpointStore:
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
         self._spares = Spares(root / ".spares")
-        self._load()
+        self._manifests, self.damaged = recover(root)
+        for manifest in self.manifests():
+            self._index.add(manifest)
 
     def __enter__(self) -> Self:
         return self
@@ -252,7 +251,7 @@ class CheckpointStore:
 
     def _drop_partials(self, job: str, below: int) -> None:
         for partial in self._directory(job).glob("*.partial"):
-            name = _FILE.fullmatch(partial.name)
+            name = FILE.fullmatch(partial.name)
             with self._guard:
                 if name and int(name[1]) < below and (job, int(name[1])) not in self._receiving:
                     partial.unlink(missing_ok=True)
@@ -352,54 +351,6 @@ class CheckpointStore:
 
     def _path(self, key: Key, kind: str) -> Path:
         return self.root / key[0] / f"{key[1]}.{kind}"
-
-    def _load(self) -> None:
-        for directory in sorted(self.root.iterdir()):
-            if JOB.fullmatch(directory.name) and directory.is_dir() and not directory.is_symlink():
-                self._load_job(directory)
-        for manifest in self.manifests():
-            self._index.add(manifest)
-
-    def _load_job(self, directory: Path) -> None:
-        found: dict[str, set[int]] = {
-            "payload": set(),
-            "manifest": set(),
-            "partial": set(),
-            "manifest.new": set(),
-        }
-        for entry in directory.iterdir():
-            if name := _FILE.fullmatch(entry.name):
-                found[name[2]].add(int(name[1]))
-        for sequence in sorted(found["manifest"]):
-            self._load_manifest((directory.name, sequence))
-        for sequence in found["manifest.new"]:
-            self._path((directory.name, sequence), "manifest.new").unlink()
-        for sequence in found["payload"]:
-            self._demote((directory.name, sequence))
-
-    def _load_manifest(self, key: Key) -> None:
-        path = self._path(key, "manifest")
-        try:
-            manifest = msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
-            manifest.validate()
-            self._check_filed(manifest, key)
-        except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
-            self.damaged.append(f"{path}: {error}")
-            path.unlink()
-        else:
-            self._manifests[key] = manifest
-
-    def _check_filed(self, manifest: Manifest, key: Key) -> None:
-        if manifest.key != key:
-            raise BadManifest(f"it is of {manifest.job}/{manifest.sequence}")
-        size = self._path(key, "payload").stat().st_size
-        if size != manifest.payload_bytes:
-            raise BadManifest(f"the payload has {size} bytes, not {manifest.payload_bytes}")
-
-    def _demote(self, key: Key) -> None:
-        """A payload whose manifest never came (or went first) is only an attempt."""
-        if key not in self._manifests:
-            self._path(key, "payload").replace(self._path(key, "partial"))
 
 
 def _hashes(fd: int, size_bytes: int, chunk_bytes: int) -> list[bytes]:
