@@ -11,26 +11,21 @@ import pytest
 from controller.core import facts as f
 from controller.core import policies
 from controller.core.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
-from controller.core.placement import Candidate, Choice, NoDestination, Request, select_random
+from controller.core.placement import Choice, NoDestination, Request, select_random
 from controller.core.policies import ABLATION, POLICIES, SYSTEMS, Policy, ablation, policy
-from controller.core.settings import DAY_S
-from controller.core.state import Phase
 from experiments.live.settings import enforcement_of, live_row
 from experiments.promises import IN_SHARE, IN_TIME, RESERVED, RULES, not_promised
 from experiments.scenario import ResearchFlow, demo_scenario
 from experiments.traces import generate
-from experiments.virtual import VirtualRun, VirtualWorld, simulate
+from experiments.virtual import VirtualRun, simulate
 from experiments.virtual.checks import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
-from testbed.messages import JobSpec
-from tests.cores_world import COSTS, SETTINGS, small_campus
+from tests.cores_world import small_campus
+from tests.system_world import Small, job
 from topologies.errors import SpecError
 from topologies.spec import TrafficClass
 
-TIME = SETTINGS.day_s / DAY_S  # the small world's time scale
-STEP_S = 0.1
-DECIDES = ("plan", "select", "admit", "share", "learner", "standby")
 OTHERWISE = {
     "slurm-pr": {
         "plan",
@@ -51,41 +46,6 @@ OTHERWISE = {
     "reclaimnet-as-printed": {"plan", "select", "admit", "learner", "takes_up"},
     "reclaimnet": set(),
 }
-
-
-def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000) -> JobSpec:
-    return JobSpec(name, steps, STEP_S, payload_bytes)
-
-
-class Small(VirtualWorld):
-    """A small campus under a system; what agents were told is kept, every invariant is checked."""
-
-    def __init__(self, system: str, hosts: int = 6, on_demand: int = 0, **options: Any) -> None:
-        settings = replace(SETTINGS, level_start=3.0, policy=system)
-        campus = small_campus(hosts, on_demand)
-        super().__init__(campus, settings, 1, costs=COSTS, after_each=Invariants(), **options)
-        self.told: list[tuple[str, Any]] = []
-        self.stage.told = lambda host, message: self.told.append((host, message))
-        self.start()
-        self.run(0.5)
-
-    def running(self, name: str = "a", until_s: float = 12.0, **more: Any) -> str:
-        """Submit a job and let it run; its host."""
-        self.submit(job(name, **more))
-        self.run(until_s)
-        host = self.jobs[name].host
-        assert self.jobs[name].phase is Phase.RUNNING
-        assert host is not None
-        return host
-
-    def of(self, kind: type) -> list[Any]:
-        return [fact for _, fact in self.facts if isinstance(fact, kind)]
-
-    def at_s(self, kind: type) -> list[float]:
-        return [at_s for at_s, fact in self.facts if isinstance(fact, kind)]
-
-    def messages(self, kind: type) -> list[Any]:
-        return [message for _, message in self.told if isinstance(message, kind)]
 
 
 # ---------------------------------------------------------------- rows
@@ -160,242 +120,6 @@ def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_ab
     assert world.messages(m.Protect)[-1].first_s == 0.0
     world.run(60.0)
     assert world.of(f.CheckpointCompleted)[-1].holder == world.jobs["a"].standby
-
-
-# ---------------------------------------------------------------- selectors of the baselines
-
-WANTED = Request("s", 1e9, 1e9, 7.0, 3600.0, None, 5.0, "north")
-
-
-def host(name: str, building: str, memory_bytes: float = 24e9) -> Candidate:
-    return Candidate(name, building, 1, memory_bytes, 8.6, 0.0, 1e8, 0.5)
-
-
-def test_slurm_takes_the_first_node_of_its_table_that_can_run_the_job() -> None:
-    hosts = [host("n3", "north"), host("n1", "north", 1e8), host("n2", "south")]
-    chosen = policy("slurm-pr").select(WANTED, hosts, draw=0.9)
-    assert isinstance(chosen, Choice)
-    assert chosen.host == "n2"
-
-
-def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
-    select = policy("bamboo").standby
-    assert select is not None
-    hosts = [host("n1", "north"), host("n2", "south"), host("n3", "east"), host("n4", "north")]
-
-    def chosen(among: list[Candidate], draw: float) -> str:
-        choice = select(WANTED, among, draw=draw)
-        assert isinstance(choice, Choice)
-        return choice.host
-
-    assert {chosen(hosts, draw / 10) for draw in range(10)} == {"n2", "n3"}
-    assert {chosen([hosts[0], hosts[3]], draw / 10) for draw in range(10)} == {"n1", "n4"}
-    assert isinstance(select(WANTED, [], draw=0.5), NoDestination)
-
-
-# ---------------------------------------------------------------- no migration
-
-
-def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
-    world = Small("no-migration")
-    first = world.running(until_s=40.0)
-    world.reclaim(first, 4.0)
-    world.run(60.0)
-    assert world.jobs["a"].phase is Phase.WAITING
-    assert world.coordinator.world.homes == {"a": first}
-    assert len(world.of(f.CheckpointTaken)) >= 1
-    world.give_back(first)
-    world.run(62.0)
-    again = world.of(f.JobRunning)[-1]
-    assert again.host == first
-    assert again.step == world.of(f.CheckpointTaken)[-1].step > 0
-    assert world.messages(m.Migrate) == world.messages(m.SendStored) == world.of(f.TransferFinished) == []
-    assert not world.coordinator.world.homes
-
-
-def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_for_it() -> None:
-    world = Small("no-migration", hosts=2)
-    world.submit(job("b"))
-    world.submit(job("c"))
-    first = world.running(until_s=40.0)
-    world.reclaim(first)
-    world.submit(job("younger"))
-    world.run(42.0)
-    world.give_back(first)
-    world.run(44.0)
-    assert world.jobs["a"].host == first
-    assert world.jobs["younger"].phase is Phase.WAITING
-
-
-def test_no_migration_starts_a_job_that_has_no_checkpoint_anywhere() -> None:
-    world = Small("no-migration")
-    world.submit(job())
-    world.run(1.5)
-    first = world.jobs["a"].host
-    assert first is not None
-    world.reclaim(first)
-    world.run(5.0)
-    assert world.jobs["a"].host not in (first, None)
-
-
-@pytest.mark.parametrize("system", ["slurm-pr", "no-migration", "bamboo"])
-def test_who_does_not_migrate_says_so_at_each_notice_and_runs_until_its_host_closes(system: str) -> None:
-    world = Small(system)
-    first = world.running()
-    world.reclaim(first, 4.0)
-    world.run(15.9)
-    [said] = world.of(f.MigrationDegraded)
-    assert said.reason == "this system does not migrate"
-    assert world.jobs["a"].host == first
-    assert world.messages(m.Migrate) == []
-    world.run(16.2)
-    assert world.jobs["a"].host != first
-
-
-# ---------------------------------------------------------------- slurm
-
-
-def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -> None:
-    world = Small("slurm-pr")
-    first = world.running(until_s=14.0)
-    world.reclaim(first)
-    world.run(14.5)
-    wait_s = SLURM_REQUEUE_WAIT_S * TIME
-    assert world.jobs["a"].phase is Phase.WAITING
-    assert world.coordinator.world.requeued.keys() == {"a"}
-    [waits] = world.of(f.JobWaits)
-    assert "requeued" in waits.reason
-    world.run(30.0)
-    stopped_s, again_s = world.at_s(f.JobStopped)[0], world.at_s(f.JobDispatched)[1]
-    assert again_s - stopped_s == pytest.approx(wait_s)
-    assert world.of(f.JobDispatched)[1].restore_sequence is not None
-    assert not world.coordinator.world.requeued
-
-
-def test_slurm_s_job_is_before_younger_ones_when_its_wait_is_over() -> None:
-    world = Small("slurm-pr", hosts=2)
-    first = world.running()
-    for name in ("b", "c", "d"):
-        world.submit(job(name))
-    world.run(13.0)
-    waiting = world.coordinator.world.queue.waiting()
-    assert len(waiting) == 1
-    world.reclaim(first)
-    world.run(16.0)
-    lost = {fact.job for fact in world.of(f.JobStopped)}
-    assert world.coordinator.world.queue.waiting()[-1] == waiting[0]
-    assert set(world.coordinator.world.queue.waiting()[:-1]) == lost
-
-
-def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
-    world = Small("slurm-pr")
-    world.running(payload_bytes=40_000_000)
-    assert {message.interval_s for message in world.messages(m.Protect)} == {600.0 * TIME}
-
-
-def test_slurm_s_images_lie_where_nobody_reclaims() -> None:
-    with_room, without = Small("slurm-pr", on_demand=1), Small("slurm-pr")
-    assert "coord" in without.machines
-    assert "coord" not in Small("reclaimnet").machines
-    for world in (with_room, without):
-        world.running()
-    assert {message.standby.host for message in with_room.messages(m.Protect)} <= {"od1", "coord"}
-    assert {message.standby.host for message in without.messages(m.Protect)} == {"coord"}
-
-
-# ---------------------------------------------------------------- bamboo
-
-
-def replica(world: Small, name: str = "a") -> str:
-    """The host of its replica; a GPU is held there."""
-    standby = world.jobs[name].standby
-    assert standby is not None
-    assert name in world.coordinator.world.hosts[standby].jobs
-    return standby
-
-
-def test_a_replica_holds_a_gpu_in_another_building() -> None:
-    world = Small("bamboo")
-    first = world.running()
-    buildings = {each.name: each.building for each in world.stage.campus.hosts}
-    assert buildings[replica(world)] != buildings[first]
-    assert sum("a" in state.jobs for state in world.coordinator.world.hosts.values()) == 2
-
-
-def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -> None:
-    world = Small("bamboo")
-    first, second = world.running(), ""
-    second = replica(world)
-    world.at(12.34, lambda: world.reclaim(first))
-    world.run(13.0)
-    assert world.replicas.taken_over == 1
-    run = world.of(f.JobRunning)[-1]
-    assert (run.host, run.attempt) == (second, 2)
-    assert run.downtime_s == pytest.approx(TAKEOVER_S * TIME, abs=0.01)
-    assert sum(fact.work_lost_s for fact in world.of(f.WorkLost)) <= STEP_S
-    assert world.messages(m.SendStored) == []
-    assert run.step > 80
-
-
-def test_a_replicated_job_gets_another_replica_after_each_takeover_and_gives_it_back_at_its_end() -> None:
-    world = Small("bamboo")
-    first = world.running(steps=300)
-    world.reclaim(first)
-    world.run(20.0)
-    second = world.jobs["a"].host
-    assert second is not None
-    assert replica(world) not in (first, second)
-    world.run(70.0)
-    assert world.jobs["a"].phase is Phase.FINISHED
-    assert all(not state.jobs for state in world.coordinator.world.hosts.values())
-
-
-def test_a_replica_whose_owner_comes_back_is_replaced_and_its_job_goes_on() -> None:
-    world = Small("bamboo")
-    first = world.running()
-    gone = replica(world)
-    world.reclaim(gone)
-    world.run(14.0)
-    assert world.jobs["a"].host == first
-    assert world.of(f.JobStopped) == []
-    assert replica(world) != gone
-
-
-def test_a_replica_takes_over_from_a_dead_agent_once_its_lease_has_lapsed() -> None:
-    world = Small("bamboo")
-    first, second = world.running(), ""
-    second = replica(world)
-    world.kill(first)
-    world.run(20.0)
-    assert world.jobs["a"].host == second
-    assert sum(fact.work_lost_s for fact in world.of(f.WorkLost)) <= STEP_S
-
-
-def test_without_a_gpu_for_a_replica_a_job_is_restored_from_its_checkpoint() -> None:
-    world = Small("bamboo", hosts=2)
-    for name in ("a", "b", "c"):
-        world.submit(job(name))
-    world.run(25.0)
-    known = world.coordinator.world
-    assert {each.phase for each in world.jobs.values()} == {Phase.RUNNING}
-    assert sum(len(state.jobs) for state in known.hosts.values()) == 3
-    hit = world.jobs["a"].host
-    assert hit is not None
-    world.reclaim(hit)
-    world.run(26.0)
-    assert world.replicas.taken_over == 0
-
-
-def test_redundant_computation_makes_every_step_longer() -> None:
-    ends = {}
-    for system in ("reclaimnet", "bamboo"):
-        world = Small(system)
-        world.submit(job(steps=200))
-        world.run(60.0)
-        [(begun_s, _)] = [(at_s, fact) for at_s, fact in world.facts if isinstance(fact, f.JobRunning)]
-        ends[system] = world.at_s(f.JobFinished)[0] - begun_s
-    assert ends["reclaimnet"] == pytest.approx(200 * STEP_S, rel=0.1)
-    assert ends["bamboo"] == pytest.approx(200 * STEP_S * (1.0 + SLOWDOWN), rel=0.1)
 
 
 # ---------------------------------------------------------------- nothing enforced
