@@ -7,6 +7,7 @@ of which ends what it began as an event for a core:
     workloads     processes as progress models, snapshots
     transfers     checkpoints as flows of the fluid network
     owners        kill-switches, notices
+    signals       agents that are killed, or stand still
     pulse         heartbeats that can change nothing are left out (`quiet`)
     research      traffic that is not ours
 
@@ -17,7 +18,6 @@ the same facts, byte for byte. Faults are methods here, or functions handed in (
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
@@ -46,6 +46,7 @@ from experiments.virtual.pulse import Pulses, asks_for_steps
 from experiments.virtual.replicas import Replicas
 from experiments.virtual.research import Research
 from experiments.virtual.restarts import Restarts
+from experiments.virtual.signals import Signals
 from experiments.virtual.transfers import Transfers
 from experiments.virtual.workloads import Workloads, tells_steps
 from testbed import messages as m
@@ -102,13 +103,15 @@ class VirtualWorld:
         self.stage.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
         self._unheard: set[str] = set()  # jobs that nobody could be told of yet
-        self.pauses: list[tuple[float, str, float]] = []  # (when, whose agent, for how long)
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.stage, codec=codec)
         self.replicas = Replicas(self.stage, row.replication, lambda: self.coordinator.world)
         self.cables = Cables(self.stage, self.connections, self._broken_off)
         self.workloads = Workloads(self.stage, self.replicas)
         self.transfers = Transfers(self.stage, enforcement)
+        self.signals = Signals(
+            self.stage, self.connections, self.workloads, self.transfers, self.replicas, self.arm
+        )
         self.owners = Owners(self.stage, self._host_closed, self._host_opened)
         self.background: Background | None = None
         self.research = Research(self.stage, tuple(research), duration_s)
@@ -363,51 +366,12 @@ class VirtualWorld:
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         """SIGKILL of the agent: its workloads die with it; only its disk remains. It may be started again after a while."""
-        machine = self.machines[name]
-        if machine.core is None:
-            return
-        self.stage.note(f"{name} is killed")
-        link = machine.link
-        if link is not None:
-            self._broken_off(link)
-        self.replicas.take_over(machine)
-        self.transfers.abort_all(machine)
-        self.workloads.kill_all(machine)
-        self.transfers.cut_receiver(name, 0.0, "the connection broke")
-        machine.core, machine.paused, machine.beats_from_s = None, False, None
-        machine.deferred.clear()
-        if link is not None:
-            link.agent_open, link.cut, machine.link = False, True, None
-            delay_s = self.stage.costs.message_s if notice_after_s is None else notice_after_s
-            self.after(delay_s, lambda: self.connections.coordinator_notices(link, "connection lost"))
-        self.at(self.now_s + again_after_s, lambda: self.start(name))
+        if self.signals.kill(name, notice_after_s):
+            self.at(self.now_s + again_after_s, lambda: self.start(name))
 
     def pause(self, name: str, for_s: float) -> None:
         """SIGSTOP of the agent; its workloads go on until their lease lapses."""
-        machine = self.machines[name]
-        if machine.core is None or machine.paused:
-            return
-        self.stage.note(f"{name} is paused for {for_s:.2f} s")
-        self.pauses.append((self.now_s, name, for_s))
-        if machine.link is not None:
-            self._broken_off(machine.link)
-        machine.paused, core = True, machine.core
-
-        def resume() -> None:
-            if machine.core is core and machine.paused:
-                self._resume(machine, core)
-
-        self.after(for_s, resume)
-
-    def _resume(self, machine: Machine, core: AgentCore) -> None:
-        self.stage.note(f"{machine.name} goes on")
-        machine.paused = False
-        machine.wake_s = inf
-        waiting, machine.deferred = machine.deferred, deque()
-        while waiting:
-            waiting.popleft()()
-        if machine.core is core:
-            self.arm(machine)
+        self.signals.pause(name, for_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
         """The connection breaks; each side learns of it in its own time. What is in flight is lost."""
