@@ -110,9 +110,10 @@ class Admission:
 
 
 Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are still to be there by a deadline
-Admit = Callable[
-    [Sequence[MigrationRequest], float, Mapping[DirectedLink, float], Sequence[Promise]], Admission
-]
+Requests = Sequence[MigrationRequest]
+Promises = Sequence[Promise]
+LinkShares = Mapping[DirectedLink, float]  # what migrations may take of each link, payload bytes/s
+Admit = Callable[[Requests, float, LinkShares, Promises], Admission]
 Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
 
 
@@ -132,12 +133,7 @@ def migration_share(
     return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
 
 
-def edf_skip(
-    requests: Sequence[MigrationRequest],
-    now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise] = (),
-) -> Admission:
+def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
     """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
 
     `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
@@ -146,21 +142,13 @@ def edf_skip(
     return _admit_in_order(_deadline, requests, now_s, share, committed)
 
 
-def edf_stop(
-    requests: Sequence[MigrationRequest],
-    now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise] = (),
-) -> Admission:
+def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
     """Earliest deadline first as printed: the first that does not fit ends admission."""
     return _admit_in_order(_deadline, requests, now_s, share, committed, stops=True)
 
 
 def smallest_demand_first(
-    requests: Sequence[MigrationRequest],
-    now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise] = (),
+    requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
 ) -> Admission:
     """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
 
@@ -171,12 +159,7 @@ def smallest_demand_first(
     return _admit_in_order(demand, requests, now_s, share, committed)
 
 
-def fluid_edf(
-    requests: Sequence[MigrationRequest],
-    now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise] = (),
-) -> Admission:
+def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
     """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of whom to refuse (`fluid`).
 
     As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
@@ -197,12 +180,7 @@ def fluid_edf(
     return Admission(rates, refused, choice.schedule)
 
 
-def admit_all(
-    requests: Sequence[MigrationRequest],
-    now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise] = (),
-) -> Admission:
+def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
     """No admission control: everybody may try, nobody is promised anything (floor 0). A baseline."""
     return Admission({request.key: 0.0 for request in requests}, {})
 
@@ -210,7 +188,7 @@ def admit_all(
 admit = edf_skip
 
 
-def grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
+def grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
     """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
 
     Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as
@@ -221,7 +199,7 @@ def grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Fill
     return sharing.fill(flows, _keeping_promises(flows, share))
 
 
-def equal_increment_grants(flows: Sequence[Demand], share: Mapping[DirectedLink, float]) -> Filling:
+def equal_increment_grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
     """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
     return sharing.equal_increment(flows, _keeping_promises(flows, share))
 
@@ -245,10 +223,10 @@ def as_demand(
 
 def _admit_in_order(
     key: Callable[[MigrationRequest], tuple[float, str]],
-    requests: Sequence[MigrationRequest],
+    requests: Requests,
     now_s: float,
-    share: Mapping[DirectedLink, float],
-    committed: Sequence[Promise],
+    share: LinkShares,
+    committed: Promises,
     stops: bool = False,
 ) -> Admission:
     """All that can start when it would be welcome, then, of the others, all that can start earlier."""
@@ -261,9 +239,9 @@ def _admit_in_order(
 
 
 def _admit_round(
-    ordered: Sequence[MigrationRequest],
+    ordered: Requests,
     now_s: float,
-    share: Mapping[DirectedLink, float],
+    share: LinkShares,
     taken: dict[DirectedLink, float],
     answer: Admission,
     stops: bool,
@@ -306,7 +284,7 @@ def _too_full(
     links: Sequence[DirectedLink],
     rate: float,
     taken: Mapping[DirectedLink, float],
-    share: Mapping[DirectedLink, float],
+    share: LinkShares,
 ) -> DirectedLink | None:
     """The link that the rate overfills most; None if it fits on all."""
     _check_known(links, share)
@@ -314,13 +292,13 @@ def _too_full(
     return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 
 
-def _check_known(links: Iterable[DirectedLink], share: Mapping[DirectedLink, float]) -> None:
+def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
     for link in links:
         if link not in share:
             raise ValueError(f"link {link}: no migration share is known")
 
 
-def _floors(promises: Sequence[Promise], now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
+def _floors(promises: Promises, now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
     """What promises (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
     taken: dict[DirectedLink, float] = {}
     for promise in promises:
@@ -341,8 +319,6 @@ def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate:
         taken[link] = taken.get(link, 0.0) + rate
 
 
-def _keeping_promises(
-    flows: Sequence[Demand], share: Mapping[DirectedLink, float]
-) -> dict[DirectedLink, float]:
+def _keeping_promises(flows: Sequence[Demand], share: LinkShares) -> dict[DirectedLink, float]:
     promised = _floors(flows, 0.0)
     return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from controller.core import placement
-from controller.core.admission import Admission, MigrationRequest, Promise, fluid_edf
+from controller.core.admission import Admission, LinkShares, MigrationRequest, Promises, Requests, fluid_edf
 from controller.core.checkpointing import BETA, Bound, CheckpointJob, CheckpointPlan, Interval
 from controller.core.placement import AnyCandidates, Candidates, Choice, Missing, NoDestination, Request
 from controller.core.policies import Policy
@@ -92,11 +92,7 @@ class Migrations:
     book: Book
 
     def __call__(
-        self,
-        requests: Sequence[MigrationRequest],
-        now_s: float,
-        share: Mapping[DirectedLink, float],
-        committed: Sequence[Promise] = (),
+        self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
         ways = (way for way in self.book.ways.values() if not way.migrates)
@@ -106,9 +102,7 @@ class Migrations:
         booked = self._booked(now_s, max(dues, default=now_s), share)
         return fluid_edf(requests, now_s, share, [*others, *booked])
 
-    def _booked(
-        self, now_s: float, until_s: float, share: Mapping[DirectedLink, float]
-    ) -> Iterator[MigrationRequest]:
+    def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
         for way in self.book.ways.values():
             pieces = () if way.migrates else way.reservations
             for number, piece in enumerate(pieces):
