@@ -146,6 +146,16 @@ async def peer(pair: Pair) -> AsyncIterator[Channel[Message]]:
         yield Channel(stream, CODEC)
 
 
+async def send_a_part_and_stop(sender: Channel[Message], hello: Hello, part: bytes, tmp_path: Path) -> None:
+    """The receiver has what was sent, and waits for the rest."""
+    await sender.send(hello)
+    await sender.receive()
+    await sender.stream.send_all(part)
+    while not (tmp_path / "target/job/1.partial").exists():
+        await trio.sleep(0.01)
+    await trio.sleep(0.1)
+
+
 @asynccontextmanager
 async def receiver(behaviour: Callable[[Channel[Message]], Any]) -> AsyncIterator[tuple[str, int]]:
     """A hand-made receiver, that can do anything."""
@@ -464,12 +474,7 @@ async def test_later_transfer_of_the_same_checkpoint_supersedes_and_resumes(tmp_
         data = content(6)
         manifest = pair.ingest(data)
         async with peer(pair) as first:
-            await first.send(Hello("old", manifest))
-            await first.receive()
-            await first.stream.send_all(data[: 4 * CHUNK])
-            while not (tmp_path / "target/job/1.partial").exists():
-                await trio.sleep(0.01)
-            await trio.sleep(0.1)
+            await send_a_part_and_stop(first, Hello("old", manifest), data[: 4 * CHUNK], tmp_path)
             result = await pair.send(manifest, transfer="new")
             answer = await first.receive()
         assert isinstance(answer, Rejected)
@@ -488,12 +493,7 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         changed = content(1, seed=9) + data[CHUNK:]
         earlier, later = pair.ingest(data), pair.ingest(changed, sequence=2)
         async with peer(pair) as first:
-            await first.send(Hello("old", earlier))
-            await first.receive()
-            await first.stream.send_all(data[: 4 * CHUNK])
-            while not (tmp_path / "target/job/1.partial").exists():
-                await trio.sleep(0.01)
-            await trio.sleep(0.1)
+            await send_a_part_and_stop(first, Hello("old", earlier), data[: 4 * CHUNK], tmp_path)
             result = await pair.send(later, transfer="new")
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Iterable
 
 from experiments.scenario import Jobs
 from experiments.traces.csvs import Row, read_rows
-from experiments.traces.moments import Moments, seconds_of
+from experiments.traces.moments import Moments, number_of, seconds_of
 from experiments.traces.trace import JobArrival, JobSpec
 from topologies.units import parse_size, plain
 
@@ -73,9 +72,9 @@ def _job(row: Row, jobs: Jobs) -> JobSpec:
         payload_bytes=round(_number(row, "payload", _bytes, 1.0, MOST_BYTES, 'bytes, or a size: "3.2 GB"')),
         steps=_steps(row),
         step_s=_number(row, "step", seconds_of, 1e-6, LONGEST_S, 'seconds, or a duration: "10 s"'),
-        dirty_fraction=_or(row, "dirty_fraction", jobs.dirty_fraction, _plain, 1.0, "a share"),
+        dirty_fraction=_or(row, "dirty_fraction", jobs.dirty_fraction, number_of, 1.0, "a share"),
         memory_bytes=_or(row, "memory", jobs.memory.typical, _bytes, MOST_BYTES, 'bytes, or a size: "12 GB"'),
-        min_capability=_or(row, "min_capability", min(jobs.min_capabilities), _plain, 1000.0, "a number"),
+        min_capability=_or(row, "min_capability", min(jobs.min_capabilities), number_of, 1000.0, "a number"),
         loss_budget_s=_number(
             row, "loss_budget", seconds_of, 1e-6, LONGEST_S, 'seconds, or a duration: "5 min"'
         )
@@ -110,12 +109,4 @@ def _bytes(text: str) -> float | None:
     try:
         return parse_size(text)
     except ValueError:
-        return _plain(text)
-
-
-def _plain(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+        return number_of(text)

@@ -64,7 +64,11 @@ def seconds_of(text: str) -> float | None:
     try:
         return parse_duration(text)
     except ValueError:
-        pass
+        return number_of(text)
+
+
+def number_of(text: str) -> float | None:
+    """A finite number; None if it is none."""
     try:
         number = float(text)
     except ValueError:
