@@ -98,7 +98,9 @@ def logs(x: Array) -> Array:
         return np.where(ordinary, logs(np.where(ordinary, x, 1.0)), ends)
     mantissa, exponent = np.frexp(x)
     small = mantissa < ROOT_HALF
-    return np.asarray(log_of_parts(np.where(small, 2.0 * mantissa, mantissa), exponent - small.astype(np.float64)))
+    return np.asarray(
+        log_of_parts(np.where(small, 2.0 * mantissa, mantissa), exponent - small.astype(np.float64))
+    )
 
 
 def exps(x: Array) -> Array:

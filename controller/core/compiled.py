@@ -26,13 +26,16 @@ from testbed.elementary import (
 
 F = TypeVar("F", bound=Callable[..., object])
 
+MADE: list[Callable[..., object]] = []  # all of them
 for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
     register_jitable(_function)
 
 
 def compiled(function: F) -> F:
     """The same function in machine code; it may call others that are compiled."""
-    return cast(F, numba.njit(cache=True, error_model="numpy")(function))
+    made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
+    MADE.append(made)
+    return made
 
 
 @compiled
