@@ -10,7 +10,7 @@ OBJECTS := bpf/objects/.built
 
 .PHONY: setup demo test storm lint clean-build
 
-setup: $(VENV)/.ready $(OBJECTS)
+setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
 $(VENV)/.apt: setup-apt.sh
 	$(SUDO) ./setup-apt.sh
@@ -23,6 +23,11 @@ $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 
 $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
 	$(BIN)/python -m bpf.build
+	@touch $@
+
+# the machine code of the decisions, kept beside their source
+$(VENV)/.compiled: $(VENV)/.ready $(wildcard controller/core/*.py testbed/elementary.py)
+	$(BIN)/python -m controller.rehearsal
 	@touch $@
 
 demo: setup

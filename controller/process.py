@@ -21,6 +21,7 @@ from controller.core.replaying import prepare
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT, CoordinatorHost
 from controller.journal import Journal
+from controller.rehearsal import rehearse
 from controller.restart import check_origin, origin_of, recall, start_after
 from testbed.clock import MonotonicClock
 from topologies.spec import Campus
@@ -52,8 +53,9 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
 
 async def _main(config: CoordinatorConfig) -> None:
+    rehearse(config.settings.policy)  # no decision waits for a compiler
     if config.settings.compiled_replay:
-        prepare()  # no decision waits for a compiler
+        prepare()
     journal = Journal(config.journal)
     try:
         await _serve(config, _host(config, journal))

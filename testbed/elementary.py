@@ -46,7 +46,7 @@ def log(x: float) -> float:
     mantissa, exponent = math.frexp(x)
     if mantissa < ROOT_HALF:
         mantissa, exponent = 2.0 * mantissa, exponent - 1
-    return float(_log(mantissa, float(exponent)))
+    return float(log_of_parts(mantissa, float(exponent)))
 
 
 def exp(x: float) -> float:
@@ -54,14 +54,14 @@ def exp(x: float) -> float:
     if not LOWEST < x < HIGHEST:
         return math.inf if x >= HIGHEST else x if x != x else 0.0
     times = float(round(x * PER_LN2))
-    return math.ldexp(_exp(x, times), int(times))
+    return math.ldexp(exp_of_parts(x, times), int(times))
 
 
 def expm1(x: float) -> float:
     """e to the x, less 1, without loss of digits near 0."""
     if abs(x) >= 0.5:
         return exp(x) - 1.0
-    return x * float(_horner(x, TAYLOR[:-1]))
+    return x * float(polynomial(x, TAYLOR[:-1]))
 
 
 def log1p(x: float) -> float:
@@ -69,7 +69,7 @@ def log1p(x: float) -> float:
     if abs(x) >= 0.3:
         return log(1.0 + x)
     s = x / (2.0 + x)
-    return s * float(_artanh(s))
+    return s * float(artanh_part(s))
 
 
 def cbrt(x: float) -> float:
@@ -80,7 +80,7 @@ def cbrt(x: float) -> float:
         return x
     mantissa, exponent = math.frexp(x)
     thirds, rest = divmod(exponent, 3)
-    return math.ldexp(float(_cbrt(math.ldexp(mantissa, rest))), thirds)
+    return math.ldexp(float(cbrt_of_part(math.ldexp(mantissa, rest))), thirds)
 
 
 def rounded(x: float) -> float:
@@ -98,14 +98,16 @@ def logs(x: Array) -> Array:
         return np.where(ordinary, logs(np.where(ordinary, x, 1.0)), ends)
     mantissa, exponent = np.frexp(x)
     small = mantissa < ROOT_HALF
-    return np.asarray(_log(np.where(small, 2.0 * mantissa, mantissa), exponent - small.astype(np.float64)))
+    return np.asarray(
+        log_of_parts(np.where(small, 2.0 * mantissa, mantissa), exponent - small.astype(np.float64))
+    )
 
 
 def exps(x: Array) -> Array:
     """`exp` of each."""
     held = np.minimum(np.maximum(x, LOWEST), HIGHEST)
     times = np.rint(held * PER_LN2)
-    answer = np.ldexp(_exp(held, times), times.astype(np.int32))
+    answer = np.ldexp(exp_of_parts(held, times), times.astype(np.int32))
     if ((x > LOWEST) & (x < HIGHEST)).all():
         return np.asarray(answer)
     return np.where(x >= HIGHEST, np.inf, np.where(x <= LOWEST, 0.0, answer))
@@ -118,13 +120,13 @@ def cbrts(x: Array) -> Array:
         return np.where(ordinary, cbrts(np.where(ordinary, x, 1.0)), x)
     mantissa, exponent = np.frexp(x)
     thirds = exponent // 3
-    return np.asarray(np.ldexp(_cbrt(np.ldexp(mantissa, exponent - 3 * thirds)), thirds))
+    return np.asarray(np.ldexp(cbrt_of_part(np.ldexp(mantissa, exponent - 3 * thirds)), thirds))
 
 
 # ---------------------------------------------------------------- the same for numbers and arrays
 
 
-def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
+def polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
     """The polynomial of these coefficients, the highest first."""
     value = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
@@ -132,23 +134,23 @@ def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
     return value
 
 
-def _artanh(s: Any) -> Any:
+def artanh_part(s: Any) -> Any:
     """2 artanh(s)/s."""
     square = s * s
-    return 2.0 + square * _horner(square, SERIES)
+    return 2.0 + square * polynomial(square, SERIES)
 
 
-def _log(mantissa: Any, exponent: Any) -> Any:
+def log_of_parts(mantissa: Any, exponent: Any) -> Any:
     s = (mantissa - 1.0) / (mantissa + 1.0)
-    return exponent * LN2_HIGH + (s * _artanh(s) + exponent * LN2_LOW)
+    return exponent * LN2_HIGH + (s * artanh_part(s) + exponent * LN2_LOW)
 
 
-def _exp(x: Any, times: Any) -> Any:
+def exp_of_parts(x: Any, times: Any) -> Any:
     """e to the x, divided by 2 to the `times`."""
-    return _horner((x - times * LN2_HIGH) - times * LN2_LOW, TAYLOR)
+    return polynomial((x - times * LN2_HIGH) - times * LN2_LOW, TAYLOR)
 
 
-def _cbrt(x: Any) -> Any:
+def cbrt_of_part(x: Any) -> Any:
     """Of a number from 1/2 to 4."""
     root = 0.65 + 0.25 * x
     for _ in range(CUBE_STEPS):

@@ -78,6 +78,8 @@ OTHER_MACHINES = [
     {"NPY_DISABLE_CPU_FEATURES": "X86_V4"},
     {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX"},
     {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F"},
+    {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+    {"NUMBA_CPU_NAME": "haswell"},  # has fused multiply-add
 ]
 RUN = """
 import hashlib

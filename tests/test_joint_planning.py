@@ -11,7 +11,7 @@ from numpy.random import Generator, default_rng
 from scipy.optimize import minimize
 
 from controller.core import checkpointing as p1
-from controller.core.checkpoint_cost import Array, Costs
+from controller.core.checkpoint_cost import Array, Costs, bought, lost, worth
 from controller.core.exact_allocation import TOLERANCE, Problem, allocate
 from controller.core.joint_planning import JobColumns, plan_columns, plan_exact, plan_least_loss
 from controller.core.loss_budgets import WITHHELD, Mask, kept
@@ -20,6 +20,7 @@ from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 
 BETA = 0.2
+STEP = 1e-5  # relative, of a numerical derivative
 
 
 def joint_cost(jobs: list[p1.CheckpointJob], plans: dict[str, p1.CheckpointPlan]) -> float:
@@ -125,11 +126,12 @@ def test_a_job_buys_the_rate_at_which_its_marginal_cost_is_the_price(
 ) -> None:
     payload, hazard, budget = (10.0 ** np.array(column) for column in zip(*shapes, strict=True))
     costs = Costs.of(payload, hazard, budget, BETA)
-    rate = np.full(len(shapes), 10.0**log_rate)
-    assert costs.bought(costs.price(rate))[0] == pytest.approx(rate, rel=1e-9)
-    step = 1e-5
-    slope = (costs.cost(rate * (1 - step)) - costs.cost(rate * (1 + step))) / (2 * step * rate)
-    assert slope == pytest.approx(costs.price(rate), rel=1e-4)
+    rate = 10.0**log_rate
+    for number in range(len(shapes)):
+        price = worth(costs, number, rate)
+        assert bought(costs, number, price)[0] == pytest.approx(rate, rel=1e-9)
+        less, more = (lost(costs, number, rate * (1 + sign * STEP)) for sign in (-1, 1))
+        assert (less - more) / (2 * STEP * rate) == pytest.approx(price, rel=1e-4)
 
 
 def test_what_a_rate_costs_is_the_least_over_all_intervals_allowed() -> None:
@@ -143,7 +145,7 @@ def test_what_a_rate_costs_is_the_least_over_all_intervals_allowed() -> None:
         write_s = payload / rate
         least = (hazard * (allowed / 2 + write_s) + write_s / allowed).min()
         costs = Costs.of(np.array([payload]), np.array([hazard]), np.array([budget_s]), BETA)
-        assert costs.cost(np.array([rate]))[0] == pytest.approx(least, rel=1e-5)
+        assert lost(costs, 0, rate) == pytest.approx(least, rel=1e-5)
 
 
 def test_short_writes_without_budgets_are_theorem_1() -> None:
@@ -257,8 +259,12 @@ def test_more_budget_never_costs_more(
     less, more = (
         problem_of(jobs, dict(zip(LINKS, (r * f for r in rooms), strict=True))) for f in (1, factor)
     )
-    costs = [float(p.costs.cost(allocate(p).rates_bytes_per_s).sum()) for p in (less, more)]
+    costs = [total_lost(p.costs, allocate(p).rates_bytes_per_s) for p in (less, more)]
     assert costs[1] <= costs[0] * (1 + 2 * TOLERANCE) or costs[0] == math.inf
+
+
+def total_lost(costs: Costs, rates: Array) -> float:
+    return math.fsum(lost(costs, job, rate) for job, rate in enumerate(rates.tolist()))
 
 
 def problem_of(jobs: list[p1.CheckpointJob], capacity: dict[DirectedLink, float]) -> Problem:

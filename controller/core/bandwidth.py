@@ -118,11 +118,12 @@ class LinkBandwidth:
         """Switches have counted what others send over some links: wire bytes/s, until they are told anew."""
         for link, rate in research_bytes_per_s.items():
             self.told[link] = min(rate, self.capacity[link])
-            self._unmeasured[self.network.number[link]] = self.left(link)
+            self._unmeasured[self.network.number[link]] = self._free(link, self.told[link], 1.0)
 
-    def left(self, link: DirectedLink) -> float:
-        """What the reserve and the traffic that was told leave of a link, payload bytes/s."""
-        return self._free(link, self.told.get(link, 0.0), 1.0)
+    @property
+    def left_column(self) -> Floats:
+        """What the reserve and the traffic that was told leave of each link, payload bytes/s, by its number."""
+        return self._unmeasured
 
     def delivered(self, link: DirectedLink | None, goodput_over_grant: float, now_s: float) -> None:
         """A transfer ended that `link` held down (None: none did) and got this share of its grant."""

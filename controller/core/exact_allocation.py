@@ -21,6 +21,9 @@ few rounds of water filling by cube roots, everybody paying at the link that giv
 **What was tried instead.** A primal-dual interior point took 20 to 40 steps where this takes 10 to 20, on systems of all
 contended links, not of the few that charge; Newton without the taking back cycles between corners of capped jobs.
 
+**Speed.** The linear system is never written down: conjugate gradients need its product with a vector only, which is a
+sum over jobs of what each makes of the links on its way. All of it is plain loops in machine code (`compiled`).
+
 **Certificate.** D(mu) is a lower bound of the optimum whatever mu is. At the end rates are cut back where a link is over
 its budget by a last digit, and `gap` is (cost - D)/cost of the rates that are handed out: an upper bound on what any other
 allocation could save, normally below TOLERANCE. Were it ever not (MOST_STEPS), the rates still fit, and `gap` says how
@@ -29,15 +32,15 @@ good they are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.checkpoint_cost import Array, Costs
-from controller.core.network import sums
-from testbed.elementary import cbrts, exps, logs
+from controller.core.checkpoint_cost import Array, Costs, bought, lost, worth
+from controller.core.compiled import cbrt, compiled, exp, log
 
 Indices = NDArray[np.intp]
 
@@ -46,6 +49,7 @@ SETTLED = 5e-7  # of the cost: Newton stops there
 MOST_STEPS = 200  # the worst of some thousand random campuses took 60
 NOTHING = 1e-15  # of the cost: a multiplier that earns less is let go
 FIRST_ROUNDS = 8  # of water filling, for the first guess
+CONTENT = 1.0 - 1e-9  # of what a link offers: who takes less is held back elsewhere
 FIRST_DAMPING, EASED, TIGHTENED = (
     0.1,
     0.1,
@@ -102,34 +106,33 @@ def allocate(problem: Problem, guess: Array | None = None, settled: float = SETT
     A job whose every rate costs the same (no hazard, no loss budget) keeps its lower bound; one that crosses a link
     without capacity gets 0. Links that no job crosses have multiplier 0.
     """
-    ceiling = _ceilings(problem)
-    return _Solver(problem, ceiling, _contended(problem, ceiling), settled).run(guess)
+    answer = _allocate(
+        problem.costs,
+        problem.lower_bytes_per_s,
+        problem.upper_bytes_per_s,
+        problem.routes,
+        problem.capacity_bytes_per_s,
+        guess if guess is not None else np.empty(0),
+        settled,
+    )
+    return Allocation(*answer)
 
 
-def _ceilings(problem: Problem) -> Array:
-    """No job can get more than its narrowest link, nor wants anything where nothing is gained by it."""
-    rooms = np.append(problem.capacity_bytes_per_s, np.inf)
-    ceiling = np.minimum(problem.upper_bytes_per_s, rooms[problem.routes].min(axis=1, initial=np.inf))
-    pointless = problem.costs.hazard_per_s + problem.costs.slope_per_s == 0.0
-    return np.where(pointless, problem.lower_bytes_per_s, ceiling)
+class _Market(NamedTuple):
+    """The links that are contended for, numbered anew, and the jobs that cross one; everybody else has its ceiling.
+
+    `jobs`: their numbers among all; `ways`: a row a job, its contended links, padded with their number.
+    """
+
+    costs: Costs
+    jobs: Indices
+    ways: Indices
+    lower: Array
+    upper: Array
+    capacity: Array
 
 
-def _contended(problem: Problem, ceiling: Array) -> Indices:
-    """Links that would be over their budgets with all jobs at their ceilings."""
-    links = len(problem.capacity_bytes_per_s)
-    if ceiling.size and not np.isfinite(ceiling).all():  # crosses no link and has no cap
-        ceiling = np.where(np.isfinite(ceiling), ceiling, 0.0)
-    return np.flatnonzero(_loads(problem.routes, ceiling, links) > problem.capacity_bytes_per_s)
-
-
-def _loads(routes: Indices, rates: Array, links: int) -> Array:
-    """What each link carries."""
-    ways = routes.T
-    return sums(ways.ravel(), np.broadcast_to(rates, ways.shape).ravel(), links + 1)[:links]
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(NamedTuple):
     """Multipliers of the contended links and all that follows from them; `moves` is -db/dlog q."""
 
     multipliers: Array
@@ -143,240 +146,338 @@ class _Point:
     settled: bool
 
 
-class _Solver:
-    """The contended links, renumbered, and the jobs that cross one; everybody else has its ceiling."""
-
-    def __init__(self, problem: Problem, ceiling: Array, contended: Indices, settled: float) -> None:
-        links = len(problem.capacity_bytes_per_s)
-        number = np.full(links + 1, len(contended), dtype=np.intp)
-        number[contended] = np.arange(len(contended))
-        routes = number[problem.routes]
-        self.problem, self.ceiling, self.contended, self.near = problem, ceiling, contended, settled
-        self.jobs = np.flatnonzero((routes < len(contended)).any(axis=1) & (ceiling > 0.0))
-        self.ways = _compressed(routes.T[:, self.jobs], len(contended))
-        self.crossed = self.ways.ravel()
-        self.crossing = np.tile(np.arange(len(self.jobs)), len(self.ways))
-        self.lower = problem.lower_bytes_per_s[self.jobs]
-        self.upper = ceiling[self.jobs]
-        self.costs = problem.costs.only(self.jobs)
-        self.capacity = problem.capacity_bytes_per_s[contended]
-        self._system = _System(self.ways, contended[:0])
-
-    # ------------------------------------------------------------ demand
-
-    def demand(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
-        """(rates, elasticities, by what part the wish is beyond a bound, prices) of the jobs."""
-        price = self.along(multipliers)
-        wanted, elasticity = self.costs.bought(np.maximum(price, TINY))
-        rates = np.minimum(np.maximum(wanted, self.lower), self.upper)
-        beyond = np.maximum(wanted / rates, rates / wanted) - 1.0
-        return rates, elasticity, beyond, price
-
-    def load(self, rates: Array) -> Array:
-        """What each contended link carries."""
-        links = len(self.capacity)
-        return sums(self.crossed, rates[self.crossing], links + 1)[:links]
-
-    def along(self, multipliers: Array) -> Array:
-        """What each job pays on its way."""
-        priced = np.zeros(len(multipliers) + 1)
-        priced[:-1] = multipliers
-        paid: Array = np.add.reduce(priced[self.ways], axis=0)
-        return paid
-
-    # ------------------------------------------------------------ Newton
-
-    def run(self, guess: Array | None = None) -> Allocation:
-        """Newton until the links are full or free; steps that were taken back count too."""
-        if not self.capacity.size:
-            return self._answer(None, 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            first = self._first_guess() if guess is None else guess[self.contended]
-            damping, here, steps = FIRST_DAMPING, self._at(first), 0
-            while not here.settled and steps < MOST_STEPS:
-                there, steps = self._at(self._stepped(here, damping)), steps + 1
-                if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
-                    here, damping = there, max(damping * EASED, LEAST_DAMPING)
-                else:
-                    damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
-            return self._answer(here, steps)
-
-    def _at(self, multipliers: Array) -> _Point:
-        """What the jobs buy at these multipliers, and what that says about them."""
-        rates, elasticity, beyond, price = self.demand(multipliers)
-        load, cost = self.load(rates), float(np.add.reduce(self.costs.cost(rates)))
-        excess = load - self.capacity
-        misfit = float(np.add.reduce(multipliers * np.abs(excess))) / cost
-        dual = cost + float(np.add.reduce(multipliers * excess))
-        settled = misfit <= self.near and self._gap(dual, self._fitted(rates, load, price)) <= self.near
-        kink = min(1.0, KINK * misfit)
-        moves = rates * elasticity * _clipped(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else rates
-        return _Point(multipliers, rates, moves, price, load, cost, dual, misfit, settled)
-
-    def _first_guess(self) -> Array:
-        """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
-        weight = cbrts((self.costs.hazard_per_s + self.costs.slope_per_s) * self.costs.payload_bytes)
-        shares = np.broadcast_to(weight, self.ways.shape)
-        level = self.capacity / self.load(weight)
-        for _ in range(FIRST_ROUNDS):
-            level = self._higher_level(shares, np.append(level, np.inf)[self.ways] * shares, level)
-        offered = np.append(level, np.inf)[self.ways] * shares
-        narrowest = offered.argmin(axis=0)
-        everyone = np.arange(len(self.jobs))
-        rate = np.clip(offered[narrowest, everyone], np.maximum(self.lower, LEAST * self.upper), self.upper)
-        payer, links = self.ways[narrowest, everyone], len(self.capacity)
-        spent = np.bincount(payer, weights=self.costs.price(rate) * rate, minlength=links + 1)
-        bought = np.bincount(payer, weights=rate, minlength=links + 1)
-        return (spent / np.maximum(bought, TINY))[:links]
-
-    def _higher_level(self, shares: Array, offered: Array, level: Array) -> Array:
-        """Levels at which each link is full, if who is content with less on other links stays there."""
-        links, flat = len(self.capacity), self.ways.ravel()
-        rate = np.clip(offered.min(axis=0), self.lower, self.upper)
-        content = rate < offered * (1.0 - 1e-9)
-        taken = np.bincount(flat, np.where(content, rate, 0.0).ravel(), links + 1)[:links]
-        thirst = np.bincount(flat, np.where(content, 0.0, shares).ravel(), links + 1)[:links]
-        room = np.maximum(self.capacity - taken, 0.0) / np.where(thirst > 0.0, thirst, 1.0)
-        return np.where(thirst > 0.0, room, 2.0 * level)
-
-    def _stepped(self, here: _Point, damping: float) -> Array:
-        """One damped Newton step of the logarithms of the multipliers that charge or have to."""
-        multipliers = self._let_go_and_taken_up(here, damping)
-        price = self.along(multipliers)
-        steepness = here.moves / np.maximum(price, TINY)
-        change = self._change(multipliers, steepness, damping, here.load)
-        paid = self.load(price * here.rates) / np.maximum(here.load, TINY)
-        rise = np.minimum(multipliers * change, LARGEST_RISE * paid)
-        fall = exps(_clipped(change, LARGEST_FALL, 0.0))
-        return np.where(change > 0.0, multipliers + rise, multipliers * fall)
-
-    def _let_go_and_taken_up(self, here: _Point, damping: float) -> Array:
-        multipliers = here.multipliers.copy()
-        earned = multipliers * self.capacity
-        multipliers[(here.load < self.capacity) & (earned < NOTHING * here.cost)] = 0.0
-        new = (here.load > self.capacity) & (multipliers == 0.0)
-        if new.any():  # what would make everybody cut back alike
-            room = np.divide(self.capacity, here.load, out=np.ones(len(new)), where=new)
-            keep = np.append(room, 1.0)[self.ways].min(axis=0)
-            target = np.maximum(here.rates * keep, LEAST * self.upper)
-            extra = np.maximum(self.costs.price(target) - here.price, 0.0)
-            multipliers[new] = (
-                FAINT / (1.0 + 10.0 * damping) * (self.load(extra * target) / self.load(target))[new]
-            )
-        return multipliers
-
-    def _change(self, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
-        """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
-        load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
-        links that do not charge.
-        """
-        active = np.flatnonzero(multipliers > 0.0)
-        if not np.array_equal(active, self._system.links):
-            self._system = _System(self.ways, active)
-        charging, carried = multipliers[active], load[active]
-        diagonal = self.load(steepness)[active] * charging**2
-        earned = charging * carried
-        spring = diagonal + damping * (diagonal + STIFFNESS * earned)
-        change = np.zeros(len(multipliers))
-        right = earned * logs(carried / self.capacity[active])
-        change[active] = self._system.solved(steepness, charging, spring, right)
-        return change
-
-    # ------------------------------------------------------------ the answer
-
-    def _answer(self, here: _Point | None, steps: int) -> Allocation:
-        """Rates that fit, and how far from the optimum they can be at most."""
-        everybody = self.ceiling.copy()
-        multipliers = np.zeros(len(self.problem.capacity_bytes_per_s))
-        if here is None:
-            return Allocation(everybody, multipliers, 0.0, steps)
-        everybody[self.jobs] = self._fitted(here.rates, here.load, here.price)
-        multipliers[self.contended] = here.multipliers
-        return Allocation(everybody, multipliers, self._gap(here.dual, everybody[self.jobs]), steps)
-
-    def _fitted(self, rates: Array, load: Array, price: Array) -> Array:
-        """What exceeds the lower bounds, cut back on each link that is over its budget.
-
-        First of those who pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
-        """
-        excess, spare = load - self.capacity, rates - self.lower
-        over = excess > 0.0
-        if not over.any():
-            return rates
-        with np.errstate(divide="ignore", invalid="ignore"):
-            willing = np.where(spare > 0.0, np.minimum(1.0, price / self.costs.price(rates)), 0.0)
-            if (excess > self.load(spare * willing))[over].any():
-                willing = np.ones(len(spare))
-            share = np.where(over, excess / self.load(spare * willing), 0.0)
-        cut = np.append(np.minimum(share, 1.0), 0.0)[self.ways].max(axis=0, initial=0.0)
-        fitted: Array = rates - spare * willing * cut
-        return fitted
-
-    def _gap(self, dual: float, rates: Array) -> float:
-        cost = float(self.costs.cost(rates).sum())
-        return max(0.0, (cost - dual) / cost) if 0.0 < cost < np.inf else 0.0
+@compiled
+def _allocate(
+    costs: Costs, lower: Array, upper: Array, routes: Indices, capacity: Array, guess: Array, settled: float
+) -> tuple[Array, Array, float, int]:
+    """(rates, multipliers, gap, steps); an empty guess is none."""
+    ceiling = _ceilings(costs, lower, upper, routes, capacity)
+    contended = _contended(ceiling, routes, capacity)
+    multipliers = np.zeros(len(capacity))
+    if not len(contended):
+        return ceiling, multipliers, 0.0, 0
+    market = _market(costs, lower, ceiling, routes, capacity, contended)
+    first = guess[contended] if len(guess) else _first_guess(market)
+    here, steps = _newton(market, first, settled)
+    rates = _fitted(market, here.rates, here.load, here.price)
+    ceiling[market.jobs] = rates
+    multipliers[contended] = here.multipliers
+    return ceiling, multipliers, _gap(market, here.dual, rates), steps
 
 
-def _clipped(values: Array, low: float, high: float) -> Array:
-    return np.minimum(np.maximum(values, low), high)
+# ---------------------------------------------------------------- the market
 
 
-def _compressed(ways: Indices, nobody: int) -> Indices:
-    """The same ways (a column a job) with `nobody` at the end of each, and no more rows than are needed."""
-    counts = ways < nobody
-    place = counts.cumsum(axis=0)
-    height = int(place[-1].max(initial=0)) if len(place) else 0
-    answer = np.full((height, ways.shape[1]), nobody, dtype=np.intp)
-    _, job = np.nonzero(counts)
-    answer[place[counts] - 1, job] = ways[counts]
-    return answer
+@compiled
+def _ceilings(costs: Costs, lower: Array, upper: Array, routes: Indices, capacity: Array) -> Array:
+    """No job can get more than its narrowest link, nor wants anything where nothing is gained by it."""
+    ceiling = upper.copy()
+    for job in range(len(ceiling)):
+        for link in routes[job]:
+            if link < len(capacity):
+                ceiling[job] = min(ceiling[job], capacity[link])
+        if costs.hazard_per_s[job] + costs.slope_per_s[job] == 0.0:
+            ceiling[job] = lower[job]
+    return ceiling
 
 
-@lru_cache(maxsize=64)
-def _two_of(size: int) -> tuple[Indices, Indices]:
-    """Every two different numbers below `size`."""
-    return np.triu_indices(size, 1)
+@compiled
+def _contended(ceiling: Array, routes: Indices, capacity: Array) -> Indices:
+    """Links that would be over their budgets with all jobs at their ceilings."""
+    load = np.zeros(len(capacity) + 1)
+    for job in range(len(ceiling)):
+        for link in routes[job]:
+            load[link] += ceiling[job]
+    return np.flatnonzero(load[:-1] > capacity)
 
 
-class _System:
-    """Linear equations over the links that charge: one link has to do with another if a job crosses both."""
-
-    def __init__(self, ways: Indices, links: Indices) -> None:
-        number = np.full(int(ways.max(initial=0)) + 1, len(links), dtype=np.intp)
-        number[links] = np.arange(len(links))
-        short = _compressed(number[ways], len(links))
-        first, second = _two_of(len(short))
-        together = short[second] < len(links)  # who does not cross as many has none from there on
-        one, two = short[first][together], short[second][together]
-        job = np.nonzero(together)[1]
-        keys = np.concatenate((one * len(links) + two, two * len(links) + one))
-        places, self._entry = np.unique(keys, return_inverse=True)
-        self.links, self._job = links, np.concatenate((job, job))
-        self.row, self.column = np.divmod(places, max(1, len(links)))
-
-    def solved(self, weight: Array, scale: Array, diagonal: Array, right: Array) -> Array:
-        """x, where beside the diagonal is the sum of the weights of the jobs that cross both, times both scales.
-
-        By conjugate gradients on the system scaled to a diagonal of ones, until what is left is NEAR of the right side: a
-        step that is solved better takes longer and brings Newton no further. Sums by numpy: a BLAS has other last bits on
-        other machines.
-        """
-        root = 1.0 / np.sqrt(diagonal)
-        scaled = scale * root
-        value = sums(self._entry, weight[self._job], len(self.row)) * scaled[self.row] * scaled[self.column]
-        answer, left = np.zeros(len(right)), right * root
-        squares = enough = _dot(left, left)
-        direction = left
-        for _ in range(MOST_ROUNDS):
-            if squares <= NEAR * NEAR * enough:
-                break
-            image = direction + sums(self.row, value * direction[self.column], len(right))
-            part = squares / _dot(direction, image)
-            answer, left = answer + part * direction, left - part * image
-            before, squares = squares, _dot(left, left)
-            direction = left + squares / before * direction
-        return answer * root
+@compiled
+def _market(
+    costs: Costs, lower: Array, ceiling: Array, routes: Indices, capacity: Array, contended: Indices
+) -> _Market:
+    nobody = len(contended)
+    number = np.full(len(capacity) + 1, nobody)
+    number[contended] = np.arange(nobody)
+    jobs, ways = np.empty(len(ceiling), np.intp), np.full(routes.shape, nobody)
+    count = 0
+    for job in range(len(ceiling)):
+        crossed = 0
+        for link in routes[job]:
+            if number[link] < nobody and ceiling[job] > 0.0:
+                ways[count, crossed] = number[link]
+                crossed += 1
+        if crossed:
+            jobs[count] = job
+            count += 1
+    jobs = jobs[:count]
+    return _Market(costs, jobs, ways[:count], lower[jobs], ceiling[jobs], capacity[contended])
 
 
+@compiled
+def _carry(market: _Market, load: Array, job: int, rate: float) -> None:
+    """Puts a job's rate on the links of its way."""
+    for link in market.ways[job]:
+        if link < len(load):
+            load[link] += rate
+
+
+@compiled
+def _paid(market: _Market, multipliers: Array, job: int) -> float:
+    """What a job pays on its way for a byte/s."""
+    paid = 0.0
+    for link in market.ways[job]:
+        if link < len(multipliers):
+            paid += multipliers[link]
+    return paid
+
+
+@compiled
+def _between(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+# ---------------------------------------------------------------- Newton
+
+
+@compiled
+def _newton(market: _Market, multipliers: Array, near: float) -> tuple[_Point, int]:
+    """Until the links are full or free; steps that were taken back count too."""
+    damping, steps = FIRST_DAMPING, 0
+    here = _at(market, multipliers, near)
+    while not here.settled and steps < MOST_STEPS:
+        there = _at(market, _stepped(market, here, damping), near)
+        steps += 1
+        if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
+            here, damping = there, max(damping * EASED, LEAST_DAMPING)
+        else:
+            damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
+    return here, steps
+
+
+@compiled
+def _at(market: _Market, multipliers: Array, near: float) -> _Point:
+    """What the jobs buy at these multipliers, and what that says about them."""
+    count = len(market.jobs)
+    rates, moves, price, beyond = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
+    load, cost, misfit, earned = np.zeros(len(multipliers)), 0.0, 0.0, 0.0
+    for job in range(count):
+        price[job] = _paid(market, multipliers, job)
+        wanted, elasticity = bought(market.costs, market.jobs[job], max(price[job], TINY))
+        rates[job] = _between(wanted, market.lower[job], market.upper[job])
+        moves[job] = rates[job] * elasticity
+        beyond[job] = max(wanted / rates[job], rates[job] / wanted) - 1.0
+        cost += lost(market.costs, market.jobs[job], rates[job])
+        _carry(market, load, job, rates[job])
+    for link in range(len(load)):
+        excess = load[link] - market.capacity[link]
+        misfit += multipliers[link] * abs(excess)
+        earned += multipliers[link] * excess
+    misfit /= cost
+    for job in range(count):
+        moves[job] *= _partly(beyond[job], misfit)
+    settled = misfit <= near and _gap(market, cost + earned, _fitted(market, rates, load, price)) <= near
+    return _Point(multipliers, rates, moves, price, load, cost, cost + earned, misfit, settled)
+
+
+@compiled
+def _partly(beyond: float, misfit: float) -> float:
+    """How much a job moves that wishes so much beyond its bound; a kink would make Newton cycle."""
+    kink = min(1.0, KINK * misfit)
+    return _between(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else 1.0
+
+
+@compiled
+def _stepped(market: _Market, here: _Point, damping: float) -> Array:
+    """One damped Newton step of the logarithms of the multipliers that charge or have to."""
+    multipliers = _let_go_and_taken_up(market, here, damping)
+    steepness, paid = np.empty(len(market.jobs)), np.zeros(len(multipliers))
+    for job in range(len(steepness)):
+        price = _paid(market, multipliers, job)
+        steepness[job] = here.moves[job] / max(price, TINY)
+        _carry(market, paid, job, price * here.rates[job])
+    change = _change(market, multipliers, steepness, damping, here.load)
+    for link in range(len(multipliers)):
+        if change[link] > 0.0:
+            most = LARGEST_RISE * paid[link] / max(here.load[link], TINY)
+            multipliers[link] += min(multipliers[link] * change[link], most)
+        else:
+            multipliers[link] *= exp(max(change[link], LARGEST_FALL))
+    return multipliers
+
+
+@compiled
+def _let_go_and_taken_up(market: _Market, here: _Point, damping: float) -> Array:
+    """Links that stay below their budgets for nothing charge no more; who overflows begins."""
+    multipliers, capacity = here.multipliers.copy(), market.capacity
+    new = np.zeros(len(multipliers), np.bool_)
+    for link in range(len(multipliers)):
+        if here.load[link] < capacity[link] and multipliers[link] * capacity[link] < NOTHING * here.cost:
+            multipliers[link] = 0.0
+        new[link] = here.load[link] > capacity[link] and multipliers[link] == 0.0
+    if new.any():
+        begun = _emptying(market, here, new)
+        multipliers[new] = FAINT / (1.0 + 10.0 * damping) * begun[new]
+    return multipliers
+
+
+@compiled
+def _emptying(market: _Market, here: _Point, new: NDArray[np.bool_]) -> Array:
+    """Of each link the price at which all cut back by what the worst of the new links on their ways has too much."""
+    extra, carried = np.zeros(len(new)), np.zeros(len(new))
+    for job in range(len(market.jobs)):
+        keep = 1.0
+        for link in market.ways[job]:
+            if link < len(new) and new[link]:
+                keep = min(keep, market.capacity[link] / here.load[link])
+        target = max(here.rates[job] * keep, LEAST * market.upper[job])
+        more = max(worth(market.costs, market.jobs[job], target) - here.price[job], 0.0)
+        _carry(market, extra, job, more * target)
+        _carry(market, carried, job, target)
+    return extra / carried
+
+
+@compiled
+def _change(market: _Market, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
+    """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
+    load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
+    links that do not charge.
+
+    By conjugate gradients on the system scaled to a diagonal of ones, until what is left is NEAR of the right side: a
+    step that is solved better takes longer and brings Newton no further.
+    """
+    links = len(multipliers)
+    diagonal, root, left = np.zeros(links), np.zeros(links), np.zeros(links)
+    for job in range(len(steepness)):
+        _carry(market, diagonal, job, steepness[job])
+    for link in range(links):
+        if multipliers[link] > 0.0:
+            earned, own = multipliers[link] * load[link], diagonal[link] * multipliers[link] ** 2
+            root[link] = 1.0 / math.sqrt(own + damping * (own + STIFFNESS * earned))
+            left[link] = earned * log(load[link] / market.capacity[link]) * root[link]
+    scale, answer, direction = multipliers * root, np.zeros(links), left.copy()
+    squares = _dot(left, left)
+    enough = NEAR * NEAR * squares
+    for _ in range(MOST_ROUNDS):
+        if squares <= enough:
+            break
+        image = _image(market, steepness, scale, direction)
+        part = squares / _dot(direction, image)
+        answer += part * direction
+        left -= part * image
+        before, squares = squares, _dot(left, left)
+        direction = left + squares / before * direction
+    return answer * root
+
+
+@compiled
+def _image(market: _Market, steepness: Array, scale: Array, direction: Array) -> Array:
+    """The scaled system times a direction: what each job's reaction to all its links' prices means for each of them."""
+    image, along = direction.copy(), scale * direction
+    for job in range(len(steepness)):
+        reaction = steepness[job] * _paid(market, along, job)
+        for link in market.ways[job]:
+            if link < len(image):
+                image[link] += scale[link] * (
+                    reaction - steepness[job] * along[link]
+                )  # its own is in the ones
+    return image
+
+
+@compiled
 def _dot(one: Array, other: Array) -> float:
-    return float(np.add.reduce(one * other))
+    total = 0.0
+    for place in range(len(one)):
+        total += one[place] * other[place]
+    return total
+
+
+# ---------------------------------------------------------------- the first guess
+
+
+@compiled
+def _first_guess(market: _Market) -> Array:
+    """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
+    weight = np.empty(len(market.jobs))
+    for job in range(len(weight)):
+        of = market.jobs[job]
+        steep = market.costs.hazard_per_s[of] + market.costs.slope_per_s[of]
+        weight[job] = cbrt(steep * market.costs.payload_bytes[of])
+    level = np.full(len(market.capacity), np.inf)
+    for _ in range(1 + FIRST_ROUNDS):
+        level = _higher_level(market, weight, level)
+    spent, sold = np.zeros(len(level)), np.zeros(len(level))
+    for job in range(len(weight)):
+        payer = _narrowest(market, level, job)
+        least = max(market.lower[job], LEAST * market.upper[job])
+        rate = _between(level[payer] * weight[job], least, market.upper[job])
+        spent[payer] += worth(market.costs, market.jobs[job], rate) * rate
+        sold[payer] += rate
+    return spent / np.maximum(sold, TINY)
+
+
+@compiled
+def _narrowest(market: _Market, level: Array, job: int) -> int:
+    """The link of the job's way that gives it least."""
+    narrowest = market.ways[job, 0]
+    for link in market.ways[job]:
+        if link < len(level) and level[link] < level[narrowest]:
+            narrowest = link
+    return int(narrowest)
+
+
+@compiled
+def _higher_level(market: _Market, weight: Array, level: Array) -> Array:
+    """Levels at which each link is full, if who is content with less on other links stays there."""
+    taken, thirst = np.zeros(len(level)), np.zeros(len(level))
+    for job in range(len(weight)):
+        offered = level[_narrowest(market, level, job)] * weight[job]
+        rate = _between(offered, market.lower[job], market.upper[job])
+        for link in market.ways[job]:
+            if link >= len(level):
+                continue
+            if rate < level[link] * weight[job] * CONTENT and level[link] < np.inf:
+                taken[link] += rate
+            else:
+                thirst[link] += weight[job]
+    room = np.maximum(market.capacity - taken, 0.0)
+    return np.where(thirst > 0.0, room / np.maximum(thirst, TINY), 2.0 * level)
+
+
+# ---------------------------------------------------------------- the answer
+
+
+@compiled
+def _fitted(market: _Market, rates: Array, load: Array, price: Array) -> Array:
+    """What exceeds the lower bounds, cut back on each link that is over its budget.
+
+    First of those who pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
+    """
+    over = load > market.capacity
+    if not over.any():
+        return rates
+    spare, yielded = np.zeros(len(rates)), np.zeros(len(load))
+    for job in range(len(rates)):
+        if rates[job] > market.lower[job]:
+            willing = min(1.0, price[job] / worth(market.costs, market.jobs[job], rates[job]))
+            spare[job] = (rates[job] - market.lower[job]) * willing
+        _carry(market, yielded, job, spare[job])
+    if ((load - market.capacity > yielded) & over).any():
+        spare, yielded = rates - market.lower, np.zeros(len(load))
+        for job in range(len(rates)):
+            _carry(market, yielded, job, spare[job])
+    fitted = rates.copy()
+    for job in range(len(rates)):
+        cut = 0.0
+        for link in market.ways[job]:
+            if link < len(load) and over[link]:
+                cut = max(cut, min(1.0, (load[link] - market.capacity[link]) / yielded[link]))
+        fitted[job] -= spare[job] * cut
+    return fitted
+
+
+@compiled
+def _gap(market: _Market, dual: float, rates: Array) -> float:
+    cost = 0.0
+    for job in range(len(rates)):
+        cost += lost(market.costs, market.jobs[job], rates[job])
+    return max(0.0, (cost - dual) / cost) if 0.0 < cost < np.inf else 0.0

@@ -1,4 +1,4 @@
-"""Progressive filling on columns: `sharing.fill` for thousands of flows in a few passes of numpy.
+"""Progressive filling on columns: `sharing.fill` for thousands of flows, in machine code (`compiled`).
 
 The water level of a link is the level at which its flows, each taking clip(weight * level, floor, cap), fill it
 (see `sharing`). A link all of whose flows find no lower level on the rest of their paths is full before any of
@@ -8,20 +8,22 @@ off the other links, and the next round looks at what is left. The link of least
 every round settles somebody; on the trees that campuses are, some five rounds settle hundreds of flows.
 
 What a link's flows take together is a piecewise linear, never falling function of the level. Its root is found by
-Newton's method for all links at once: within a piece one step is exact, so the end is exact to rounding and not to a
-tolerance. Floors make the function convex and caps make it concave, so a step may go astray: a bracket is kept for
-each link, and a step that leaves it, or that comes after NEWTON_STEPS others, halves it instead. Links that
-cannot be filled even by all caps together take no further part.
+Newton's method: within a piece one step is exact, so the end is exact to rounding and not to a tolerance. Floors make the
+function convex and caps make it concave, so a step may go astray: a bracket is kept, and a step that leaves it, or that comes
+after NEWTON_STEPS others, halves it instead. A link that cannot be filled even by all caps together takes no further part. A
+level is sought again only where a flow of the link was settled since.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.network import Floats, Network, Numbers, Paths, sums
+from controller.core.compiled import compiled
+from controller.core.network import Floats, Network, Numbers, Paths
 
 SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
 ROUNDING = 1e-13  # relative: what a sum of a thousand rates may be wrong by; a step that moves a level less is the last
@@ -69,109 +71,157 @@ def fill_columns(
     first by name is named. Sums are taken in the order given, so another order may change the last digit. ValueError: a
     crossed link whose capacity is not a finite rate of 0 or more, or on which the floors do not fit (the first by name).
     """
-    _check(network, paths, floor, capacity)
-    rates = np.where(weight > 0.0, cap, floor)
-    nobody = len(capacity)  # greater than any link: the first by name is the least of numbers
-    bottleneck = np.full(len(weight), nobody, dtype=np.intp)
-    still, where = weight > 0.0, np.arange(len(capacity))
-    link, flow, room = paths.link, paths.flow, capacity
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if not still.all():
-            link, flow, room = _settle(link, flow, room, ~still, rates)
-        while True:
-            link, flow, room, where = _fillable(link, flow, room, where, cap)
-            if not link.size:
-                return rates, np.where(bottleneck == nobody, NOBODY, bottleneck)
-            members = _Members(link, flow, room, weight[flow], floor[flow], cap[flow])
-            full, rate = members.local_minima()
-            settled, held = flow[full], full & (rate < members.cap)
-            rates[settled] = rate[full]
-            np.minimum.at(bottleneck, flow[held], where[link[held]])
-            still[settled] = False
-            link, flow, room = _settle(link, flow, room, ~still, rates)
+    wrong = _overfull(paths.start, paths.link, floor, capacity)
+    if wrong != NOBODY:
+        has, needs = float(capacity[wrong]), float(paths.load(floor, len(network))[wrong])
+        if not 0.0 <= has < np.inf:
+            raise ValueError(f"link {network.links[wrong]}: capacity {has}: a finite rate of 0 or more")
+        raise ValueError(f"link {network.links[wrong]}: floors need {needs} bytes/s, it has {has}")
+    return _fill(_crossings(paths.start, paths.link, len(capacity)), weight, floor, cap, capacity)
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """Flows of links, an entry for each pair of a link and a flow that crosses it, flow after flow."""
+class _Crossings(NamedTuple):
+    """Who crosses what: flow i links link[start[i]:start[i + 1]], and link l is crossed by flow[first[l]:first[l + 1]]."""
 
+    start: Numbers
     link: Numbers
+    first: Numbers
     flow: Numbers
-    room: Floats  # of each link
+
+
+class _Flows(NamedTuple):
+    """What is known of each flow; `settled`: its rate is final, and taken off the room of its links."""
+
     weight: Floats
     floor: Floats
     cap: Floats
-
-    def local_minima(self) -> tuple[NDArray[np.bool_], Floats]:
-        """(of each pair, whether its link is full before any other link of its flows; the rate at the link's level)."""
-        level = self._levels()[self.link]
-        first = np.flatnonzero(np.diff(self.flow, prepend=NOBODY))
-        least = np.repeat(np.minimum.reduceat(level, first), np.diff(first, append=self.flow.size))
-        held_elsewhere = self._sum((level > least).astype(float))
-        return (held_elsewhere == 0.0)[self.link], self._clipped(level * self.weight)
-
-    def _clipped(self, wanted: Floats) -> Floats:
-        return np.minimum(np.maximum(wanted, self.floor), self.cap)
-
-    def _sum(self, values: Floats) -> Floats:
-        """Of each link's members."""
-        return sums(self.link, values, len(self.room))
-
-    def _levels(self) -> Floats:
-        """The level at which each link is full, by Newton's method, with a bracket that halves where that goes astray."""
-        room = np.maximum(self.room, self._sum(self.floor))  # floors fit: rounding apart
-        level = np.minimum(room / self._sum(self.weight), HIGHEST)
-        low, high, step = np.zeros(len(room)), np.full(len(room), HIGHEST), 0
-        while True:
-            wanted = level[self.link] * self.weight
-            rate = self._clipped(wanted)
-            rises = rate == wanted
-            held = self._sum(np.where(rises, 0.0, rate))
-            newer = (room - held) / self._sum(np.where(rises, self.weight, 0.0))
-            newer = np.where(np.isnan(newer), level, newer)  # 0/0: nobody rises, and the link is full
-            low, high = np.where(newer > level, level, low), np.where(newer < level, level, high)
-            astray = _moves(level, newer) & (~((newer >= low) & (newer <= high)) | (step > NEWTON_STEPS))
-            newer = np.where(astray, _between(low, high), newer)
-            if not _moves(level, newer).any():  # a bracket no wider than rounding is an end too
-                return newer
-            level, step = newer, step + 1
+    rate: Floats
+    settled: NDArray[np.bool_]
 
 
-def _moves(level: Floats, newer: Floats) -> NDArray[np.bool_]:
-    return np.abs(newer - level) > ROUNDING * level
+@compiled
+def _overfull(start: Numbers, link: Numbers, floor: Floats, capacity: Floats) -> int:
+    """The first crossed link whose capacity is no rate, or on which the floors do not fit; else NOBODY."""
+    load, crossed = np.zeros(len(capacity)), np.zeros(len(capacity), np.bool_)
+    for flow in range(len(floor)):
+        for place in range(start[flow], start[flow + 1]):
+            load[link[place]] += floor[flow]
+            crossed[link[place]] = True
+    for number in range(len(capacity)):
+        fits = 0.0 <= capacity[number] < np.inf and load[number] <= capacity[number] * (1.0 + SLACK)
+        if crossed[number] and not fits:
+            return number
+    return NOBODY
 
 
-def _between(low: Floats, high: Floats) -> Floats:
-    """Half-way; twice the lower bound where there is no upper one yet."""
-    return np.where(high < HIGHEST, 0.5 * (low + high), 2.0 * low)
+@compiled
+def _crossings(start: Numbers, link: Numbers, links: int) -> _Crossings:
+    first = np.zeros(links + 1, np.intp)
+    for number in link:
+        first[number + 1] += 1
+    first = np.cumsum(first)
+    flows, place = np.empty(len(link), np.intp), first.copy()
+    for flow in range(len(start) - 1):
+        for number in link[start[flow] : start[flow + 1]]:
+            flows[place[number]] = flow
+            place[number] += 1
+    return _Crossings(start, link, first, flows)
 
 
-def _fillable(
-    link: Numbers, flow: Numbers, room: Floats, where: Numbers, cap: Floats
-) -> tuple[Numbers, Numbers, Floats, Numbers]:
-    """What remains without links that all their members' caps together do not fill, the other links numbered anew."""
-    fillable = sums(link, cap[flow], len(room)) > room
-    on = fillable[link]
-    anew = np.cumsum(fillable) - 1
-    return anew[link[on]], flow[on], room[fillable], where[fillable]
+@compiled
+def _fill(
+    crossings: _Crossings, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
+) -> tuple[Floats, Numbers]:
+    """(rates, the link that holds each down): rounds that settle all flows of all links that are local minima."""
+    rising = weight > 0.0
+    flows = _Flows(weight, floor, cap, np.where(rising, cap, floor), ~rising)
+    room, level = capacity.copy(), np.full(len(capacity), np.inf)
+    bottleneck, changed = np.full(len(weight), NOBODY), np.ones(len(capacity), np.bool_)
+    for flow in range(len(weight)):
+        if not rising[flow]:
+            _take(crossings, flow, floor[flow], room, changed)
+    while True:
+        for link in range(len(level)):
+            if changed[link]:
+                level[link], changed[link] = _level(crossings, flows, link, room[link]), False
+        full = _local_minima(crossings, flows, level)
+        if not len(full):
+            return flows.rate, bottleneck
+        for link in full:
+            for flow in crossings.flow[crossings.first[link] : crossings.first[link + 1]]:
+                if not flows.settled[flow]:
+                    flows.rate[flow] = _clipped(flows, flow, level[link])
+                    bottleneck[flow] = link if flows.rate[flow] < cap[flow] else NOBODY
+                    flows.settled[flow] = True
+                    _take(crossings, flow, flows.rate[flow], room, changed)
 
 
-def _settle(
-    link: Numbers, flow: Numbers, room: Floats, settled: NDArray[np.bool_], rates: Floats
-) -> tuple[Numbers, Numbers, Floats]:
-    """What remains without these flows: their pairs go, and what they use of each link."""
-    gone = settled[flow]
-    used = sums(link[gone], rates[flow[gone]], len(room))
-    return link[~gone], flow[~gone], np.maximum(room - used, 0.0)
+@compiled
+def _take(crossings: _Crossings, flow: int, rate: float, room: Floats, changed: NDArray[np.bool_]) -> None:
+    """A settled flow's rate off the room of its links, whose levels are others from now on."""
+    for link in crossings.link[crossings.start[flow] : crossings.start[flow + 1]]:
+        room[link] = max(room[link] - rate, 0.0)
+        changed[link] = True
 
 
-def _check(network: Network, paths: Paths, floor: Floats, capacity: Floats) -> None:
-    floors = paths.load(floor, len(network))
-    good = (floors <= capacity * (1.0 + SLACK)) & (capacity >= 0.0) & (capacity < np.inf)
-    if good.all():
-        return
-    for number in np.unique(paths.link[~good[paths.link]]).tolist():
-        link, has, needs = network.links[number], float(capacity[number]), float(floors[number])
-        if not 0.0 <= has < np.inf:
-            raise ValueError(f"link {link}: capacity {has}: a finite rate of 0 or more")
-        raise ValueError(f"link {link}: floors need {needs} bytes/s, it has {has}")
+@compiled
+def _local_minima(crossings: _Crossings, flows: _Flows, level: Floats) -> Numbers:
+    """Links that are full before any other link of any of their flows is."""
+    found = np.isfinite(level)
+    for flow in range(len(flows.rate)):
+        if not flows.settled[flow]:
+            links = crossings.link[crossings.start[flow] : crossings.start[flow + 1]]
+            least = np.inf
+            for link in links:
+                least = min(least, level[link])
+            for link in links:
+                if level[link] > least:
+                    found[link] = False
+    return np.flatnonzero(found)
+
+
+@compiled
+def _clipped(flows: _Flows, flow: int, level: float) -> float:
+    return float(min(max(level * flows.weight[flow], flows.floor[flow]), flows.cap[flow]))
+
+
+@compiled
+def _level(crossings: _Crossings, flows: _Flows, link: int, room: float) -> float:
+    """The level at which the link is full; infinite: all the caps of those who are not settled do not fill it."""
+    floors, caps, weights = 0.0, 0.0, 0.0
+    for flow in crossings.flow[crossings.first[link] : crossings.first[link + 1]]:
+        if not flows.settled[flow]:
+            floors, caps = floors + flows.floor[flow], caps + flows.cap[flow]
+            weights += flows.weight[flow]
+    if not caps > room:
+        return np.inf
+    room = max(room, floors)  # floors fit: rounding apart
+    level, low, high, step = min(room / weights, HIGHEST), 0.0, HIGHEST, 0
+    while True:
+        newer = _newton_step(crossings, flows, link, room, level)
+        low, high = (level, high) if newer > level else (low, level) if newer < level else (low, high)
+        if _moves(level, newer) and (not low <= newer <= high or step > NEWTON_STEPS):
+            newer = 0.5 * (low + high) if high < HIGHEST else 2.0 * low
+        if not _moves(level, newer):  # a bracket no wider than rounding is an end too
+            return newer
+        level, step = newer, step + 1
+
+
+@compiled
+def _moves(level: float, newer: float) -> bool:
+    return abs(newer - level) > ROUNDING * level
+
+
+@compiled
+def _newton_step(crossings: _Crossings, flows: _Flows, link: int, room: float, level: float) -> float:
+    """Where the link would be full if whoever rises at this level rose on and nobody else did; nobody: here."""
+    held, rising = 0.0, 0.0
+    for flow in crossings.flow[crossings.first[link] : crossings.first[link + 1]]:
+        if not flows.settled[flow]:
+            rate = _clipped(flows, flow, level)
+            if rate == level * flows.weight[flow]:
+                rising += flows.weight[flow]
+            else:
+                held += rate
+    newer = (room - held) / rising
+    return level if np.isnan(newer) else newer

@@ -39,6 +39,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaincinv
 
+from controller.core.compiled import compiled
 from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
 from controller.core.network import Floats
 from testbed.elementary import exp, rounded
@@ -256,6 +257,7 @@ FORECASTS: dict[
 DEFAULT = "by host and hour"
 
 
+@compiled
 def differences(events: Floats, expected: Floats, scattered: float, believed: float) -> float:
     """Squared coefficient of variation of the true rates of several parts, by moments, 0 or more.
 
@@ -266,6 +268,7 @@ def differences(events: Floats, expected: Floats, scattered: float, believed: fl
     return max(0.0, (beyond + BELIEF * believed) / (float((expected**2).sum()) + BELIEF))
 
 
+@compiled
 def scatter(events: Floats, squares: float, days: float) -> float:
     """Variance over mean of an hour's count from day to day, 1 at least; of `events` of each hour in so many days."""
     if days <= 1.0:
@@ -277,15 +280,21 @@ def scatter(events: Floats, squares: float, days: float) -> float:
 
 def relative(events: Floats, exposure_s: Floats, scattered: float = 1.0) -> tuple[float, ...]:
     """Rates of the hours over that of the whole day, from which each borrows; all 1 without events."""
-    n, whole_s = float(events.sum()), float(exposure_s.sum())
+    return tuple(_relative(events, exposure_s, scattered).tolist())
+
+
+@compiled
+def _relative(events: Floats, exposure_s: Floats, scattered: float) -> Floats:
+    n, whole_s, even = events.sum(), exposure_s.sum(), np.ones(len(events))
     if n == 0.0 or whole_s <= 0.0:
-        return EVEN
+        return even
     expected = exposure_s * (n / whole_s)
     differ = differences(events, expected, scattered, HOURS_DIFFER)
     if differ == 0.0:
-        return EVEN
+        return even
     borrowed = scattered / differ
-    return tuple(((events + borrowed) / (expected + borrowed)).tolist())
+    factors: Floats = (events + borrowed) / (expected + borrowed)
+    return factors
 
 
 def _time_in_hours(start_s: float, duration_s: float, day_s: float) -> Iterator[tuple[int, float]]:

@@ -11,6 +11,7 @@ budgets and with writes that are short against the time between reclaims it is T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array, Costs
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
+from controller.core.compiled import compiled
 from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
 from controller.core.loss_budgets import Keep, kept, uncontested
 from controller.core.network import Numbers
@@ -44,12 +46,11 @@ class JobColumns:
 
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
-    """The answer, a row a job: bytes/s, seconds (infinite: never), the link that holds the rate down (NO_LINK: the job's
-    own cap, or it needs none), whether its loss budget can be kept; and the allocation's certificate."""
+    """The answer, a row a job: bytes/s, seconds (infinite: never), whether its loss budget can be kept; and the allocation's
+    certificate."""
 
     rates_bytes_per_s: Array
     intervals_s: Array
-    bottlenecks: Numbers
     budget_kept: NDArray[np.bool_]
     allocation: Allocation
 
@@ -79,8 +80,7 @@ def plan_columns(
     rates = allocation.rates_bytes_per_s
     return PlanColumns(
         rates,
-        _intervals(jobs, rates, beta),
-        _bottlenecks(jobs, costs, allocation, capacity_bytes_per_s),
+        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta),
         rates >= needed * (1.0 - 1e-9),
         allocation,
     )
@@ -110,8 +110,10 @@ class ExactPlanner:
         budgets = _budgets(links, capacity)
         if len({job.key for job in ordered}) != len(ordered):
             raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
-        planned = plan_columns(_columns(ordered, links), budgets, beta, keep=self.keep)
-        rates, held = planned.rates_bytes_per_s.tolist(), planned.bottlenecks.tolist()
+        columns = _columns(ordered, links)
+        planned = plan_columns(columns, budgets, beta, keep=self.keep)
+        rates = planned.rates_bytes_per_s.tolist()
+        held = _bottlenecks(columns, planned.allocation, budgets).tolist()
         plans = {
             job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
             for job, rate, link in zip(ordered, rates, held, strict=True)
@@ -160,16 +162,24 @@ def _needed(jobs: JobColumns, beta: float) -> Array:
         return jobs.payload_bytes / (2.0 * beta * jobs.loss_budget_s)
 
 
-def _intervals(jobs: JobColumns, rates: Array, beta: float) -> Array:
+@compiled
+def _intervals(
+    payload_bytes: Array, hazard_per_s: Array, loss_budget_s: Array, rates: Array, beta: float
+) -> Array:
     """Eq. (9): Young's interval under the cap of the loss budget, above the floor of the network."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        write_s = jobs.payload_bytes / rates
-        young_s = np.where(jobs.hazard_per_s > 0.0, np.sqrt(2.0 * write_s / jobs.hazard_per_s), np.inf)
-    return np.maximum(np.minimum(young_s, 2.0 * jobs.loss_budget_s), write_s / beta)
+    intervals_s = np.empty(len(rates))
+    for job in range(len(rates)):
+        write_s, hazard = payload_bytes[job] / rates[job], hazard_per_s[job]
+        young_s = math.sqrt(2.0 * write_s / hazard) if hazard > 0.0 else np.inf
+        intervals_s[job] = max(min(young_s, 2.0 * loss_budget_s[job]), write_s / beta)
+    return intervals_s
 
 
-def _bottlenecks(jobs: JobColumns, costs: Costs, allocation: Allocation, capacity: Array) -> Numbers:
-    """The narrowest link of the route where the job has all of it; else the dearest."""
+def _bottlenecks(jobs: JobColumns, allocation: Allocation, capacity: Array) -> Numbers:
+    """The link that holds each rate down: the narrowest of the route where the job has all of it; else the dearest.
+
+    NO_LINK: the job's own cap does, or it needs no checkpoints.
+    """
     rates = allocation.rates_bytes_per_s
     if not jobs.routes.size:
         return np.full(len(rates), NO_LINK, dtype=np.intp)
@@ -179,6 +189,6 @@ def _bottlenecks(jobs: JobColumns, costs: Costs, allocation: Allocation, capacit
     place = np.where(alone, rooms.argmin(axis=1), prices.argmax(axis=1))
     link = np.take_along_axis(jobs.routes, place[:, None], axis=1)[:, 0]
     wants_more = (rates < jobs.write_cap_bytes_per_s * (1.0 - NEARLY)) & (
-        costs.hazard_per_s + costs.slope_per_s > 0.0
+        (jobs.hazard_per_s > 0.0) | (jobs.loss_budget_s < np.inf)
     )
     return np.where(wants_more & (link < len(capacity)), link, NO_LINK)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array
+from controller.core.compiled import compiled
 
 WITHHELD = 0.1  # of an overloaded link
 SLACK = 1e-9  # what rounding may add to a sum that fits
@@ -65,17 +66,25 @@ def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array
     return answer
 
 
+@compiled
 def _overloaded(needed: Array, routes: Indices, capacity: Array) -> Mask:
     """Links (and the place behind them, never) that the slices together are too much for."""
-    links = len(capacity)
-    crossing = np.broadcast_to(needed[:, None], routes.shape)
-    load = np.bincount(routes.ravel(), weights=crossing.ravel(), minlength=links + 1)
-    return np.append(load[:-1] > capacity * (1.0 + SLACK), False)
+    load, over = np.zeros(len(capacity) + 1), np.zeros(len(capacity) + 1, np.bool_)
+    for job in range(len(needed)):
+        for link in routes[job]:
+            load[link] += needed[job]
+    over[:-1] = load[:-1] > capacity * (1.0 + SLACK)
+    return over
 
 
+@compiled
 def _contests(needed: Array, routes: Indices, over: Mask) -> Mask:
     """Who needs something of an overloaded link."""
-    return over[routes].any(axis=1) & (needed > 0.0)
+    contests = np.zeros(len(needed), np.bool_)
+    for job in range(len(needed)):
+        for link in routes[job]:
+            contests[job] |= over[link] and needed[job] > 0.0
+    return contests
 
 
 def _packed(needed: Array, routes: Indices, room: Array) -> Mask:

@@ -30,6 +30,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.compiled import compiled
 from controller.core.network import Floats, Network, Numbers
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
@@ -167,17 +168,7 @@ class Reaches:
     def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
         """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
         up = self._least(self.places.up[:, hosts])
-        down, node = self.down[:, hosts], self.places.node[:, hosts]
-        deepest = np.count_nonzero(node >= 0, axis=0) - 2  # the host's own switch
-        common = np.count_nonzero(node[:, :, None] == node[:, None, :], axis=0) - 1
-        common = np.minimum(np.minimum(common, deepest[:, None]), deepest[None, :])
-        everybody = np.arange(len(hosts))
-        rate = np.minimum(up[common, everybody[:, None]], down[common, everybody[None, :]])
-        others = np.where(rate > 0.0, members - np.eye(len(hosts)), 0.0)
-        count = others.sum(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            total = (others / np.where(rate > 0.0, rate, 1.0)).sum(axis=1)
-            return _rounded(np.where(count > 0.0, total / count, np.inf))
+        return _rounded(_mean_of_pairs(up, self.down[:, hosts], self.places.node[:, hosts], members))
 
     def _means(self, hosts: Numbers, members: Floats) -> Floats:
         """The same for many: this file's head."""
@@ -202,6 +193,28 @@ class Reaches:
             below = tails
         with np.errstate(divide="ignore", invalid="ignore"):
             return _rounded(np.where(count > 0.5, total / count, np.inf))
+
+
+@compiled
+def _mean_of_pairs(up: Floats, down: Floats, node: Numbers, members: Floats) -> Floats:
+    """Of each column the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
+    levels, hosts = node.shape
+    means = np.full(hosts, np.inf)
+    for one in range(hosts):
+        total, count = 0.0, 0.0
+        for other in range(hosts):
+            common = 0
+            while common + 2 < levels and node[common + 1, one] == node[common + 1, other]:
+                if node[common + 2, one] < 0 or node[common + 2, other] < 0:
+                    break  # a host, not a switch
+                common += 1
+            rate = min(up[common, one], down[common, other])
+            others = members[other] - (1.0 if one == other else 0.0)
+            if rate > 0.0 and others > 0.0:
+                total, count = total + others / rate, count + others
+        if count > 0.0:
+            means[one] = total / count
+    return means
 
 
 def _deepest(node: Numbers, level: int) -> Mask:

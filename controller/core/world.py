@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
@@ -82,16 +84,20 @@ class World:
     @cached_property
     def spendable(self) -> dict[DirectedLink, float]:
         """What is given out anew: `promisable`, or what others were measured to leave where that is less."""
-        told = self.bandwidth.told
-        if not told:
-            return self.promisable
-        left = {link: self.bandwidth.left(link) * (1.0 - LEAST_FALL) for link in told}
-        return {link: min(rate, left.get(link, rate)) for link, rate in self.promisable.items()}
+        return self.network.mapping(self.spendable_column)
 
     @cached_property
     def spendable_column(self) -> Floats:
         """`spendable`, by number of the link."""
-        return self.network.column(self.spendable)
+        promisable = self._promisable_column
+        if not self.bandwidth.told:
+            return promisable
+        left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
+        return np.minimum(promisable, left)
+
+    @cached_property
+    def _promisable_column(self) -> Floats:
+        return self.network.column(self.promisable)
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """What others take of some links, wire bytes/s, from now on."""

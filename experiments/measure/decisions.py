@@ -33,6 +33,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.grants import committed, spendable
 from controller.core.protection import TOGETHER_S
 from controller.core.state import JobState
+from controller.rehearsal import rehearse
 from experiments.measure.decisions_world import campus_of, coordinator_at_work
 from testbed.messages import OwnerReclaims, OwnerReturns
 
@@ -70,6 +71,7 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """
     from experiments.measure.decisions_report import draw
 
+    rehearse()
     sizes = {hosts: measure_size(hosts) for hosts in (QUICK_SIZES if quick else SIZES)}
     result = {
         "python": platform.python_version(),

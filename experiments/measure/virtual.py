@@ -27,6 +27,7 @@ from typing import Any
 
 from controller.core import facts as f
 from controller.core.policies import SYSTEMS
+from controller.rehearsal import rehearse
 from experiments.scenario import Scenario
 from experiments.traces import generate
 from experiments.traces.paper_campus import DAYS, paper_scenario
@@ -141,6 +142,7 @@ def alone(case: Case) -> Run:
 
 def play(case: Case) -> Run:
     """The case in this process; its peak memory is that of all that the process ever did."""
+    rehearse()  # compiled code is read from disk, at worst made
     began_s = time.process_time()
     scenario = scenario_of(case)
     trace = generate(scenario)

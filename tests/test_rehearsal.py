@@ -1,0 +1,28 @@
+"""After a rehearsal no decision waits for a compiler."""
+
+import subprocess
+import sys
+
+AFTERWARDS = """
+from controller.core.compiled import MADE
+from controller.rehearsal import rehearse
+
+def compiled():
+    return {made.py_func.__qualname__: len(made.signatures) for made in MADE}
+
+rehearse()
+before = compiled()
+assert sum(before.values()) > 0, before
+
+from experiments.measure.decisions import AtWork
+from experiments.measure.decisions_world import campus_of, coordinator_at_work
+
+AtWork(coordinator_at_work(campus_of(100)), samples=4).all_times()
+more = {name: count for name, count in compiled().items() if count != before.get(name, 0)}
+print("compiled since:", more)
+"""
+
+
+def test_a_campus_at_work_compiles_nothing_more() -> None:
+    told = subprocess.run([sys.executable, "-c", AFTERWARDS], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "compiled since: {}"
