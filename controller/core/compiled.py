@@ -1,19 +1,26 @@
 """Machine code for the inner loops of decisions: numba compiles them at their first call and keeps the result beside the source.
 
+numba looks at one file to see whether what it kept is out of date, but what is kept has grown together with functions of other
+files. So the folder is named by the text of all files that have compiled functions: after a change in one, all are made anew.
+
 Additions are made in the order of the text, and no two operations are fused, so every machine has the same bits, and so has plain
 Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives an infinity or NaN, as in numpy.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
 from collections.abc import Callable
+from importlib.resources import files
 from typing import TypeVar, cast
 
 import numba
 import numpy as np
 from numba.extending import register_jitable
 
+from testbed import elementary
 from testbed.elementary import (
     PER_LN2,
     ROOT_HALF,
@@ -26,6 +33,14 @@ from testbed.elementary import (
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_SOURCES = sorted(
+    text
+    for file in files("controller.core").iterdir()
+    if file.name.endswith(".py") and "@compiled" in (text := file.read_text())
+)
+_STAMP = hashlib.sha256("\0".join([*_SOURCES, inspect.getsource(elementary)]).encode()).hexdigest()[:16]
+_KEPT = numba.config.CACHE_DIR or files("controller.core") / "__pycache__"  # type: ignore[attr-defined]
+numba.config.CACHE_DIR = f"{_KEPT}/compiled-{_STAMP}"  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them
 for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
     register_jitable(_function)
