@@ -285,12 +285,13 @@ class Migrate(Message, frozen=True):
 
 
 class SendStored(Message, frozen=True):
-    """Send a stored checkpoint to a host that will resume the job."""
+    """Send a stored checkpoint to a host that will resume the job; not urgent: to one that only keeps it."""
 
     job: Name
     sequence: Count
     destination: Endpoint
     rate_bytes_per_s: Rate
+    urgent: bool = True
 
 
 class Grant(Message, frozen=True):

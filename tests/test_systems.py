@@ -36,14 +36,25 @@ OTHERWISE = {
         "requeue_wait_s",
         "enforced",
         "takes_up",
+        "vault",
     },
-    "no-migration": {"plan", "select", "admit", "migrates", "stays", "enforced", "takes_up"},
-    "static": {"plan", "select", "admit", "enforced", "takes_up"},
-    "bamboo": {"plan", "select", "standby", "admit", "migrates", "replication", "enforced", "takes_up"},
+    "no-migration": {"plan", "select", "admit", "migrates", "stays", "enforced", "takes_up", "vault"},
+    "static": {"plan", "select", "admit", "enforced", "takes_up", "vault"},
+    "bamboo": {
+        "plan",
+        "select",
+        "standby",
+        "admit",
+        "migrates",
+        "replication",
+        "enforced",
+        "takes_up",
+        "vault",
+    },
     "random-dst": {"select"},
     "no-tc-bpf": {"admit", "enforced"},
     "tv-fixed-interval": {"plan"},
-    "reclaimnet-as-printed": {"plan", "select", "admit", "learner", "takes_up"},
+    "reclaimnet-as-printed": {"plan", "select", "admit", "learner", "takes_up", "vault"},
     "reclaimnet": set(),
 }
 
@@ -110,7 +121,7 @@ def test_a_replica_and_a_migration_are_not_had_together() -> None:
 
 
 def test_a_checkpoint_goes_to_the_new_standby_at_once_when_the_only_holder_is_about_to_leave() -> None:
-    world = Small("reclaimnet")
+    world = Small("no-vault")
     world.running(until_s=40.0)
     holder = world.of(f.CheckpointCompleted)[-1].holder
     assert world.jobs["a"].standby == holder

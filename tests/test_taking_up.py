@@ -14,7 +14,7 @@ SEED, DAYS = 3, 10.0  # on the fourth day both holders of a job with a day of wo
 @pytest.fixture(scope="module")
 def run() -> VirtualRun:
     scenario, trace = paper_campus(SEED, days=DAYS)
-    return simulate(scenario, trace, system="reclaimnet")
+    return simulate(scenario, trace, system="no-vault")
 
 
 def test_whoever_takes_up_a_checkpoint_runs_on_from_it(run: VirtualRun) -> None:

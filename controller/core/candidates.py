@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from controller.core.bandwidth import bottleneck
 from controller.core.hazard import expected_reclaims
 from controller.core.network import Floats, Network
 from controller.core.placement import Candidates, Request
@@ -73,6 +74,15 @@ def fair_share(world: World, job: JobState, now_s: float) -> Residual:
     streams = paths.load(np.array(others, dtype=float), len(world.network))
     free = residual(world, now_s, promised)
     return replace(free, column=free.column / (1.0 + streams))
+
+
+def safe_store(world: World, job: JobState, source: str, free: Residual) -> str | None:
+    """The best connected host that nobody can reclaim."""
+    fit = sorted(world.fit_hosts(job))
+    kept = [h.name for h in map(world.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
+    return max(
+        kept, key=lambda to: bottleneck(world.routes.route(source, to), free).bytes_per_s, default=None
+    )
 
 
 def request(

@@ -12,6 +12,7 @@ from controller.core.grants import close_flows, settle
 from controller.core.migration import land, replan
 from controller.core.protection import forget_standby, protect
 from controller.core.state import OVER, Checkpoint, HostState, JobState, Phase
+from controller.core.vault import keep_safe, stop_copying
 from controller.core.world import World, record
 from testbed import messages as m
 from topologies.spec import DirectedLink
@@ -26,6 +27,8 @@ def stored_by(world: World, host: HostState, stored: m.StoredCheckpoint, now_s: 
     if job is None or job.phase in OVER:
         return [do.Tell(host.name, m.Forget(stored.job, EVERYTHING))]
     effects = _complete(world, job, host, stored)
+    if host.name == job.standby and stored.sequence in job.checkpoints:
+        effects += keep_safe(world, job, job.checkpoints[stored.sequence], now_s)
     restore = job.restore
     if job.phase is Phase.FETCHING and job.host == host.name and restore is not None:
         if restore.stored.sequence == stored.sequence:
@@ -57,7 +60,7 @@ def _complete(world: World, job: JobState, host: HostState, stored: m.StoredChec
 
 def _forget_older(world: World, job: JobState, stored: m.StoredCheckpoint) -> list[do.Effect]:
     """Hosts that have become of no use to the job give their disk back."""
-    keep = {job.host, job.standby, job.move.destination if job.move else None}
+    keep = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
     old = {h for c in job.checkpoints.values() if c.stored.step <= stored.step for h in c.holders}
     useless = sorted(old - keep - job.checkpoints[stored.sequence].holders)
     for checkpoint in job.checkpoints.values():
@@ -96,6 +99,10 @@ def transfer_ended(world: World, host: HostState, message: m.TransferEnded, now_
     if job is None or job.phase in OVER:
         return effects
     _note_delivery(world, host, message, now_s)
+    if job.host != host.name and (copied := stop_copying(world, host.name, job.name)):
+        if not message.ok:
+            job.unfit[message.destination] = _again_s(world, now_s)
+        return [*effects, *copied, *settle(world)]
     if message.ok:
         if message.destination == job.standby and job.host == host.name:
             job.sent_bytes, job.misses = message.bytes_sent, 0
@@ -107,7 +114,7 @@ def _failed(
     world: World, job: JobState, host: HostState, message: m.TransferEnded, now_s: float
 ) -> list[do.Effect]:
     """For good: the agent has tried what could be tried again. The destination is to blame, the second time the sender."""
-    to, again_s = message.destination, now_s + UNFIT_PERIODS * world.settings.control_period_s
+    to, again_s = message.destination, _again_s(world, now_s)
     if job.phase is Phase.FETCHING and job.host == to:
         if now_s < max(job.unfit.values(), default=now_s):
             for checkpoint in job.checkpoints.values():
@@ -125,6 +132,10 @@ def _failed(
             job.unfit[to] = again_s
             return forget_standby(world, job)
     return []
+
+
+def _again_s(world: World, now_s: float) -> float:
+    return now_s + UNFIT_PERIODS * world.settings.control_period_s
 
 
 def _note_delivery(world: World, host: HostState, message: m.TransferEnded, now_s: float) -> None:

@@ -16,6 +16,7 @@ from controller.core.migration import abandon, land_unheard, order, plan_moves, 
 from controller.core.protection import forget_standby, protect, protect_soon
 from controller.core.state import HostState, JobState, Phase
 from controller.core.taking_up import take_up
+from controller.core.vault import stop_copying
 from controller.core.world import World, present, record
 from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
 
@@ -35,7 +36,7 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
         do.Tell(host.name, Welcome(settings.lease_s, settings.heartbeat_s)),
         record(facts.HostJoined(host.name, hello.incarnation, hello.lent)),
     ]
-    return effects
+    return [*effects, *stop_copying(world, host.name)]
 
 
 def told_to_run(world: World, host: HostState) -> list[tuple[str, int]]:
@@ -225,7 +226,7 @@ def _let_go_of(world: World, job: JobState, host: HostState, now_s: float) -> li
 
 def _find_other_senders(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """Recoveries that were being sent from this host start again from another holder."""
-    effects: list[do.Effect] = []
+    effects = stop_copying(world, host.name)
     for flow in [flow for flow in world.flows.values() if flow.source == host.name]:
         job = world.jobs[flow.job]
         if job.phase is Phase.FETCHING:

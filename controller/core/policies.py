@@ -88,7 +88,8 @@ class Policy:
     to a host that nobody can reclaim, where the campus has one. `requeue_wait_s`: an interrupted job may not start again for
     so long. `replication`: the standby holds a GPU and computes too. `enforced`: research has its reserve, and senders keep
     to their grants; else grants are advice, and flows share the links as TCP does. `takes_up`: a job that had to begin again
-    further back goes on from a better checkpoint as soon as its holder returns (`taking_up`).
+    further back goes on from a better checkpoint as soon as its holder returns (`taking_up`). `vault`: now and then a copy goes
+    to a third host.
     """
 
     about: str
@@ -106,6 +107,7 @@ class Policy:
     replication: Replication | None = None
     enforced: bool = True
     takes_up: bool = True
+    vault: bool = True
 
     def __post_init__(self) -> None:
         if self.migrates and (self.replication is not None or self.stays):
@@ -155,6 +157,7 @@ POLICIES: dict[str, Policy] = {
         requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
         enforced=False,
         takes_up=False,
+        vault=False,
     ),
     "no-migration": Policy(
         "a job never leaves its host, nor its checkpoints, one in 30 min: it waits for the owner (see `baselines`)",
@@ -166,6 +169,7 @@ POLICIES: dict[str, Policy] = {
         stays=True,
         enforced=False,
         takes_up=False,
+        vault=False,
     ),
     "static": Policy(
         "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
@@ -175,6 +179,7 @@ POLICIES: dict[str, Policy] = {
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
+        vault=False,
     ),
     "bamboo": Policy(
         "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
@@ -186,6 +191,7 @@ POLICIES: dict[str, Policy] = {
         migrates=False,
         replication=Replication(),
         takes_up=False,
+        vault=False,
         enforced=False,
     ),
     "random-dst": Policy(
@@ -209,6 +215,7 @@ POLICIES: dict[str, Policy] = {
         label="ReclaimNet, as printed",
         plan=checkpointing.plan_as_printed,
         takes_up=False,
+        vault=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
@@ -260,6 +267,12 @@ POLICIES: dict[str, Policy] = {
     "probability-of-reclaim": Policy(
         "P2 by the paper's eq. (11): the probability of a reclaim where ours has the expected number of them",
         select=placement.select,
+    ),
+    "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
+    "one-copy": Policy(
+        "one copy, and a job that had to begin again does not go back to a better one that returns",
+        takes_up=False,
+        vault=False,
     ),
     "no-admission": Policy(
         "every migration may try, none is promised a rate; fair shares, and the reserve holds",

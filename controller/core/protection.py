@@ -9,6 +9,7 @@ that are missing there. The first one is counted whole.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from math import inf, nan
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.bandwidth import bottleneck
-from controller.core.candidates import Residual, candidates, fair_share, request
+from controller.core.candidates import Residual, candidates, fair_share, request, safe_store
 from controller.core.checkpoint_plans import Planned, plan_all
 from controller.core.checkpointing import Interval, StaticPlanner, stagger
 from controller.core.dispatch import gpu_freed, replica_of, reserve
@@ -134,7 +135,7 @@ def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
         return []
     assert job.host is not None
     free = fair_share(world, job, now_s)
-    if kept and _choose(world, job, free, now_s, needs_gpu=True, draw=0.0) is None:
+    if kept and choose_volunteer(world, job, free, now_s, needs_gpu=True) is None:
         return []  # no GPU for a replica: what is stored there is better than nothing
     protected = job.interval_s is not None
     effects = forget_standby(world, job)
@@ -153,38 +154,40 @@ def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
 def _choose_standby(world: World, job: JobState, free: Residual, now_s: float) -> str | None:
     """P2 without a deadline: where a GPU is free, so that the job could go on there; else any volunteer; else on-demand."""
     assert job.host is not None
-    if world.policy.central_store and (store := _store(world, job, free)) is not None:
+    if world.policy.central_store and (store := safe_store(world, job, job.host, free)) is not None:
         return store
     for needs_gpu in (True, False):
-        chosen = _choose(world, job, free, now_s, needs_gpu=needs_gpu, draw=world.draw())
+        chosen = choose_volunteer(world, job, free, now_s, needs_gpu=needs_gpu, draw=world.draw())
         if chosen is not None:
             return chosen
-    return _store(world, job, free)
+    return safe_store(world, job, job.host, free)
 
 
-def _choose(
-    world: World, job: JobState, free: Residual, now_s: float, *, needs_gpu: bool, draw: float
+def choose_volunteer(
+    world: World,
+    job: JobState,
+    free: Residual,
+    now_s: float,
+    *,
+    needs_gpu: bool,
+    draw: float = 0.0,
+    among: Set[str] | None = None,
 ) -> str | None:
-    """The policy's choice among volunteers."""
+    """The policy's choice among volunteers to keep the job's checkpoints; None: nobody fits."""
     assert job.host is not None
     wanted = request(world, job, job.host, job.spec.payload_bytes, None)
     found = candidates(
-        world, wanted, [job.host], free, now_s, among=world.fit_hosts(job), needs_gpu=needs_gpu
+        world,
+        wanted,
+        [job.host],
+        free,
+        now_s,
+        among=world.fit_hosts(job) if among is None else among,
+        needs_gpu=needs_gpu,
     )
     select = world.policy.standby or world.policy.select
     choice = select(wanted, found, draw=draw)
     return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _store(world: World, job: JobState, free: Residual) -> str | None:
-    """The best connected host that nobody can reclaim."""
-    fit = sorted(world.fit_hosts(job))
-    kept = [h.name for h in map(world.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
-    return max(
-        kept,
-        key=lambda to: bottleneck(world.routes.route(job.host or "", to), free).bytes_per_s,
-        default=None,
-    )
 
 
 def _open(world: World, jobs: list[JobState], rates_bytes_per_s: list[float]) -> None:

@@ -96,6 +96,7 @@ class JobState:
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
     standby: str | None = None
+    vault: str | None = None  # keeps a second copy, seldom brought up to date (`vault`)
     interval_s: float | None = None
     timer: int = 0  # which job it was that started: spreads checkpoint timers
     protected_since_s: float = 0.0

@@ -142,7 +142,8 @@ class AgentCore:
             case Migrate():
                 return self._migrate(message, now_s)
             case SendStored(job=job, sequence=sequence, destination=to, rate_bytes_per_s=rate):
-                return self.sendings.send(job, Sending(sequence, to, rate, TrafficClass.PLANNED))
+                kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
+                return self.sendings.send(job, Sending(sequence, to, rate, kind))
             case Grant(job=job, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(job, destination, rate)
             case CancelTransfers(job=job, destination=destination):
