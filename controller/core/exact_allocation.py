@@ -14,9 +14,8 @@ link is a root of one variable; of many it is the maximum of the concave dual
 there: log load_l = log B_l, on the links that charge, the system made symmetric by scaling with mu and the load. A step
 is taken if the dual rises by it (or the misfit halves), else it is taken back and damped more (Levenberg and Marquardt);
 small enough, a step always raises a concave dual. A link whose load stays below its budget sees its multiplier fall until
-it is nothing and is let go; one that overflows starts to charge. Links that could not fill even if all their jobs had
-their upper bounds (a host's own uplink among them: it is its one job's upper bound) never enter. The first guess is a
-few rounds of water filling by cube roots, everybody paying at the link that gives it least.
+it is nothing and is let go; one that overflows starts to charge. Links that nobody competes for never enter (`market`). The
+first guess is an earlier answer, or `first_prices`.
 
 **What was tried instead.** A primal-dual interior point took 20 to 40 steps where this takes 10 to 20, on systems of all
 contended links, not of the few that charge; Newton without the taking back cycles between corners of capped jobs.
@@ -40,16 +39,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.checkpoint_cost import Array, Costs, bought, lost, worth
-from controller.core.compiled import cbrt, compiled, exp, log
-
-Indices = NDArray[np.intp]
+from controller.core.compiled import compiled, exp, log
+from controller.core.first_prices import first_guess
+from controller.core.market import Indices, Market, between, carry, ceilings, contended_links, market_of, paid
 
 TOLERANCE = 1e-6  # of the cost, between what is handed out and the optimum
 SETTLED = 5e-7  # of the cost: Newton stops there
 MOST_STEPS = 200  # the worst of some thousand random campuses took 60
 NOTHING = 1e-15  # of the cost: a multiplier that earns less is let go
-FIRST_ROUNDS = 8  # of water filling, for the first guess
-CONTENT = 1.0 - 1e-9  # of what a link offers: who takes less is held back elsewhere
 FIRST_DAMPING, EASED, TIGHTENED = (
     0.1,
     0.1,
@@ -118,20 +115,6 @@ def allocate(problem: Problem, guess: Array | None = None, settled: float = SETT
     return Allocation(*answer)
 
 
-class _Market(NamedTuple):
-    """The links that are contended for, numbered anew, and the jobs that cross one; everybody else has its ceiling.
-
-    `jobs`: their numbers among all; `ways`: a row a job, its contended links, padded with their number.
-    """
-
-    costs: Costs
-    jobs: Indices
-    ways: Indices
-    lower: Array
-    upper: Array
-    capacity: Array
-
-
 class _Point(NamedTuple):
     """Multipliers of the contended links and all that follows from them; `moves` is -db/dlog q."""
 
@@ -151,13 +134,13 @@ def _allocate(
     costs: Costs, lower: Array, upper: Array, routes: Indices, capacity: Array, guess: Array, settled: float
 ) -> tuple[Array, Array, float, int]:
     """(rates, multipliers, gap, steps); an empty guess is none."""
-    ceiling = _ceilings(costs, lower, upper, routes, capacity)
-    contended = _contended(ceiling, routes, capacity)
+    ceiling = ceilings(costs, lower, upper, routes, capacity)
+    contended = contended_links(ceiling, routes, capacity)
     multipliers = np.zeros(len(capacity))
     if not len(contended):
         return ceiling, multipliers, 0.0, 0
-    market = _market(costs, lower, ceiling, routes, capacity, contended)
-    first = guess[contended] if len(guess) else _first_guess(market)
+    market = market_of(costs, lower, ceiling, routes, capacity, contended)
+    first = guess[contended] if len(guess) else first_guess(market)
     here, steps = _newton(market, first, settled)
     rates = _fitted(market, here.rates, here.load, here.price)
     ceiling[market.jobs] = rates
@@ -165,82 +148,11 @@ def _allocate(
     return ceiling, multipliers, _gap(market, here.dual, rates), steps
 
 
-# ---------------------------------------------------------------- the market
-
-
-@compiled
-def _ceilings(costs: Costs, lower: Array, upper: Array, routes: Indices, capacity: Array) -> Array:
-    """No job can get more than its narrowest link, nor wants anything where nothing is gained by it."""
-    ceiling = upper.copy()
-    for job in range(len(ceiling)):
-        for link in routes[job]:
-            if link < len(capacity):
-                ceiling[job] = min(ceiling[job], capacity[link])
-        if costs.hazard_per_s[job] + costs.slope_per_s[job] == 0.0:
-            ceiling[job] = lower[job]
-    return ceiling
-
-
-@compiled
-def _contended(ceiling: Array, routes: Indices, capacity: Array) -> Indices:
-    """Links that would be over their budgets with all jobs at their ceilings."""
-    load = np.zeros(len(capacity) + 1)
-    for job in range(len(ceiling)):
-        for link in routes[job]:
-            load[link] += ceiling[job]
-    return np.flatnonzero(load[:-1] > capacity)
-
-
-@compiled
-def _market(
-    costs: Costs, lower: Array, ceiling: Array, routes: Indices, capacity: Array, contended: Indices
-) -> _Market:
-    nobody = len(contended)
-    number = np.full(len(capacity) + 1, nobody)
-    number[contended] = np.arange(nobody)
-    jobs, ways = np.empty(len(ceiling), np.intp), np.full(routes.shape, nobody)
-    count = 0
-    for job in range(len(ceiling)):
-        crossed = 0
-        for link in routes[job]:
-            if number[link] < nobody and ceiling[job] > 0.0:
-                ways[count, crossed] = number[link]
-                crossed += 1
-        if crossed:
-            jobs[count] = job
-            count += 1
-    jobs = jobs[:count]
-    return _Market(costs, jobs, ways[:count], lower[jobs], ceiling[jobs], capacity[contended])
-
-
-@compiled
-def _carry(market: _Market, load: Array, job: int, rate: float) -> None:
-    """Puts a job's rate on the links of its way."""
-    for link in market.ways[job]:
-        if link < len(load):
-            load[link] += rate
-
-
-@compiled
-def _paid(market: _Market, multipliers: Array, job: int) -> float:
-    """What a job pays on its way for a byte/s."""
-    paid = 0.0
-    for link in market.ways[job]:
-        if link < len(multipliers):
-            paid += multipliers[link]
-    return paid
-
-
-@compiled
-def _between(value: float, low: float, high: float) -> float:
-    return min(max(value, low), high)
-
-
 # ---------------------------------------------------------------- Newton
 
 
 @compiled
-def _newton(market: _Market, multipliers: Array, near: float) -> tuple[_Point, int]:
+def _newton(market: Market, multipliers: Array, near: float) -> tuple[_Point, int]:
     """Until the links are full or free; steps that were taken back count too."""
     damping, steps = FIRST_DAMPING, 0
     here = _at(market, multipliers, near)
@@ -255,19 +167,19 @@ def _newton(market: _Market, multipliers: Array, near: float) -> tuple[_Point, i
 
 
 @compiled
-def _at(market: _Market, multipliers: Array, near: float) -> _Point:
+def _at(market: Market, multipliers: Array, near: float) -> _Point:
     """What the jobs buy at these multipliers, and what that says about them."""
     count = len(market.jobs)
     rates, moves, price, beyond = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
     load, cost, misfit, earned = np.zeros(len(multipliers)), 0.0, 0.0, 0.0
     for job in range(count):
-        price[job] = _paid(market, multipliers, job)
+        price[job] = paid(market, multipliers, job)
         wanted, elasticity = bought(market.costs, market.jobs[job], max(price[job], TINY))
-        rates[job] = _between(wanted, market.lower[job], market.upper[job])
+        rates[job] = between(wanted, market.lower[job], market.upper[job])
         moves[job] = rates[job] * elasticity
         beyond[job] = max(wanted / rates[job], rates[job] / wanted) - 1.0
         cost += lost(market.costs, market.jobs[job], rates[job])
-        _carry(market, load, job, rates[job])
+        carry(market, load, job, rates[job])
     for link in range(len(load)):
         excess = load[link] - market.capacity[link]
         misfit += multipliers[link] * abs(excess)
@@ -283,22 +195,22 @@ def _at(market: _Market, multipliers: Array, near: float) -> _Point:
 def _partly(beyond: float, misfit: float) -> float:
     """How much a job moves that wishes so much beyond its bound; a kink would make Newton cycle."""
     kink = min(1.0, KINK * misfit)
-    return _between(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else 1.0
+    return between(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else 1.0
 
 
 @compiled
-def _stepped(market: _Market, here: _Point, damping: float) -> Array:
+def _stepped(market: Market, here: _Point, damping: float) -> Array:
     """One damped Newton step of the logarithms of the multipliers that charge or have to."""
     multipliers = _let_go_and_taken_up(market, here, damping)
-    steepness, paid = np.empty(len(market.jobs)), np.zeros(len(multipliers))
+    steepness, earned = np.empty(len(market.jobs)), np.zeros(len(multipliers))
     for job in range(len(steepness)):
-        price = _paid(market, multipliers, job)
+        price = paid(market, multipliers, job)
         steepness[job] = here.moves[job] / max(price, TINY)
-        _carry(market, paid, job, price * here.rates[job])
+        carry(market, earned, job, price * here.rates[job])
     change = _change(market, multipliers, steepness, damping, here.load)
     for link in range(len(multipliers)):
         if change[link] > 0.0:
-            most = LARGEST_RISE * paid[link] / max(here.load[link], TINY)
+            most = LARGEST_RISE * earned[link] / max(here.load[link], TINY)
             multipliers[link] += min(multipliers[link] * change[link], most)
         else:
             multipliers[link] *= exp(max(change[link], LARGEST_FALL))
@@ -306,7 +218,7 @@ def _stepped(market: _Market, here: _Point, damping: float) -> Array:
 
 
 @compiled
-def _let_go_and_taken_up(market: _Market, here: _Point, damping: float) -> Array:
+def _let_go_and_taken_up(market: Market, here: _Point, damping: float) -> Array:
     """Links that stay below their budgets for nothing charge no more; who overflows begins."""
     multipliers, capacity = here.multipliers.copy(), market.capacity
     new = np.zeros(len(multipliers), np.bool_)
@@ -321,7 +233,7 @@ def _let_go_and_taken_up(market: _Market, here: _Point, damping: float) -> Array
 
 
 @compiled
-def _emptying(market: _Market, here: _Point, new: NDArray[np.bool_]) -> Array:
+def _emptying(market: Market, here: _Point, new: NDArray[np.bool_]) -> Array:
     """Of each link the price at which all cut back by what the worst of the new links on their ways has too much."""
     extra, carried = np.zeros(len(new)), np.zeros(len(new))
     for job in range(len(market.jobs)):
@@ -331,13 +243,13 @@ def _emptying(market: _Market, here: _Point, new: NDArray[np.bool_]) -> Array:
                 keep = min(keep, market.capacity[link] / here.load[link])
         target = max(here.rates[job] * keep, LEAST * market.upper[job])
         more = max(worth(market.costs, market.jobs[job], target) - here.price[job], 0.0)
-        _carry(market, extra, job, more * target)
-        _carry(market, carried, job, target)
+        carry(market, extra, job, more * target)
+        carry(market, carried, job, target)
     return extra / carried
 
 
 @compiled
-def _change(market: _Market, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
+def _change(market: Market, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
     """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
     load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
     links that do not charge.
@@ -348,7 +260,7 @@ def _change(market: _Market, multipliers: Array, steepness: Array, damping: floa
     links = len(multipliers)
     diagonal, root, left = np.zeros(links), np.zeros(links), np.zeros(links)
     for job in range(len(steepness)):
-        _carry(market, diagonal, job, steepness[job])
+        carry(market, diagonal, job, steepness[job])
     for link in range(links):
         if multipliers[link] > 0.0:
             earned, own = multipliers[link] * load[link], diagonal[link] * multipliers[link] ** 2
@@ -370,11 +282,11 @@ def _change(market: _Market, multipliers: Array, steepness: Array, damping: floa
 
 
 @compiled
-def _image(market: _Market, steepness: Array, scale: Array, direction: Array) -> Array:
+def _image(market: Market, steepness: Array, scale: Array, direction: Array) -> Array:
     """The scaled system times a direction: what each job's reaction to all its links' prices means for each of them."""
     image, along = direction.copy(), scale * direction
     for job in range(len(steepness)):
-        reaction = steepness[job] * _paid(market, along, job)
+        reaction = steepness[job] * paid(market, along, job)
         for link in market.ways[job]:
             if link < len(image):
                 image[link] += scale[link] * (
@@ -391,63 +303,11 @@ def _dot(one: Array, other: Array) -> float:
     return total
 
 
-# ---------------------------------------------------------------- the first guess
-
-
-@compiled
-def _first_guess(market: _Market) -> Array:
-    """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
-    weight = np.empty(len(market.jobs))
-    for job in range(len(weight)):
-        of = market.jobs[job]
-        steep = market.costs.hazard_per_s[of] + market.costs.slope_per_s[of]
-        weight[job] = cbrt(steep * market.costs.payload_bytes[of])
-    level = np.full(len(market.capacity), np.inf)
-    for _ in range(1 + FIRST_ROUNDS):
-        level = _higher_level(market, weight, level)
-    spent, sold = np.zeros(len(level)), np.zeros(len(level))
-    for job in range(len(weight)):
-        payer = _narrowest(market, level, job)
-        least = max(market.lower[job], LEAST * market.upper[job])
-        rate = _between(level[payer] * weight[job], least, market.upper[job])
-        spent[payer] += worth(market.costs, market.jobs[job], rate) * rate
-        sold[payer] += rate
-    return spent / np.maximum(sold, TINY)
-
-
-@compiled
-def _narrowest(market: _Market, level: Array, job: int) -> int:
-    """The link of the job's way that gives it least."""
-    narrowest = market.ways[job, 0]
-    for link in market.ways[job]:
-        if link < len(level) and level[link] < level[narrowest]:
-            narrowest = link
-    return int(narrowest)
-
-
-@compiled
-def _higher_level(market: _Market, weight: Array, level: Array) -> Array:
-    """Levels at which each link is full, if who is content with less on other links stays there."""
-    taken, thirst = np.zeros(len(level)), np.zeros(len(level))
-    for job in range(len(weight)):
-        offered = level[_narrowest(market, level, job)] * weight[job]
-        rate = _between(offered, market.lower[job], market.upper[job])
-        for link in market.ways[job]:
-            if link >= len(level):
-                continue
-            if rate < level[link] * weight[job] * CONTENT and level[link] < np.inf:
-                taken[link] += rate
-            else:
-                thirst[link] += weight[job]
-    room = np.maximum(market.capacity - taken, 0.0)
-    return np.where(thirst > 0.0, room / np.maximum(thirst, TINY), 2.0 * level)
-
-
 # ---------------------------------------------------------------- the answer
 
 
 @compiled
-def _fitted(market: _Market, rates: Array, load: Array, price: Array) -> Array:
+def _fitted(market: Market, rates: Array, load: Array, price: Array) -> Array:
     """What exceeds the lower bounds, cut back on each link that is over its budget.
 
     First of those who pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
@@ -460,11 +320,11 @@ def _fitted(market: _Market, rates: Array, load: Array, price: Array) -> Array:
         if rates[job] > market.lower[job]:
             willing = min(1.0, price[job] / worth(market.costs, market.jobs[job], rates[job]))
             spare[job] = (rates[job] - market.lower[job]) * willing
-        _carry(market, yielded, job, spare[job])
+        carry(market, yielded, job, spare[job])
     if ((load - market.capacity > yielded) & over).any():
         spare, yielded = rates - market.lower, np.zeros(len(load))
         for job in range(len(rates)):
-            _carry(market, yielded, job, spare[job])
+            carry(market, yielded, job, spare[job])
     fitted = rates.copy()
     for job in range(len(rates)):
         cut = 0.0
@@ -476,7 +336,7 @@ def _fitted(market: _Market, rates: Array, load: Array, price: Array) -> Array:
 
 
 @compiled
-def _gap(market: _Market, dual: float, rates: Array) -> float:
+def _gap(market: Market, dual: float, rates: Array) -> float:
     cost = 0.0
     for job in range(len(rates)):
         cost += lost(market.costs, market.jobs[job], rates[job])
