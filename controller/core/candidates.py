@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from controller.core.bandwidth import bottleneck
+from controller.core.compiled import survivals
 from controller.core.hazard import expected_reclaims
 from controller.core.network import Floats, Network
 from controller.core.placement import Candidates, Request
 from controller.core.places import Mask
 from controller.core.state import Flow, JobState
 from controller.core.world import World
-from testbed.elementary import exps
 from topologies.spec import DirectedLink, TrafficClass
 
 
@@ -135,7 +135,7 @@ def candidates(
         places.capability[rows],
         (taken / places.gpus)[rows] if needs_gpu else nothing,
         bandwidth[rows],
-        exps(-reclaims),
+        survivals(reclaims),
         reclaims,
         _transfers_s(mean_slowness[rows], wanted.payload_bytes) + wanted.restart_s,
     )

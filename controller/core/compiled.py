@@ -19,6 +19,7 @@ from typing import TypeVar, cast
 import numba
 import numpy as np
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
 from testbed import elementary
 from testbed.elementary import (
@@ -31,6 +32,7 @@ from testbed.elementary import (
     polynomial,
 )
 
+MOST = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])
 
 _SOURCES = sorted(
@@ -67,6 +69,16 @@ def exp(x: float) -> float:
     """`elementary.exp` of a number between its limits."""
     times = np.rint(x * PER_LN2)
     return math.ldexp(exp_of_parts(x, times), int(times))
+
+
+@compiled
+def survivals(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
+    answer = np.zeros(len(expected))
+    for place in range(len(expected)):
+        if expected[place] < MOST:
+            answer[place] = exp(-expected[place])
+    return answer
 
 
 @compiled

@@ -278,18 +278,22 @@ def _feasible(
     request: Request, columns: Candidates, there_s: Floats, theta: float, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
-    left = np.flatnonzero(columns.hosts != request.source)
-    closest, shortfall, reason = None, math.inf, Missing.CANDIDATE
+    left = columns.hosts != request.source
+    reason, before, lacking = Missing.CANDIDATE, left, np.full(len(left), math.inf)
     for missing, lacks in _REQUIREMENTS:
-        if not left.size:
-            break
         if missing is Missing.TIME and not in_time:
             continue
-        lacking = lacks(request, columns, there_s, theta)[left]
-        first = int(lacking.argmin())
-        closest, shortfall, reason = str(columns.hosts[left[first]]), float(lacking[first]), missing
-        left = left[lacking <= 0.0]
-    return left if left.size else NoDestination(reason, closest, shortfall)
+        if not left.any():
+            break
+        reason, before, lacking = missing, left, lacks(request, columns, there_s, theta)
+        left = before & (lacking <= 0.0)
+    if left.any():
+        return np.flatnonzero(left)
+    if reason is Missing.CANDIDATE:
+        return NoDestination(reason)
+    rows = np.flatnonzero(before)
+    closest = rows[lacking[rows].argmin()]
+    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
 
 
 def _lacks_time(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:

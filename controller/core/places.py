@@ -127,17 +127,14 @@ class Reaches:
         return self._least(self.places.down)
 
     def _least(self, links: Numbers) -> Floats:
-        below = np.minimum.accumulate(self.free[links][::-1], axis=0)[::-1]
-        return np.vstack((below, np.full((1, links.shape[1]), np.inf)))
+        return _least_below(self.free, links)
 
     def from_host(self, source: str) -> Floats:
         """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
         places = self.places
         node, links = places.way_up(source)
-        up = np.minimum.accumulate(self.free[links][::-1])[::-1]
-        common = np.count_nonzero(places.node == node[:, None], axis=0) - 1
-        rates: Floats = np.minimum(up[common], self.down[common, places.everybody])
-        return rates
+        up = _least_below(self.free, links[:, None])[:, 0]
+        return _rates_from(node, up, places.node, self.down)
 
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
@@ -193,6 +190,29 @@ class Reaches:
             below = tails
         with np.errstate(divide="ignore", invalid="ignore"):
             return _rounded(np.where(count > 0.5, total / count, np.inf))
+
+
+@compiled
+def _least_below(free: Floats, links: Numbers) -> Floats:
+    """Of each column from each level on to the last; infinite beyond it."""
+    levels, columns = links.shape
+    least = np.full((levels + 1, columns), np.inf)
+    for level in range(levels - 1, -1, -1):
+        for column in range(columns):
+            least[level, column] = min(least[level + 1, column], free[links[level, column]])
+    return least
+
+
+@compiled
+def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats:
+    """To each column, over the deepest node that it has in common with the way up."""
+    rates = np.empty(node.shape[1])
+    for host in range(len(rates)):
+        common = 0
+        while common + 1 < len(way) and way[common + 1] == node[common + 1, host]:
+            common += 1
+        rates[host] = min(up[common], down[common, host])
+    return rates
 
 
 @compiled
