@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from controller.core import facts as f
-from controller.core.vault import EVERY
+from controller.core.vault import EVERY, copies_to_vaults
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 
@@ -101,6 +101,22 @@ def test_a_copy_under_way_when_the_coordinator_dies_is_sent_again() -> None:
     world.restart_coordinator(down_s=0.5)
     assert not has_copy(world)
     assert world.run_until(lambda: has_copy(world), 600.0)
+    assert world.promises() == []
+
+
+def test_a_copy_under_way_when_its_job_moves_is_called_off() -> None:
+    world = campus_with()
+    a_running_job(world, m.JobSpec(LONG.name, LONG.steps, LONG.step_s, 20_000_000, loss_budget_s=1.0))
+    core, job = world.coordinator.world, world.jobs["a"]
+    assert world.run_until(lambda: bool(copies_to_vaults(core, job.standby or "")), 300.0)
+    assert job.host and job.standby and job.vault
+    narrow = core.routes.route(job.standby, job.vault)[-1]
+    world.set_link(narrow.source, narrow.target, 0.01)  # it takes its time
+    world.reclaim(job.host, 60.0)
+    assert world.run_until(lambda: bool(world.of(f.MigrationFinished)), world.now_s + 60.0)
+    assert all(flow.source == job.host for flow in core.flows.values())
+    cancelled = [order.destination for name in world.machines for order in world.to(name, m.CancelTransfers)]
+    assert cancelled == [job.vault]
     assert world.promises() == []
 
 

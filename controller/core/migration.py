@@ -107,7 +107,8 @@ def land(world: World, job: JobState, checkpoint: Checkpoint, now_s: float) -> l
     assert job.move is not None
     assert job.host is not None
     source, move = world.hosts[job.host], job.move
-    effects = close_flows(world, job=job.name)
+    effects = close_flows(world, job=job.name, source=source.name)
+    effects += close_flows(world, job=job.name, tell=True)  # a copy on its way to the vault
     source.jobs.discard(job.name)
     job.move, job.landing, job.standby, job.degraded = None, (source.name, move), None, False
     job.step = max(job.step, checkpoint.stored.step)
