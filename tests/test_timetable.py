@@ -212,6 +212,28 @@ def test_a_path_without_links_needs_no_time_and_a_link_without_share_never_deliv
         timetable([Parcel("lost", 1.0, 0.0, 1.0, (LINK,))], 0.0, {})
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed: int) -> None:
+    """Once without end: a byte takes less time than two moments of the 61st day can be apart."""
+    rng = random.Random(seed)
+    for _ in range(50):
+        now_s = rng.uniform(1e6, 1e8)
+        parcels = [
+            Parcel(
+                f"p{n}",
+                10.0 ** rng.uniform(-8, 4),
+                now_s,
+                now_s + 10.0 ** rng.uniform(-2, 3),
+                route(0, 2),
+                cap,
+            )
+            for n, cap in enumerate(rng.choices([math.inf, 4e7, 8e7], k=rng.randint(1, 4)))
+        ]
+        found = timetable(parcels, now_s, dict.fromkeys((*UPS, *DOWNS, *TRUNKS), 8.75e7))
+        assert not found.late
+        assert set(found.spans) == {parcel.key for parcel in parcels}
+
+
 def test_rates_and_changes_can_be_asked_for() -> None:
     table = Timetable({"k": (Span(1.0, 2.0, 5.0), Span(4.0, 6.0, 7.0))})
     assert [table.rate_at("k", at_s) for at_s in (0.5, 1.0, 2.0, 4.0, 6.0)] == [0.0, 5.0, 0.0, 7.0, 0.0]

@@ -159,12 +159,15 @@ def _waybills(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLi
             if link not in share:
                 raise ValueError(f"link {link}: no migration share is known")
         peak = min((share[link] for link in parcel.links), default=math.inf)
-        least = parcel.payload_bytes * EXACT
-        start_s = max(now_s, parcel.start_s)
-        made.append(
-            _Waybill(parcel, start_s, min(peak, parcel.cap_bytes_per_s), least, parcel.payload_bytes, [])
-        )
+        peak, start_s = min(peak, parcel.cap_bytes_per_s), max(now_s, parcel.start_s)
+        least = max(parcel.payload_bytes * EXACT, _in_one_instant(peak, max(start_s, parcel.due_s)))
+        made.append(_Waybill(parcel, start_s, peak, least, parcel.payload_bytes, []))
     return made
+
+
+def _in_one_instant(rate: float, at_s: float) -> float:
+    """What passes between a time and the next that can be told from it: a schedule is no more exact than its clock."""
+    return rate * math.ulp(at_s) if rate < math.inf and at_s < math.inf else 0.0
 
 
 # ---------------------------------------------------------------- the rule that looks at the present
@@ -193,6 +196,7 @@ def _simulate(
         until_s = _next_event_s(todo, rates, at_s)
         if until_s == math.inf:  # a share of 0: those never arrive
             return Timetable(_spans(waybills), frozenset(late | {w.parcel.key for w in todo}))
+        until_s = max(until_s, math.nextafter(at_s, math.inf))  # or an instant that no clock tells would never pass
         _advance(rates, at_s, until_s)
         at_s, todo = until_s, [w for w in todo if w.left > 0.0]
     return Timetable(_spans(waybills), frozenset(late))
