@@ -196,7 +196,9 @@ def _simulate(
         until_s = _next_event_s(todo, rates, at_s)
         if until_s == math.inf:  # a share of 0: those never arrive
             return Timetable(_spans(waybills), frozenset(late | {w.parcel.key for w in todo}))
-        until_s = max(until_s, math.nextafter(at_s, math.inf))  # or an instant that no clock tells would never pass
+        until_s = max(
+            until_s, math.nextafter(at_s, math.inf)
+        )  # or an instant that no clock tells would never pass
         _advance(rates, at_s, until_s)
         at_s, todo = until_s, [w for w in todo if w.left > 0.0]
     return Timetable(_spans(waybills), frozenset(late))
