@@ -84,9 +84,12 @@ def _orders_again(world: World, host: HostState, now_s: float) -> list[do.Effect
     """What was decided for its jobs while it could not be told, and what its owner did meanwhile."""
     here = [job for job in world.jobs_on(host) if job.host == host.name]
     moving = [job for job in here if job.phase is Phase.MOVING]
-    if host.reclaim_at_s is None:
+    if (
+        host.reclaim_at_s is None
+    ):  # the owner wants it no more, but who has stopped already goes where it was sent
         called_off = [job for job in moving if job.final_sequence is None]
-        return [effect for job in called_off for effect in abandon(world, job, now_s)]
+        effects = order(world, [job for job in moving if job.final_sequence is not None], now_s)
+        return [*effects, *(effect for job in called_off for effect in abandon(world, job, now_s))]
     again = order(world, moving, now_s)
     return [*again, *plan_moves(world, [job for job in here if job.phase is Phase.RUNNING], now_s)]
 
