@@ -84,9 +84,11 @@ def forget_standby(world: World, job: JobState) -> list[do.Effect]:
         return []
     flow = world.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
     replica = replica_of(world, job)
+    closed = close_flow(world, flow, tell=True) if flow else []
+    if job.interval_s is not None:
+        closed.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
     job.standby, job.interval_s, job.sent_bytes = None, None, None
     job.misses, job.endangered = 0, False
-    closed = close_flow(world, flow, tell=True) if flow else []
     if replica is None:
         return closed
     world.hosts[replica].jobs.discard(job.name)
@@ -137,12 +139,9 @@ def _keep_standby(world: World, job: JobState, now_s: float) -> list[do.Effect]:
     free = fair_share(world, job, now_s)
     if kept and choose_volunteer(world, job, free, now_s, needs_gpu=True) is None:
         return []  # no GPU for a replica: what is stored there is better than nothing
-    protected = job.interval_s is not None
     effects = forget_standby(world, job)
     job.standby = _choose_standby(world, job, free, now_s)
     if job.standby is None:
-        if protected:
-            effects.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
         return effects
     standby = world.hosts[job.standby]
     if lacks_replica and standby.is_volunteer and standby.free_gpus > 0:

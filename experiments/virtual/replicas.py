@@ -19,7 +19,7 @@ from testbed.agent import events as aev
 from testbed.messages import SEQUENCES_PER_ATTEMPT, CheckpointStored, StoredCheckpoint
 from topologies.spec import Role
 
-LAST_SEQUENCE = SEQUENCES_PER_ATTEMPT - 1  # of an attempt: no agent counts so far
+REPLICAS = SEQUENCES_PER_ATTEMPT // 2  # of an attempt, from here on: no agent counts so far
 
 
 class Replicas:
@@ -38,7 +38,7 @@ class Replicas:
 
     def start_s(self, restore: StoredCheckpoint | None) -> float | None:
         """What it takes to go on from a replica's own state; None: this is another one."""
-        own = restore is not None and restore.sequence % SEQUENCES_PER_ATTEMPT == LAST_SEQUENCE
+        own = restore is not None and restore.sequence % SEQUENCES_PER_ATTEMPT >= REPLICAS
         return self._replication.takeover_s if own and self._replication else None
 
     def take_over(self, machine: Machine) -> None:
@@ -65,7 +65,8 @@ class Replicas:
     def _announce(self, replica: Machine, process: Process) -> None:
         """At once: it would notice within a round trip, and what comes after must not overtake it."""
         stage, spec = self._stage, process.spec
-        step, sequence = process.step(stage.now_s), process.attempt * SEQUENCES_PER_ATTEMPT + LAST_SEQUENCE
+        step = process.step(stage.now_s)
+        sequence = process.attempt * SEQUENCES_PER_ATTEMPT + REPLICAS + self.taken_over
         state = StoredCheckpoint(spec.name, sequence, step, spec.payload_bytes, f"{spec.name}@{step}")
         link = replica.link
         if link is None or not link.coordinator_open or link.cut:

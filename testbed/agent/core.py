@@ -213,6 +213,7 @@ class AgentCore:
             return self._close(read.grace) if self.lent or self.reclaim_at_s is not None else []
         deadline_s = now_s + read.isolate_in_s
         if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < SAME_NOTICE_S:
+            self.reclaim_at_s = min(self.reclaim_at_s, deadline_s)
             return []
         self.lent, self.reclaim_at_s = False, deadline_s
         return [do.Send(OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
