@@ -12,9 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.core.queue import Dispatch, Fixed, OnDemand, SpotJob, SpotQueue
-from controller.core.replaying import LEFT, REFUSED, SPOT, WAITING, Outcome, Rule, State, prepare, replay
-
-numba_only = pytest.mark.skipif(not prepare(), reason="numba is not installed")
+from controller.core.replaying import LEFT, REFUSED, SPOT, WAITING, Outcome, Rule, State, replay
 
 
 class History(NamedTuple):
@@ -119,7 +117,6 @@ def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: fl
     assert same(fates(outcome), live(rule, history, ttl_s))
 
 
-@numba_only
 @settings(max_examples=200, deadline=None)
 @given(rules, histories(), lives)
 def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl_s: float) -> None:
@@ -127,7 +124,6 @@ def test_compiled_and_plain_give_the_same_bits(rule: Rule, history: History, ttl
     assert bits(plain) == bits(compiled)
 
 
-@numba_only
 @pytest.mark.parametrize(
     "rule", [Rule(0.3), Rule(2.8), Rule(2.0, 0.3, 1.0, 0.3), Rule(math.inf, longest_wait_s=1.1)]
 )

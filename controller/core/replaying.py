@@ -21,14 +21,13 @@ waits end; jobs, in the order given. So a spot still serves a job whose wait end
 ends a gap of exactly `leave_at_age_s` sends nobody away but has begun a new gap; and a job that comes
 together with a spot sees a gap of age 0, may take the spot only if it stands, and finds gone who left then.
 
-**Speed.** The kernel is a plain function over arrays. Where numba is installed it is compiled at the first
-call (a second or two, then kept on disk beside this file); elsewhere it runs as it is, some 40 times slower.
-It adds and compares in one order, so both give the same bits. `prepare` compiles beforehand.
+**Speed.** The kernel is a plain function over arrays. It is compiled at the first call (a second or two, then kept on disk), or
+runs as it is, some 40 times slower, where few jobs come. It adds and compares in one order, so both give the same bits.
+`prepare` compiles beforehand.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,8 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from controller.core import compiled as machine
 
 Times = Sequence[float] | NDArray[np.float64]
 
@@ -138,7 +139,7 @@ def replay(
     """Runs the rule over jobs and spots that arrive at the given times, both sorted, none before those of `start`.
 
     draws: one a job, in [0, 1); the same draws admit the more the higher the level. `record`: keep what became
-    of each job. `compiled=False`: the plain function, though numba is there. Waits that end after the last
+    of each job. `compiled=False`: the plain function. Waits that end after the last
     arrival are left to the next piece. Takes time in proportion to the jobs and spots.
     ValueError: not one draw a job; an `offer_ttl_s` below 0; times that go backwards.
     """
@@ -146,8 +147,7 @@ def replay(
         raise ValueError(f"{len(draws)} draws for {len(job_times_s)} jobs: one each")
     if not offer_ttl_s >= 0.0:
         raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
-    machine_code = _compiled_kernel() if compiled else None
-    kernel: Callable[..., Any] = machine_code or run
+    kernel: Callable[..., Any] = _machine_code() if compiled else run
     times_s = _joined("job", start.waiting_since_s, job_times_s)
     spots_s = _joined("spot", start.standing_since_s, spot_times_s)
     decisions = np.zeros(len(times_s) if record else 0, np.int8)
@@ -156,7 +156,7 @@ def replay(
     numbers = (*(getattr(rule, name) for name in rule.__slots__), offer_ttl_s)
     carried = (len(start.waiting_since_s), len(start.standing_since_s), float(start.last_spot_s))
     waiting: Any = np.empty(len(times_s), np.int64)
-    if machine_code is None:  # lists are several times quicker than arrays to plain Python
+    if not compiled:  # lists are several times quicker than arrays to plain Python
         waiting = waiting.tolist()
         history = tuple(values.tolist() for values in history)
     answer = kernel(*history, *map(float, numbers), *carried, waiting, decisions, delays_s)
@@ -168,10 +168,9 @@ def replay(
     return Outcome(len(draws), spot, on_demand, total_s, len(spot_times_s), idle, end, *recorded)
 
 
-def prepare() -> bool:
-    """Compiles the kernel now rather than at the first replay; False: numba is not installed."""
+def prepare() -> None:
+    """Compiles the kernel now rather than at the first replay."""
     replay(Rule(1.0), [1.0], [2.0], [0.0], start=State((0.5,), (), 0.0))
-    return _compiled_kernel() is not None
 
 
 def run(
@@ -273,11 +272,5 @@ def _standing(
 
 
 @cache
-def _compiled_kernel() -> Callable[..., Any] | None:
-    """The kernel in machine code; None: numba is not installed."""
-    try:
-        numba = importlib.import_module("numba")
-    except ImportError:
-        return None
-    compiled: Callable[..., Any] = numba.njit(cache=True)(run)
-    return compiled
+def _machine_code() -> Callable[..., Any]:
+    return machine.compiled(run)

@@ -60,14 +60,14 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     About two minutes on one core, `quick` a fifth of that. A peer that is not installed is left out and named.
     """
     sizes = QUICK if quick else Sizes()
-    compiled = prepare()
+    prepare()
     missing = [name for name, module in (("numba", "numba"), *PEERS.items()) if not _is_there(module)]
     speed = {case.name: _speed(case, sizes, seed) for case in _raced()}
     agreement = [_agreement(case, sizes.case, seed + place) for place, case in enumerate(cases())]
     paper = [speed[case.name][OURS]["jobs_per_cpu_s"] for case in _raced() if case.family == "paper's policy"]
     worst = max(agreement, key=lambda row: float(row["errors"]))
     result = {
-        "machine": {"processor": _processor(), "python": platform.python_version(), "compiled": compiled},
+        "machine": {"processor": _processor(), "python": platform.python_version()},
         "jobs": {name: getattr(sizes, name) for name in sizes.__slots__},
         "rounds": ROUNDS,
         "seed": seed,
