@@ -1,26 +1,34 @@
 """What one job's checkpoints cost it, as a function of its rate alone: the terms of the exact joint allocation.
 
-A reclaim loses the work since the last *completed* checkpoint: half an interval and the write itself, so a job that
-writes C at rate b every D seconds loses, in seconds per second (paper A, eq. 1 and 3, and the completion term C/b),
+A reclaim loses the work since the last *completed* checkpoint: half an interval and the write itself. A checkpoint also stops
+the job for a while, p. A job that writes C at rate b every D seconds loses, in seconds per second,
 
-    lambda (D/2 + C/b) + C/(b D),   C/(beta b) <= D <= 2 L_max            (eq. 9)
+    lambda (D/2 + C/b) + p/D,   C/(beta b) <= D <= 2 L_max            (eq. 9)
 
-For s = C/b seconds of writing the best D is Young's sqrt(2 s/lambda) clipped into [s/beta, 2 L_max]. Put back, what is
-left is a function g of s with the derivative
+What p is depends on who writes. Both have one shape: with s = C/b seconds of writing and the best D put back, what is left
+is a function g of s alone, which is convex, and so is it in b. s <= 2 beta L_max is the lower bound b >= C/(2 beta L_max).
+
+**The write stops the job** (paper A, eq. 1 and 3, and the completion term): p = C/b. The best D is Young's
+sqrt(2 s/lambda) clipped, and
 
     g'(s) = lambda + max(sqrt(lambda/(2 s)), m),   m = max(1/(2 L_max), lambda/(2 beta)):
 
-Young's while he fits, then whichever bound he meets first, where g goes on as a straight line. It needs
-s <= 2 beta L_max, which is the lower bound b >= C/(2 beta L_max) of `checkpointing`. The cost is jointly convex in
-(b, D) and so is what is left in b.
+Young's while he fits, then whichever bound he meets first, where g goes on as a straight line.
 
-A job whose budget is broken writes as often as the network floor lets it, D = C/(beta b) > 2 L_max, wherever Young would have
-it: it loses least then. Its g is the straight line alone, with m = lambda/(2 beta).
+**The job goes on while its snapshot is sent** (what our agents do): p is the time of the snapshot, whatever the rate. The
+best D is sqrt(2 p/lambda), which has no b in it, clipped. Bandwidth is then worth the completion term, and, for who would
+checkpoint more often than its slice lets it (s > t = beta sqrt(2 p/lambda)), a shorter interval:
+
+    g'(s) = lambda + m (1 - (t/s)^2) beyond t, lambda before,   m = lambda/(2 beta).
+
+A job whose budget is broken writes as often as the network floor lets it, D = C/(beta b) > 2 L_max, wherever the best would
+be: it loses least then. Its g is a straight line, with m = lambda/(2 beta) and nothing for p.
 
 A price q a byte/s (the sum of the multipliers of the links crossed) buys the rate at which -dg/db = q, that is
-g'(s) s^2 = q C. Left of the max: with x = lambda s and y = lambda q C it reads x^2 + x^1.5/sqrt 2 = y whatever the job,
-one universal curve; for small x, where writes are short against the time between reclaims, b = (lambda C)^(1/3)
-(sqrt 2 q)^(-2/3): Theorem 1's cube root. Right of it: s = sqrt(q C/(lambda + m)). The smaller s of the two holds.
+g'(s) s^2 = q C. On a straight part s = sqrt(q C/(lambda + m)); beyond t the same with q C + m t^2. In Young's part, with
+x = lambda s and y = lambda q C, it reads x^2 + x^1.5/sqrt 2 = y whatever the job, one universal curve; for small x, where
+writes are short against the time between reclaims, b = (lambda C)^(1/3) (sqrt 2 q)^(-2/3): Theorem 1's cube root. The
+smaller s of a curve's two parts holds where the write stops the job; where it does not, the first, while it is below t.
 
 Units are seconds, bytes and bytes/s.
 """
@@ -44,12 +52,14 @@ STEPS = 5  # of Newton, from at most 40 % off: 0.1, 1e-2, 1e-4, 1e-8, 1e-16
 
 
 class Costs(NamedTuple):
-    """The cost curves of some jobs: payloads (bytes, above 0), hazards (1/s, 0 or more), `slope`, m (1/s), `broken` budgets."""
+    """The cost curves of some jobs, a number a job: payloads (bytes, above 0), hazards (1/s, 0 or more), `slope`, m (1/s), and
+    `turn`, the s at which the second part of the curve begins (seconds). `behind`: whether jobs go on while they are sent."""
 
     payload_bytes: Array
     hazard_per_s: Array
     slope_per_s: Array
-    broken: NDArray[np.bool_]
+    turn_s: Array
+    behind: bool
 
     @classmethod
     def of(
@@ -59,21 +69,35 @@ class Costs(NamedTuple):
         loss_budget_s: Array,
         beta: float,
         broken: NDArray[np.bool_] | None = None,
+        pause_s: float = math.inf,
     ) -> Costs:
-        """m is the inverse of the longest interval allowed, or Young's where the network floor cuts him off."""
+        """`broken`: whose budgets are not kept. `pause_s`: p, for which a snapshot stops a job; infinite: the write does."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
-        with np.errstate(divide="ignore"):
-            slope = np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), hazard_per_s / (2.0 * beta))
-        return cls(payload_bytes, hazard_per_s, slope, broken)
+        floor = hazard_per_s / (2.0 * beta)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if pause_s < math.inf:
+                slope, turn = floor, beta * np.sqrt(2.0 * pause_s / hazard_per_s)
+            else:
+                slope = np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), floor)
+                turn = hazard_per_s / (2.0 * slope * slope)
+        turn[broken | (hazard_per_s == 0.0)] = 0.0
+        return cls(payload_bytes, hazard_per_s, slope, turn, pause_s < math.inf)
 
 
 @compiled
 def bought(costs: Costs, job: int, price: float) -> tuple[float, float]:
-    """(the rate that the job buys at this price above 0, in bytes/s; its elasticity -dlog b/dlog q, from 1/2 to 2/3)."""
+    """(the rate that the job buys at this price above 0, in bytes/s; its elasticity -dlog b/dlog q, at most 2/3)."""
     payload, hazard = costs.payload_bytes[job], costs.hazard_per_s[job]
+    slope, turn = costs.slope_per_s[job], costs.turn_s[job]
     budget = price * payload
-    straight = math.sqrt(budget / (hazard + costs.slope_per_s[job]))
-    if hazard > 0.0 and not costs.broken[job]:
+    if costs.behind:
+        early = math.sqrt(budget / hazard)
+        if early <= turn:
+            return payload / early, 0.5
+        saved = slope * turn * turn
+        return payload / math.sqrt((budget + saved) / (hazard + slope)), 0.5 * budget / (budget + saved)
+    straight = math.sqrt(budget / (hazard + slope))
+    if turn > 0.0:
         root, elasticity = _universal(hazard * budget)
         young = root * root / hazard
         if young <= straight:
@@ -84,9 +108,12 @@ def bought(costs: Costs, job: int, price: float) -> tuple[float, float]:
 @compiled
 def worth(costs: Costs, job: int, rate_bytes_per_s: float) -> float:
     """-dg/db: what one more byte/s is worth to the job at this rate (above 0)."""
-    hazard, write_s = costs.hazard_per_s[job], costs.payload_bytes[job] / rate_bytes_per_s
-    young = 0.0 if costs.broken[job] else math.sqrt(hazard / (2.0 * write_s))
-    marginal = hazard + max(young, costs.slope_per_s[job])
+    hazard, slope, turn = costs.hazard_per_s[job], costs.slope_per_s[job], costs.turn_s[job]
+    write_s = costs.payload_bytes[job] / rate_bytes_per_s
+    if costs.behind:
+        marginal = hazard + slope * max(0.0, 1.0 - (turn / write_s) ** 2)
+    else:
+        marginal = hazard + max(math.sqrt(hazard / (2.0 * write_s)) if turn > 0.0 else 0.0, slope)
     return float(marginal * write_s / rate_bytes_per_s)
 
 
@@ -94,16 +121,19 @@ def worth(costs: Costs, job: int, rate_bytes_per_s: float) -> float:
 def lost(costs: Costs, job: int, rate_bytes_per_s: float) -> float:
     """g: seconds lost per second with the best interval at this rate; infinite without bandwidth.
 
-    Bounds on the rate are not checked here: below C/(2 beta L_max) it is the straight line, continued.
+    Of a job that goes on while it is sent, less what no rate changes: lambda D/2 + p/D of the best D. Bounds on the rate are
+    not checked here: below C/(2 beta L_max) g goes on as it is.
     """
-    hazard, slope = costs.hazard_per_s[job], costs.slope_per_s[job]
+    hazard, slope, turn = costs.hazard_per_s[job], costs.slope_per_s[job], costs.turn_s[job]
     write_s = costs.payload_bytes[job] / rate_bytes_per_s
-    if slope == 0.0:
-        return 0.0  # no hazard either: nothing can be lost
-    turn_s = 0.0 if costs.broken[job] else hazard / (2.0 * slope * slope)
+    if hazard + slope == 0.0:
+        return 0.0  # no hazard: nothing can be lost
     waited = hazard * write_s if hazard > 0.0 else 0.0
-    young = math.sqrt(2.0 * hazard * min(write_s, turn_s))
-    return float(waited + young + slope * max(0.0, write_s - turn_s))
+    if costs.behind:
+        later = max(0.0, write_s - turn)
+        return float(waited + (slope * later * (later / write_s) if later > 0.0 else 0.0))
+    young = math.sqrt(2.0 * hazard * min(write_s, turn))
+    return float(waited + young + slope * max(0.0, write_s - turn))
 
 
 @compiled

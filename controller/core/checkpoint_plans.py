@@ -53,16 +53,17 @@ def _in_columns(
 ) -> Planned:
     budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
     everybody, beta = np.arange(len(jobs)), world.settings.checkpoint_share
+    snapshot_s = world.settings.snapshot_s
     columns = JobColumns(
         counted, hazards, np.full(len(jobs), np.inf), budgets, _routes(world, jobs), everybody
     )
     free = left_for_checkpoints(world, now_s).column
-    found = planner.columns(columns, free, beta, world.known.multipliers)
+    found = planner.columns(columns, free, beta, world.known.multipliers, snapshot_s)
     world.known.multipliers, rates = found.allocation.multipliers, found.rates_bytes_per_s
 
     def interval(row: int) -> Interval:
         hazard, payload, rate, budget = (float(c[row]) for c in (hazards, counted, rates, budgets))
-        return constrained_interval(hazard, payload, rate, budget, beta)
+        return constrained_interval(hazard, payload, rate, budget, beta, planner.pause(snapshot_s))
 
     return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
 

@@ -162,10 +162,16 @@ def constrained_interval(
     rate_bytes_per_s: float,
     loss_budget_s: float = math.inf,
     beta: float = BETA,
+    pause_s: float = math.inf,
 ) -> Interval:
-    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); a floor above the cap wins."""
+    """Lemma 1 clipped into [C/(beta b), 2 L_max] (paper A, eq. 9); a floor above the cap wins.
+
+    `pause_s`: what a checkpoint stops the job for, if that is not the whole write: sqrt(2 pause/lambda) in Lemma 1's place.
+    """
     floor_s, cap_s = network_floor_s(payload_bytes, rate_bytes_per_s, beta), 2.0 * loss_budget_s
     interval_s, bound = local_interval_s(hazard_per_s, payload_bytes, rate_bytes_per_s), Bound.YOUNG
+    if pause_s < math.inf:
+        interval_s = math.sqrt(2.0 * pause_s / hazard_per_s) if hazard_per_s > 0.0 else math.inf
     if interval_s > cap_s:
         interval_s, bound = cap_s, Bound.LOSS_BUDGET
     if interval_s < floor_s:

@@ -10,7 +10,7 @@ link is a root of one variable; of many it is the maximum of the concave dual
 
     D(mu) = sum_i min_b (g_i(b) + q_i b) - sum_l mu_l B_l.
 
-**Method.** In logarithms a job's demand is nearly a straight line in the price (slope -1/2 to -2/3), so Newton is done
+**Method.** In logarithms a job's demand is nearly a straight line in the price (slope 0 to -2/3), so Newton is done
 there: log load_l = log B_l, on the links that charge, the system made symmetric by scaling with mu and the load. A step
 is taken if the dual rises by it (or the misfit halves), else it is taken back and damped more (Levenberg and Marquardt);
 small enough, a step always raises a concave dual. A link whose load stays below its budget sees its multiplier fall until

@@ -1,10 +1,14 @@
 """P1, exactly: rates and intervals of all jobs at once, at the least expected loss over the network.
 
 Where paper A allocates by cube roots and then clips intervals (Theorem 1, Lemma 2, eq. 9), this minimises what all jobs
-together lose, lambda (D/2 + C/b) + C/(b D) each, over all b and D at once: loss budgets bound the rates from below
+together lose, lambda (D/2 + C/b) + p/D each, over all b and D at once: loss budgets bound the rates from below
 (`loss_budgets` says which, when not all can be kept), write caps from above, every link has its budget, and the time
-that a write takes to protect is part of the cost (`checkpoint_cost`, `exact_allocation`). On one link without loss
-budgets and with writes that are short against the time between reclaims it is Theorem 1.
+that a write takes to protect is part of the cost (`checkpoint_cost`, `exact_allocation`).
+
+p is what a checkpoint stops its job for. In the paper that is the write, C/b; on one link without loss budgets and with
+writes that are short against the time between reclaims the answer is then Theorem 1. Where jobs go on while they are sent it
+is the snapshot's time, much less: they should checkpoint more often, and the best interval depends on no rate
+(`plan_behind`).
 
 `plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `checkpointing.Planner`.
 """
@@ -62,25 +66,26 @@ def plan_columns(
     guess: Array | None = None,
     settled: float = SETTLED,
     keep: Keep = kept,
+    pause_s: float = math.inf,
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
     `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
-    `keep`: the rule for budgets that do not fit (`loss_budgets`).
+    `keep`: the rule for budgets that do not fit (`loss_budgets`); `pause_s`: p, infinite where the write stops the job.
     """
     needed = _needed(jobs, beta)
     possible = needed <= jobs.write_cap_bytes_per_s
     lower = np.where(possible & np.isfinite(needed), needed, 0.0)
     keeps = keep(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
     lower = np.where(keeps, lower, 0.0)
-    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps)
+    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps, pause_s)
     allocation = allocate(
         Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess, settled
     )
     rates = allocation.rates_bytes_per_s
     return PlanColumns(
         rates,
-        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta),
+        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta, pause_s),
         rates >= needed * (1.0 - 1e-9),
         allocation,
     )
@@ -90,19 +95,34 @@ def plan_columns(
 class ExactPlanner:
     """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best.
 
-    `keep`: the rule for loss budgets that do not fit together.
+    `keep`: the rule for loss budgets that do not fit together. `behind`: jobs go on while they are sent; only then
+    `pause_s` counts, the time of a snapshot.
     """
 
     keep: Keep = kept
+    behind: bool = False
+
+    def pause(self, snapshot_s: float) -> float:
+        """p, for which a checkpoint stops a job; infinite: for the write."""
+        return snapshot_s if self.behind else math.inf
 
     def columns(
-        self, jobs: JobColumns, capacity_bytes_per_s: Array, beta: float = BETA, start: Array | None = None
+        self,
+        jobs: JobColumns,
+        capacity_bytes_per_s: Array,
+        beta: float = BETA,
+        start: Array | None = None,
+        snapshot_s: float = 0.0,
     ) -> PlanColumns:
         """`plan_columns`."""
-        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep)
+        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, self.pause(snapshot_s))
 
     def __call__(
-        self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
+        self,
+        jobs: Sequence[CheckpointJob],
+        capacity: Mapping[DirectedLink, float],
+        beta: float = BETA,
+        snapshot_s: float = 0.0,
     ) -> dict[str, CheckpointPlan]:
         """`checkpointing.plan` at the least joint cost. ValueError: a link without a capacity, a key twice."""
         ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
@@ -111,11 +131,12 @@ class ExactPlanner:
         if len({job.key for job in ordered}) != len(ordered):
             raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
         columns = _columns(ordered, links)
-        planned = plan_columns(columns, budgets, beta, keep=self.keep)
+        pause_s = self.pause(snapshot_s)
+        planned = plan_columns(columns, budgets, beta, keep=self.keep, pause_s=pause_s)
         rates = planned.rates_bytes_per_s.tolist()
         held = _bottlenecks(columns, planned.allocation, budgets).tolist()
         plans = {
-            job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta)
+            job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta, pause_s)
             for job, rate, link in zip(ordered, rates, held, strict=True)
         }
         return {job.key: plans[job.key] for job in jobs}
@@ -123,10 +144,15 @@ class ExactPlanner:
 
 plan_exact = ExactPlanner()
 plan_least_loss = ExactPlanner(uncontested)
+plan_behind = ExactPlanner(uncontested, behind=True)
 
 
-def _plan(job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float) -> CheckpointPlan:
-    interval = constrained_interval(job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta)
+def _plan(
+    job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float, pause_s: float
+) -> CheckpointPlan:
+    interval = constrained_interval(
+        job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
+    )
     return CheckpointPlan(rate, interval, held_by)
 
 
@@ -164,14 +190,20 @@ def _needed(jobs: JobColumns, beta: float) -> Array:
 
 @compiled
 def _intervals(
-    payload_bytes: Array, hazard_per_s: Array, loss_budget_s: Array, rates: Array, beta: float
+    payload_bytes: Array,
+    hazard_per_s: Array,
+    loss_budget_s: Array,
+    rates: Array,
+    beta: float,
+    pause_s: float,
 ) -> Array:
-    """Eq. (9): Young's interval under the cap of the loss budget, above the floor of the network."""
+    """Eq. (9): the best interval under the cap of the loss budget, above the floor of the network."""
     intervals_s = np.empty(len(rates))
     for job in range(len(rates)):
         write_s, hazard = payload_bytes[job] / rates[job], hazard_per_s[job]
-        young_s = math.sqrt(2.0 * write_s / hazard) if hazard > 0.0 else np.inf
-        intervals_s[job] = max(min(young_s, 2.0 * loss_budget_s[job]), write_s / beta)
+        stopped_s = write_s if pause_s == np.inf else pause_s
+        best_s = math.sqrt(2.0 * stopped_s / hazard) if hazard > 0.0 else np.inf
+        intervals_s[job] = max(min(best_s, 2.0 * loss_budget_s[job]), write_s / beta)
     return intervals_s
 
 

@@ -93,7 +93,7 @@ class Policy:
     """
 
     about: str
-    plan: checkpointing.Planner = joint_planning.plan_least_loss
+    plan: checkpointing.Planner = joint_planning.plan_behind
     select: placement.Selector = SELECT
     admit: admission.Admit = admission.fluid_edf
     share: admission.Share = admission.share_totals
@@ -254,7 +254,11 @@ POLICIES: dict[str, Policy] = {
     # ---------------------------------------------------------------- one decision otherwise than ours
     "most-budgets": Policy(
         "P1 breaks as few loss budgets as possible where they do not fit together; more work is lost in all",
-        plan=joint_planning.plan_exact,
+        plan=joint_planning.ExactPlanner(behind=True),
+    ),
+    "writes-stop-jobs": Policy(
+        "P1 counts the time of a write as lost to the job (paper A's C/(b D)), where ours counts that of its snapshot",
+        plan=joint_planning.plan_least_loss,
     ),
     "cube-roots": Policy(
         "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",

@@ -12,6 +12,8 @@ from rich.table import Table
 from experiments.measure.planning_epochs import measure_epochs, settings
 from experiments.measure.planning_moves import measure_moves
 
+LOST = ("lost_per_s", "lost_to_first", "lost_to_first_where_kept", "stopped_per_s", "stopped_to_second")
+
 
 def measure_planning(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Measure both; writes planning.json and returns what it holds. About a minute; `quick` a few seconds."""
@@ -36,14 +38,16 @@ def checkpoints_table(result: Mapping[str, Any]) -> Table:
         "jobs with one",
         "lost, s/s",
         "to the first",
-        "where both keep all",
+        "where all is kept",
+        "if writes stopped jobs",
+        "to the second",
     )
     table = Table(*heads, title=f"P1 on {result['epochs']} random epochs; the default is the first")
     for setting, planners in result["checkpoints"].items():
         label = setting
         for name, of in planners.items():
             shares = (f"{of['epochs_broken']:.0%}", f"{of['jobs_broken']:.0%}")
-            lost = (of[key] for key in ("lost_per_s", "lost_to_first", "lost_to_first_where_kept"))
+            lost = (of[key] for key in LOST)
             table.add_row(label, name, *shares, *(f"{value:.3f}" for value in lost))
             label = ""
         table.add_section()
