@@ -54,8 +54,7 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
 async def _main(config: CoordinatorConfig) -> None:
     rehearse(config.settings.policy)  # no decision waits for a compiler
-    if config.settings.compiled_replay:
-        prepare()
+    prepare()
     journal = Journal(config.journal)
     try:
         await _serve(config, _host(config, journal))

@@ -32,7 +32,7 @@ from experiments.theory.targets import BATH_TUB, BY_NAME, Target
 
 def a_past(spots: Law, jobs: int, seed: int = 1) -> Arrivals:
     piece = Drawn(Exponential(12.0), spots, seed).piece(jobs)
-    return Arrivals(0.0, piece.job_times_h, piece.spot_times_h, 0.0, compiled=True)
+    return Arrivals(0.0, piece.job_times_h, piece.spot_times_h, 0.0)
 
 
 def searched(past: Arrivals, aim_s: float = 3.0) -> ShapeSearch:
@@ -124,7 +124,7 @@ def test_a_search_ends_and_its_work_is_bounded() -> None:
 
 
 def test_offers_that_always_come_at_the_same_moment_leave_nothing_to_search() -> None:
-    past = Arrivals(0.0, np.arange(1.0, 9.0), np.zeros(3), 0.0, compiled=False)
+    past = Arrivals(0.0, np.arange(1.0, 9.0), np.zeros(3), 0.0)
     assert searched(past).best == PLAIN
 
 
@@ -200,12 +200,12 @@ def course(controller: Controller, case: Target, jobs: int, seed: int) -> tuple[
 def test_at_least_half_of_what_age_can_save_is_saved_and_the_delay_kept(name: str, r0: float) -> None:
     case = BY_NAME[name]
     assert case.age_aware_cost is not None
-    delay_h, cost = course(Age(case.delta_h, r0=r0, compiled=True), case, 4000, seed=4)
+    delay_h, cost = course(Age(case.delta_h, r0=r0), case, 4000, seed=4)
     assert delay_h == pytest.approx(case.delta_h, rel=0.03)
     assert cost < (case.cost_star + case.age_aware_cost) / 2.0
 
 
 def test_on_poisson_spots_it_costs_no_more_than_replay() -> None:
     case = BY_NAME["fig5"]
-    costs = [course(make(case.delta_h, compiled=True), case, 3000, seed=6)[1] for make in (Age, Replay)]
+    costs = [course(make(case.delta_h), case, 3000, seed=6)[1] for make in (Age, Replay)]
     assert costs[0] <= 1.01 * costs[1]

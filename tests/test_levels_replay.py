@@ -19,7 +19,7 @@ from experiments.theory.targets import BY_NAME, Target
 def a_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
     rng = np.random.default_rng(seed)
     jobs_s, spots_s = np.cumsum(rng.exponential(12.0, jobs)), np.cumsum(rng.exponential(spots, jobs))
-    return Arrivals(0.0, jobs_s, spots_s[spots_s < jobs_s[-1]], 0.0, compiled=False)
+    return Arrivals(0.0, jobs_s, spots_s[spots_s < jobs_s[-1]], 0.0)
 
 
 def run_all(search: object) -> list[int]:
@@ -30,7 +30,7 @@ def run_all(search: object) -> list[int]:
 
 
 def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
-    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    history = History(window=5, offer_ttl_s=0.0)
     for now_s in range(20):
         history.spot(now_s + 0.5)
         history.job(now_s + 0.75)
@@ -41,7 +41,7 @@ def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
 
 
 def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known() -> None:
-    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    history = History(window=5, offer_ttl_s=0.0)
     for at_s in (1.0, 2.0, 6.0):
         history.job(at_s)
     history.spot(4.0)
@@ -49,7 +49,7 @@ def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known
 
 
 def test_a_past_without_an_offer_is_an_error() -> None:
-    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    history = History(window=5, offer_ttl_s=0.0)
     history.job(1.0)
     with pytest.raises(ValueError, match="no offer"):
         history.arrivals()
@@ -66,7 +66,7 @@ def test_the_two_halves_share_no_job_and_no_offer() -> None:
 
 
 def test_halves_of_a_past_with_hardly_any_offer_can_be_replayed() -> None:
-    past = Arrivals(0.0, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5]), 0.0, compiled=False)
+    past = Arrivals(0.0, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5]), 0.0)
     for half in past.halves():
         assert half.run(Rule(1.0)).spot == 0
 
@@ -178,7 +178,7 @@ def course(controller: Controller, case: Target, jobs: int, seed: int) -> tuple[
 @pytest.mark.parametrize("name", ["fig2-poisson", "fig5"])
 def test_replay_keeps_delay_and_cost_from_either_start(name: str, r0: float) -> None:
     case = BY_NAME[name]
-    delay_h, cost = course(Replay(case.delta_h, r0=r0, compiled=True), case, 5000, seed=3)
+    delay_h, cost = course(Replay(case.delta_h, r0=r0), case, 5000, seed=3)
     assert delay_h == pytest.approx(case.delta_h, rel=0.03)
     assert cost == pytest.approx(case.cost_star, rel=0.03)
 
@@ -195,14 +195,14 @@ def test_a_replay_that_is_wrong_for_ever_is_corrected_by_the_measured_delay() ->
             self.run_offers(now_s)
 
     case = BY_NAME["fig5"]
-    delay_h, _ = course(Blind(case.delta_h, compiled=True), case, 6000, seed=5)
+    delay_h, _ = course(Blind(case.delta_h), case, 6000, seed=5)
     assert delay_h == pytest.approx(case.delta_h, rel=0.05)
 
 
 def test_the_level_follows_when_offers_become_rare() -> None:
     """M/M, one job each 12 s, target 6 s: r* = 1.667 with an offer each 6 s, .5 with one each 24 s (Theorem 4)."""
     rng = np.random.default_rng(2)
-    learner, levels, now_s = Replay(6.0, window=1000, compiled=True), [], 0.0
+    learner, levels, now_s = Replay(6.0, window=1000), [], 0.0
     for spot_rate_per_s in (1 / 6, 1 / 24):
         for _ in range(4000):
             rate_per_s = 1 / 12 + spot_rate_per_s
@@ -236,7 +236,7 @@ def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
 
 
 def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
-    history = History(window=3, offer_ttl_s=math.inf, compiled=False)
+    history = History(window=3, offer_ttl_s=math.inf)
     for at_s in (1.0, 2.0, 2.0, 3.0):
         history.spot(at_s)
     history.lost(2.0)
@@ -250,7 +250,7 @@ def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
 
 
 def test_who_still_waits_has_waited_at_least_since_the_last_arrivals() -> None:
-    history = History(window=5, offer_ttl_s=0.0, compiled=False)
+    history = History(window=5, offer_ttl_s=0.0)
     for at_s in (1.0, 5.0, 7.0):
         history.job(at_s)
     assert [history.since_s(jobs) for jobs in (0, 1, 2, 3, 9)] == [0.0, 0.0, 2.0, 8.0, 8.0]

@@ -64,7 +64,6 @@ def _replaying(kind: type[Replay], settings: Settings) -> Replay:
         settings.level_start,
         settings.level_max,
         offer_ttl_s=settings.offer_ttl_s,
-        compiled=settings.compiled_replay,
     )
 
 

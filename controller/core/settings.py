@@ -19,7 +19,6 @@ class Settings:
     level_start: float = 1.0  # r_0
     level_max: float = 8.0  # r_max
     learner: str = ""  # of policies.LEARNERS; empty: the policy's
-    compiled_replay: bool = False  # by numba: worth its start only where thousands of jobs come
     offer_ttl_s: float = inf
     spare_gpus: int = (
         0  # free GPUs that are not offered to the queue, so that a migration finds a destination

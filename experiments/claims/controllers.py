@@ -45,8 +45,8 @@ HINDSIGHT = "hindsight r"
 MAKE: dict[str, Callable[[Target, float], Controller]] = {
     FIXED: lambda case, r0: Fixed(case.r_star),
     ALGORITHM1: lambda case, r0: Algorithm1(case.delta_h, STEP_PER_H, r0=r0),
-    REPLAY: lambda case, r0: Replay(case.delta_h, r0=r0, compiled=True),
-    AGE: lambda case, r0: Age(case.delta_h, r0=r0, compiled=True),
+    REPLAY: lambda case, r0: Replay(case.delta_h, r0=r0),
+    AGE: lambda case, r0: Age(case.delta_h, r0=r0),
 }
 
 

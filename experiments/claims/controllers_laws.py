@@ -90,8 +90,8 @@ LAWS: dict[str, Callable[[Generator, float], Floats]] = {
     "rare": renewal(lambda rng, n: rng.exponential(20.0 * MEAN_H, n)),
 }
 CONTROLLERS: dict[str, Callable[[float, float], Controller]] = {
-    "replay": lambda delta_h, r0: Replay(delta_h, r0=r0, compiled=True),
-    "age": lambda delta_h, r0: Age(delta_h, r0=r0, compiled=True),
+    "replay": lambda delta_h, r0: Replay(delta_h, r0=r0),
+    "age": lambda delta_h, r0: Age(delta_h, r0=r0),
 }
 
 

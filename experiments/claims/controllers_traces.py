@@ -48,8 +48,8 @@ FIXED = "fixed"
 
 LEARNERS: dict[str, Callable[[float, float], Controller]] = {  # (delta, mean time between jobs), hours
     "algorithm1": lambda delta_h, gap_h: Algorithm1(delta_h, STEP / gap_h),
-    "replay": lambda delta_h, _: Replay(delta_h, compiled=True),
-    "age": lambda delta_h, _: Age(delta_h, compiled=True),
+    "replay": lambda delta_h, _: Replay(delta_h),
+    "age": lambda delta_h, _: Age(delta_h),
 }
 
 

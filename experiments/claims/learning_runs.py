@@ -47,8 +47,8 @@ SYSTEMS: dict[str, System] = {
         lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0), is_slow=True
     ),
     PRINTED: System(lambda target, r0: printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)),
-    REPLAY: System(lambda target, r0: replay.Replay(target.delta_h, r0=r0, compiled=True)),
-    AGE: System(lambda target, r0: age.Age(target.delta_h, r0=r0, compiled=True)),
+    REPLAY: System(lambda target, r0: replay.Replay(target.delta_h, r0=r0)),
+    AGE: System(lambda target, r0: age.Age(target.delta_h, r0=r0)),
 }
 
 

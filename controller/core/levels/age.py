@@ -36,11 +36,8 @@ class Age(Replay):
         *,
         offer_ttl_s: float = 0.0,
         window: int = WINDOW,
-        compiled: bool = False,
     ) -> None:
-        super().__init__(
-            target_delay_s, every, r0, r_max, offer_ttl_s=offer_ttl_s, window=window, compiled=compiled
-        )
+        super().__init__(target_delay_s, every, r0, r_max, offer_ttl_s=offer_ttl_s, window=window)
         self.shape = PLAIN
         self._search_at = min(FIRST_SEARCH, window)
         self._searching = Sliced(window)

@@ -29,7 +29,6 @@ class Arrivals:
     jobs_s: NDArray[np.float64]
     spots_s: NDArray[np.float64]
     offer_ttl_s: float
-    compiled: bool
     draws: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -42,16 +41,7 @@ class Arrivals:
     def run(self, rule: Rule, record: bool = False) -> Outcome:
         """What the rule would have done; takes O(len) steps."""
         start = State(last_spot_s=self.began_s)
-        return replay(
-            rule,
-            self.jobs_s,
-            self.spots_s,
-            self.draws,
-            self.offer_ttl_s,
-            start,
-            record=record,
-            compiled=self.compiled,
-        )
+        return replay(rule, self.jobs_s, self.spots_s, self.draws, self.offer_ttl_s, start, record=record)
 
     def gaps_s(self) -> NDArray[np.float64]:
         """Times between offers, in order; those made at the same moment count once."""
@@ -70,16 +60,16 @@ class Arrivals:
         if first:
             since_s, spots_s = (spots_s[0], spots_s[1:]) if len(spots_s) else (until_s, spots_s)
         jobs_s = self.jobs_s[first:beyond]
-        return Arrivals(since_s, jobs_s[jobs_s >= since_s], spots_s, self.offer_ttl_s, self.compiled)
+        return Arrivals(since_s, jobs_s[jobs_s >= since_s], spots_s, self.offer_ttl_s)
 
 
 class History:
     """Records arrivals as they happen. ValueError: a window below 1."""
 
-    def __init__(self, window: int, offer_ttl_s: float, compiled: bool) -> None:
+    def __init__(self, window: int, offer_ttl_s: float) -> None:
         if window < 1:
             raise ValueError(f"window {window}: at least one job")
-        self.offer_ttl_s, self.compiled = offer_ttl_s, compiled
+        self.offer_ttl_s = offer_ttl_s
         self._jobs_s: deque[float] = deque(maxlen=window)
         self._spots_s: deque[float] = deque(maxlen=OFFERS_A_JOB * window)
         self._lost: Counter[float] = Counter()
@@ -119,7 +109,7 @@ class History:
         if len(jobs_s) == self._jobs_s.maxlen:
             spots_s = spots_s[max(0, np.searchsorted(spots_s, jobs_s[0], "right") - 1) :]
         began_s = float(spots_s[0])
-        return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s, self.compiled)
+        return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s)
 
     def _kept(self) -> Iterator[float]:
         """Offers that were not lost; what was lost before the window began is forgotten."""

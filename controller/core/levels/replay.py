@@ -88,8 +88,7 @@ def bisect_level(
 class Replay(Fixed):
     """r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
 
-    `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept; `compiled`: replays by numba, worth
-    its start only where thousands of jobs come. ValueError: a parameter that cannot work.
+    `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept. ValueError: a parameter that cannot work.
     """
 
     def __init__(
@@ -101,13 +100,12 @@ class Replay(Fixed):
         *,
         offer_ttl_s: float = 0.0,
         window: int = WINDOW,
-        compiled: bool = False,
     ) -> None:
         super().__init__(r0)
         if every < 1 or not r0 <= r_max < inf:
             raise ValueError(f"every {every}, r0 {r0}, r_max {r_max}: every >= 1 and r0 <= r_max < infinity")
         self.every, self.r_max, self.window = every, r_max, window
-        self.balance, self.history = Balance(target_delay_s, every), History(window, offer_ttl_s, compiled)
+        self.balance, self.history = Balance(target_delay_s, every), History(window, offer_ttl_s)
         self._arrived, self._fitted_at = 0, 0
         self._fitting = Sliced(window)
 
