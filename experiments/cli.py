@@ -177,6 +177,9 @@ def reproduce(
             help="A row of controller/core/policies.py to compare in A-table3 too; may be repeated."
         ),
     ] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
+    ] = None,
     out: Out = Path("out/claims"),
 ) -> None:
     """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
@@ -186,7 +189,9 @@ def reproduce(
     """
     from experiments.claims.reproduce import reproduce as run
 
-    raise typer.Exit(run(console, out, claims or [], quick=quick, seeds=seeds, systems=system or []))
+    raise typer.Exit(
+        run(console, out, claims or [], quick=quick, seeds=seeds, systems=system or [], result=result)
+    )
 
 
 @app.command()

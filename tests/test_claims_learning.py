@@ -20,6 +20,7 @@ from experiments.claims.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPL
 from experiments.claims.printed import PrintedAlgorithm1
 from experiments.claims.records import Record, write_record
 from experiments.claims.registry import CLAIMS, chosen
+from experiments.claims.results import page as page_of_results
 from experiments.claims.values import Value, Values, ValuesError, read, write
 from experiments.cli import app
 from experiments.queueing.history import History, Piece
@@ -226,6 +227,11 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     assert "What it does not prove" in page
     assert str(verdict.level) in page
     assert "http" not in page.replace("http-equiv", "")
+    results = page_of_results(tmp_path, date="2026-01-02", commit="abc1234").splitlines()
+    [line] = [line for line in results if line.startswith("| B4 ")]
+    assert f"| {verdict.level} |" in line and "| 2, quick |" in line
+    cost = next(row for row in values.rows if row.quantity == "cost")
+    assert any(line.startswith(f"| {cost.system} |") and f"{cost.ours:.4g} [" in line for line in results)
 
 
 @pytest.mark.usefixtures("tiny")

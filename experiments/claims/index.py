@@ -45,8 +45,7 @@ REASON = 220  # characters of a verdict's reason in the overview
 
 def write_index(out: Path) -> Path:
     """`out`/index.html, from the directories below; returns its path. ValuesError: one is not as written."""
-    found = [(directory, *read_record(directory)) for directory in directories(out)]
-    found.sort(key=lambda each: _place(each[1].name))
+    found = in_order(out)
     records = [record for _, record, _ in found]
     style = files("experiments.claims").joinpath("index.css").read_text("utf-8")
     hint = f'<p class="lead">{escape(QUICK)}</p>' if any(record.is_quick for record in records) else ""
@@ -60,6 +59,12 @@ def write_index(out: Path) -> Path:
     path = out / "index.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def in_order(out: Path) -> list[tuple[Path, Record, Values]]:
+    """All claims that were run, with their directories, in the order of the registry. ValuesError: one is not as written."""
+    found = [(directory, *read_record(directory)) for directory in directories(out)]
+    return sorted(found, key=lambda each: _place(each[1].name))
 
 
 def _place(name: str) -> tuple[int, str]:

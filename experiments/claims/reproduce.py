@@ -17,7 +17,9 @@ from experiments.claims.claim import Claim, Config, Kind, Level, Outcome, Verdic
 from experiments.claims.index import write_index
 from experiments.claims.records import PICTURE, Record, write_record
 from experiments.claims.registry import chosen
+from experiments.claims.results import page as page_of_results
 from experiments.claims.values import read, write
+from experiments.revision import revision
 
 COLOURS = {
     Level.REPRODUCED: "green",
@@ -38,11 +40,13 @@ def reproduce(
     quick: bool,
     seeds: int | None,
     systems: Sequence[str] = (),
+    result: Path | None = None,
 ) -> int:
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
     A full run uses every core and goes on where it was stopped. `systems`: rows of the policies that Table III is to compare
-    beside its own. SpecError: no such claim or system.
+    beside its own. `result` gets the verdicts and headlines of all claims below `out`, as Markdown. SpecError: no such claim or
+    system.
     """
     claims = chosen(names)
     for system in systems:
@@ -55,6 +59,8 @@ def reproduce(
         verdicts.append(_one(console, claim, config))
         _say(console, claim, verdicts[-1], config.directory)
         page = write_index(out)
+    if result is not None:
+        result.write_text(page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     console.print(_table(claims, verdicts))
     console.print(f"{page}: all claims run so far")
     return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from experiments.revision import revision
 from experiments.storms.campaign import CHUNK, Campaign, Failed, Plan, one_of_each, run
 from experiments.storms.play import play
 from experiments.storms.results import page, story, write_failures
@@ -44,7 +44,7 @@ def storm(
     first, last = _range(seeds)
     plan = Plan(first, last, campus, policy)
     campaign = _played(console, plan, workers or os.cpu_count() or 1)
-    text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=_commit())
+    text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
     for path in (out / "storms.md", *([result] if result else [])):
         path.write_text(text)
     _tell_failures(console, campaign, out)
@@ -111,13 +111,3 @@ def _tell_counts(console: Console, campaign: Campaign, out: Path) -> None:
     console.print(f"{campaign.events} events; faults that took effect: {told}", highlight=False)
     reached = ", ".join(f"{count} of {name}" for name, count in cases.items())
     console.print(f"cases reached: {reached}; all of them in {out / 'storms.md'}", highlight=False)
-
-
-def _commit() -> str:
-    """The commit of this source, if git knows."""
-    try:
-        asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=10.0, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip() or "unknown"

@@ -1,0 +1,16 @@
+"""Which text of the project made a result that is written down."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def revision() -> str:
+    """The commit of this source, if git knows."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, timeout=10.0, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() or "unknown"
