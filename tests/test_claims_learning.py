@@ -229,7 +229,7 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     assert "http" not in page.replace("http-equiv", "")
     results = page_of_results(tmp_path, date="2026-01-02", commit="abc1234").splitlines()
     [line] = [line for line in results if line.startswith("| B4 ")]
-    assert f"| {verdict.level} |" in line and "| 2, quick |" in line
+    assert f"| {verdict.level} |" in line and "| 3, quick |" in line
     cost = next(row for row in values.rows if row.quantity == "cost")
     assert any(line.startswith(f"| {cost.system} |") and f"{cost.ours:.4g} [" in line for line in results)
 
