@@ -71,13 +71,13 @@ def fill_columns(
     first by name is named. Sums are taken in the order given, so another order may change the last digit. ValueError: a
     crossed link whose capacity is not a finite rate of 0 or more, or on which the floors do not fit (the first by name).
     """
-    wrong = _overfull(paths.start, paths.link, floor, capacity)
+    rates, held_by, wrong = _filled(paths.start, paths.link, weight, floor, cap, capacity)
     if wrong != NOBODY:
         has, needs = float(capacity[wrong]), float(paths.load(floor, len(network))[wrong])
         if not 0.0 <= has < np.inf:
             raise ValueError(f"link {network.links[wrong]}: capacity {has}: a finite rate of 0 or more")
         raise ValueError(f"link {network.links[wrong]}: floors need {needs} bytes/s, it has {has}")
-    return _fill(_crossings(paths.start, paths.link, len(capacity)), weight, floor, cap, capacity)
+    return rates, held_by
 
 
 class _Crossings(NamedTuple):
@@ -97,6 +97,18 @@ class _Flows(NamedTuple):
     cap: Floats
     rate: Floats
     settled: NDArray[np.bool_]
+
+
+@compiled
+def _filled(
+    start: Numbers, link: Numbers, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
+) -> tuple[Floats, Numbers, int]:
+    """(rates, the link that holds each down, the first link that is wrong, for which nothing is filled)."""
+    wrong = _overfull(start, link, floor, capacity)
+    if wrong != NOBODY:
+        return np.empty(0), np.empty(0, np.intp), wrong
+    rates, held_by = _fill(_crossings(start, link, len(capacity)), weight, floor, cap, capacity)
+    return rates, held_by, NOBODY
 
 
 @compiled

@@ -16,8 +16,9 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.admission import Promise
-from controller.core.filling import Wants
-from controller.core.network import Floats, Paths
+from controller.core.compiled import compiled
+from controller.core.filling import NOBODY, Wants
+from controller.core.network import Floats, Numbers, Paths
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
@@ -120,24 +121,21 @@ def settle(world: World) -> list[do.Effect]:
     keys, paths = world.flow_paths()
     flows = [world.flows[key] for key in keys]
     wants = _wants(world, flows, paths)
-    rates, held_by = world.policy.share(wants, _room(world, wants))
+    rates, held_by = world.policy.share(wants, world.spendable_column)
     old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
-    fell = old > rates * (1.0 + LEAST_FALL)
-    rose = rates > old * (1.0 + LEAST_RISE)
-    changed = [*np.flatnonzero(fell).tolist(), *np.flatnonzero(rose).tolist()]
-    names = (*world.network.links, "")  # NOBODY is -1, the last
-    return [
-        effect
-        for n in changed
-        for effect in _grant(flows[n], float(rates[n]), str(names[held_by[n]]), world.now_s)
-    ]
+    links = world.network.links
+    effects: list[do.Effect] = []
+    for n in _changed(old, rates).tolist():
+        bottleneck = str(links[held_by[n]]) if held_by[n] != NOBODY else ""
+        effects += _grant(flows[n], float(rates[n]), bottleneck, world.now_s)
+    return effects
 
 
-def _room(world: World, wants: Wants) -> Floats:
-    """What may be given out of each link: what is spendable, or what is promised on it, if others came since."""
-    if not world.bandwidth.told:
-        return world.spendable_column
-    return np.maximum(world.spendable_column, wants.floors)
+@compiled
+def _changed(old: Floats, rates: Floats) -> Numbers:
+    """Whose rate fell, then whose rose, by enough to say so."""
+    fell = np.flatnonzero(old > rates * (1.0 + LEAST_FALL))
+    return np.append(fell, np.flatnonzero(rates > old * (1.0 + LEAST_RISE)))
 
 
 def tell_grants(world: World, source: str) -> list[do.Effect]:

@@ -41,7 +41,7 @@ from scipy.special import gammaincinv
 
 from controller.core.compiled import compiled
 from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
-from controller.core.network import Floats
+from controller.core.network import Floats, Numbers
 from testbed.elementary import exp, rounded
 
 DAY_S = 86_400.0
@@ -186,14 +186,9 @@ class HazardWindow:
 
     def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
         """`estimate(...).upper` of many hosts at once."""
-        campus = self.campus(now_s)
-        own_events, own_exposure_s = self._seen.of_hosts(hosts, now_s)
-        part = min(1.0, self._borrowed(now_s, campus) / campus.events) if campus.events > 0.0 else 1.0
-        events = own_events + part * (campus.events - own_events)
-        exposure_s = own_exposure_s + part * np.maximum(0.0, campus.exposure_s - own_exposure_s)
-        quantiles = self._quantiles(level, events)
-        with np.errstate(divide="ignore"):
-            return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
+        campus, seen = self.campus(now_s), self._seen.of_everybody_and_nobody(now_s)
+        events, exposure_s = _pooled(*seen, self._seen.numbers(hosts), campus.events, campus.exposure_s)
+        return _rates(self._quantiles(level, events), exposure_s)
 
     def _quantiles(self, level: float, events: Floats) -> Floats:
         """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
@@ -205,16 +200,7 @@ class HazardWindow:
         return known[2]
 
     def _borrowed(self, now_s: float, campus: Experience) -> float:
-        """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
-
-        In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
-        """
-        events, exposure_s = self._seen.of_everybody(now_s)
-        differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
-        if differ == 0.0:
-            return math.inf
-        mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
-        return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
+        return _borrowed(*self._seen.of_everybody(now_s), campus.rate_per_s)
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
@@ -276,6 +262,41 @@ def scatter(events: Floats, squares: float, days: float) -> float:
     between_days = squares - float((events**2).sum()) / days
     seen = float(events.sum()) * (1.0 - 1.0 / days)
     return max(1.0, (between_days + SOME * BURSTS) / (seen + SOME))
+
+
+@compiled
+def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
+    """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
+
+    In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
+    """
+    differ = differences(events, exposure_s * rate_per_s, 1.0, HOSTS_DIFFER)
+    if differ == 0.0:
+        return math.inf
+    mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
+    return math.ldexp(float(np.rint(mantissa * STEPS)) / STEPS, exponent)
+
+
+@compiled
+def _pooled(
+    events: Floats, exposure_s: Floats, hosts: Numbers, whole_events: float, whole_s: float
+) -> tuple[Floats, Floats]:
+    """`Experience.pooled` of each of `hosts`, with what a host borrows of the whole; the last of `events` is nobody's."""
+    rate_per_s = whole_events / whole_s if whole_s > 0.0 else 0.0
+    borrowed = _borrowed(events[:-1], exposure_s[:-1], rate_per_s)
+    part = min(1.0, borrowed / whole_events) if whole_events > 0.0 else 1.0
+    own, own_s = events[hosts], exposure_s[hosts]
+    return own + part * (whole_events - own), own_s + part * np.maximum(0.0, whole_s - own_s)
+
+
+@compiled
+def _rates(events: Floats, exposure_s: Floats) -> Floats:
+    """Events in a time; infinitely many where nothing was seen."""
+    rates = np.full(len(events), np.inf)
+    for place in range(len(events)):
+        if exposure_s[place] > 0.0:
+            rates[place] = events[place] / exposure_s[place]
+    return rates
 
 
 def relative(events: Floats, exposure_s: Floats, scattered: float = 1.0) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from math import inf
 
 import numpy as np
 
+from controller.core.compiled import compiled
 from controller.core.network import Floats, Numbers
 
 HOURS = 24
@@ -56,13 +57,10 @@ class LentTime:
 
     def of_hosts(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats]:
         """`of_host` in columns."""
-        from_s = self._slide(now_s)
-        size = len(self.number)
-        (n, lent_s), (n_before, before_s) = self._head.columns(size, now_s), self._tail.columns(size, from_s)
-        known = self._numbers(hosts)
-        return (n - n_before)[known], np.maximum(0.0, lent_s - before_s)[known]
+        (events, lent_s), known = self.of_everybody_and_nobody(now_s), self.numbers(hosts)
+        return events[known], lent_s[known]
 
-    def _numbers(self, hosts: Sequence[str]) -> Numbers:
+    def numbers(self, hosts: Sequence[str]) -> Numbers:
         """Of these hosts; one too many for those unheard of. Who asks for the same tuple again gets the same answer."""
         size = len(self.number)
         if self._asked[0] is not hosts or self._asked[1] != size:
@@ -86,9 +84,13 @@ class LentTime:
 
     def of_everybody(self, now_s: float) -> tuple[Floats, Floats]:
         """`of_host` of every host that was ever heard of, in columns."""
+        events, lent_s = self.of_everybody_and_nobody(now_s)
+        return events[:-1], lent_s[:-1]
+
+    def of_everybody_and_nobody(self, now_s: float) -> tuple[Floats, Floats]:
+        """`of_everybody`, and zeros at the end for a host unheard of."""
         from_s, size = self._slide(now_s), len(self.number)
-        (n, lent_s), (n_before, before_s) = self._head.columns(size, now_s), self._tail.columns(size, from_s)
-        return (n - n_before)[:size], np.maximum(0.0, lent_s - before_s)[:size]
+        return _between(*self._head.columns(size), now_s, *self._tail.columns(size), from_s)
 
     def squares_of_days(self, now_s: float) -> tuple[float, float]:
         """(squares of the emergencies of each hour of each day, added up; days that the window has seen).
@@ -112,7 +114,6 @@ class _Edge:
 
     def __init__(self, day: tuple[float, float]) -> None:
         self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
-        self._starts = np.arange(HOURS) * self._hour_s
         self._before: list[float] = []  # of each host: its lent time, less the clock of when it was lent
         self._lent: list[float] = []  # of each host: 1 while it is lent
         self._taken: list[float] = []  # of each host: emergencies
@@ -150,13 +151,12 @@ class _Edge:
         self._know(host)
         return self._taken[host], self._before[host] + self._lent[host] * at_s
 
-    def columns(self, size: int, at_s: float) -> tuple[Floats, Floats]:
-        """(emergencies, lent time) of hosts 0 to size - 1, and zeros at the end for a host unheard of."""
+    def columns(self, size: int) -> tuple[Floats, Floats, Floats]:
+        """(emergencies, lent time less the clock, 1 while lent) of hosts 0 to size - 1, and zeros for a host unheard of."""
         self._know(size)  # one too many: whoever was never heard of
         if self._columns is None:
             self._columns = (np.array(self._taken), np.array(self._before), np.array(self._lent))
-        taken, before, lent = self._columns
-        return taken, before + lent * at_s
+        return self._columns
 
     def lent_s(self, at_s: float) -> float:
         return self._all_before_s + self._all_lent * at_s
@@ -166,9 +166,7 @@ class _Edge:
 
     def _clock(self, at_s: float) -> Floats:
         """How much time each hour of the day has had until then, from the midnight before time 0."""
-        days, rest_s = divmod(at_s + self._start_s, self._day_s)
-        clock: Floats = days * self._hour_s + np.minimum(np.maximum(rest_s - self._starts, 0.0), self._hour_s)
-        return clock
+        return _clock(*divmod(at_s + self._start_s, self._day_s), self._hour_s)
 
     def _know(self, host: int) -> None:
         more = host + 1 - len(self._before)
@@ -176,3 +174,31 @@ class _Edge:
             self._columns = None
             for column in (self._before, self._lent, self._taken):
                 column.extend([0.0] * more)
+
+
+@compiled
+def _clock(days: float, rest_s: float, hour_s: float) -> Floats:
+    """How much time each hour has had in so many days and `rest_s` seconds."""
+    clock_s = np.empty(HOURS)
+    for hour in range(HOURS):
+        clock_s[hour] = days * hour_s + min(max(rest_s - hour * hour_s, 0.0), hour_s)
+    return clock_s
+
+
+@compiled
+def _between(
+    taken: Floats,
+    before_s: Floats,
+    lent: Floats,
+    until_s: float,
+    taken_then: Floats,
+    before_then_s: Floats,
+    lent_then: Floats,
+    from_s: float,
+) -> tuple[Floats, Floats]:
+    """(emergencies, lent time) of each host between two moments, from the columns of an edge at either."""
+    events, lent_s = taken - taken_then, np.empty(len(taken))
+    for host in range(len(taken)):
+        then_s = before_then_s[host] + lent_then[host] * from_s
+        lent_s[host] = max(0.0, before_s[host] + lent[host] * until_s - then_s)
+    return events, lent_s

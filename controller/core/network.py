@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.compiled import compiled
 from topologies.spec import DirectedLink
 
 Floats = NDArray[np.float64]
@@ -75,7 +76,7 @@ class Paths:
 
     def load(self, rates: Floats, links: int) -> Floats:
         """What flows of these rates put on each of `links` links together."""
-        return sums(self.link, rates[self.flow], links)
+        return _loads(self.start, self.link, rates, links)
 
     def least(self, values: Floats, nowhere: float = np.inf) -> Floats:
         """The least of a value a link along each path; `nowhere` where a path crosses no link."""
@@ -84,3 +85,12 @@ class Paths:
         if crossing.size:
             answer[crossing] = np.minimum.reduceat(values[self.link], self.start[crossing])
         return answer
+
+
+@compiled
+def _loads(start: Numbers, link: Numbers, rates: Floats, links: int) -> Floats:
+    loads = np.zeros(links)
+    for flow in range(len(rates)):
+        for number in link[start[flow] : start[flow + 1]]:
+            loads[number] += rates[flow]
+    return loads
