@@ -89,19 +89,18 @@ class Coordinator:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
         if self._reunion is not None:
             return self._reunion.until_s
-        hosts, margin_s = self.world.watched(), self.world.settings.fence_margin_s
-        silence_s = min([h.lease_until_s for h in hosts if h.connected], default=inf) + margin_s
-        fence_s = min([h.fence_at_s for h in hosts], default=inf)
         world = self.world
-        decided = (
+        margin_s = world.settings.fence_margin_s
+        return min(
             self._tick_s,
             self._learn_s,
             world.regrant_at_s,
             world.plan_at_s,
             world.queue.next_deadline_s(),
+            *world.requeued.values(),
+            *[h.lease_until_s + margin_s for h in world.watched() if h.connected],
+            *[h.fence_at_s for h in world.watched()],
         )
-        requeued_s = min(self.world.requeued.values(), default=inf)
-        return min(*decided, silence_s, fence_s, requeued_s)
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""

@@ -289,6 +289,8 @@ def _come_back(world: World, job: JobState, home: str, replica: str | None, now_
 
 def resume_requeued(world: World, now_s: float) -> list[do.Effect]:
     """Those whose wait is over, in the order of their interruption."""
+    if not world.requeued:
+        return []
     due = [name for name, due_s in world.requeued.items() if due_s <= now_s]
     for name in due:
         del world.requeued[name]

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from controller.core.facts import Fact
 from testbed.messages import Accepted, Rejected, ToAgent
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Say this to the agent of `host`; lost if it is not connected (its next Hello says where things stand)."""
 
     host: str
     message: ToAgent
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnect:
+class Disconnect(Struct, frozen=True):
     """Close the connection to the agent of `host`: it has been silent for a whole lease."""
 
     host: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Append to the journal. All figures come from these and from nothing else."""
 
     fact: Fact
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to a submission."""
 
     operator: int

@@ -6,8 +6,10 @@ than its coordinator counts: `fence_margin_s` must cover the drift over one leas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
+
+import msgspec
 
 from testbed.agent import effects as do
 from testbed.agent import events as ev
@@ -43,7 +45,7 @@ class SkewedAgent(AgentCore):
         What a notice leaves is read from a switch whose deadline is a moment of the same clock.
         """
         if isinstance(event, ev.SwitchRead) and event.isolate_in_s:
-            event = replace(event, isolate_in_s=event.isolate_in_s * self.clock.rate)
+            event = msgspec.structs.replace(event, isolate_in_s=event.isolate_in_s * self.clock.rate)
         reading_s = max(self.latest_s, self.clock.reads(now_s))
         due_s = super().next_deadline_s()
         if isinstance(event, ev.Woke) and self.clock.true_s(due_s) <= now_s:
@@ -57,5 +59,5 @@ class SkewedAgent(AgentCore):
 
     def _true(self, effect: do.Effect) -> do.Effect:
         if isinstance(effect, do.ExtendLease):
-            return replace(effect, until_s=self.clock.true_s(effect.until_s))
+            return msgspec.structs.replace(effect, until_s=self.clock.true_s(effect.until_s))
         return effect

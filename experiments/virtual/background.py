@@ -7,9 +7,10 @@ degrades by as much as falls short.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
+
+import numpy as np
 
 from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.events import LinksMeasured
@@ -17,7 +18,7 @@ from experiments.traces import BackgroundTraffic
 from experiments.virtual.connections import Connections
 from experiments.virtual.heap import Priority
 from experiments.virtual.stage import Stage
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import TrafficClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,11 @@ class Background:
         self._stage, self._connections, self._traffic = stage, connections, traffic
         self._keys = [f"background {number}" for number in range(len(traffic.flows))]
         self._paths = [stage.routes.route(source, target) for source, target in traffic.flows]
-        self._told: dict[DirectedLink, float] = {}
+        self._links = list(dict.fromkeys(link for path in self._paths for link in path))
+        number = {link: place for place, link in enumerate(self._links)}
+        self._crossed = np.array([number[link] for path in self._paths for link in path], dtype=np.intp)
+        self._whose = np.array([n for n, path in enumerate(self._paths) for _ in path], dtype=np.intp)
+        self._told: list[float | None] = [None] * len(self._links)
         self._offered_bytes, self._since_s, self._rate = 0.0, 0.0, 0.0
 
     def begin(self) -> None:
@@ -72,13 +77,9 @@ class Background:
 
     def _tell(self, rates: tuple[float, ...]) -> None:
         """What has changed on links, to a coordinator that listens; what it has not heard it is told with the next."""
-        taken: defaultdict[DirectedLink, float] = defaultdict(float)
-        for path, rate in zip(self._paths, rates, strict=True):
-            for link in path:
-                taken[link] += rate
-        news = [
-            (link.source, link.target, rate) for link, rate in taken.items() if self._told.get(link) != rate
-        ]
+        taken = np.bincount(self._crossed, np.array(rates)[self._whose], len(self._links)).tolist()
+        now = zip(self._links, taken, self._told, strict=True)
+        news = [(link.source, link.target, rate) for link, rate, told in now if rate != told]
         if news and not self._connections.refused:
-            self._told.update(taken)
+            self._told = taken
             self._stage.decide(LinksMeasured(news))

@@ -106,9 +106,7 @@ class Connections:
             return
         link.down_s = max(link.down_s, stage.now_s + self._delay_s[host] + late_s)
         sent = self._coded(TO_AGENT, message)
-        stage.heap.at(
-            link.down_s, lambda: self._pass(host, lambda: self._deliver_down(link, sent)), Priority.MESSAGE
-        )
+        stage.heap.at(link.down_s, partial(self._pass, link, self._deliver_down, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
         """From an agent."""
@@ -120,9 +118,7 @@ class Connections:
             return
         link.up_s = max(link.up_s, stage.now_s + self._delay_s[link.host] + late_s)
         sent = self._coded(FROM_AGENT, message)
-        stage.heap.at(
-            link.up_s, lambda: self._pass(link.host, lambda: self._deliver_up(link, sent)), Priority.MESSAGE
-        )
+        stage.heap.at(link.up_s, partial(self._pass, link, self._deliver_up, sent), Priority.MESSAGE)
 
     def _coded(self, codec: Codec[Any], message: Any) -> Any:
         return codec.decoder().feed(codec.encode(message))[0] if self._codec else message
@@ -203,8 +199,8 @@ class Connections:
         """Whether a link on its way to the coordinator is down."""
         return host in self._cut_off
 
-    def _pass(self, host: str, deliver: Callable[[], None]) -> None:
-        if host in self._cut_off:
-            self._cut_off[host].append(deliver)
+    def _pass(self, link: Connection, deliver: Callable[[Connection, Any], None], message: Any) -> None:
+        if link.host in self._cut_off:
+            self._cut_off[link.host].append(partial(deliver, link, message))
         else:
-            deliver()
+            deliver(link, message)

@@ -37,11 +37,8 @@ class Egress:
             counter = self._of.get(source)
             if counter is None:  # background between switches
                 continue
-            rate = sum(
-                flow.rate_bytes_per_s
-                for flow in self._network.flows_from(source)
-                if flow.traffic_class in MIGRATION
-            )
+            flows = self._network.flows_from(source)
+            rate = sum([flow.rate_bytes_per_s for flow in flows if flow.traffic_class in MIGRATION])
             counter.peak_bytes_per_s = max(counter.peak_bytes_per_s, rate)
 
     def ended(self, flow: Flow) -> None:

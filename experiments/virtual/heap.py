@@ -40,7 +40,7 @@ class Heap:
         if when_s == inf:
             return
         self._pushed += 1
-        heappush(self._events, (max(when_s, self.now_s), priority, self._pushed, act))
+        heappush(self._events, (when_s if when_s > self.now_s else self.now_s, priority, self._pushed, act))
 
     def after(self, delay_s: float, act: Callable[[], None], priority: Priority = Priority.TIMER) -> None:
         """Do it `delay_s` from now."""

@@ -32,12 +32,16 @@ LEAST_NEWS = 0.05  # of the record so far: by so little more of it estimates har
 ROUNDING = 1e-6  # of a period: a tick that happens now is not the next one
 LEAST_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
 
-QUIET = (
-    facts.CheckpointTaken,
-    facts.CheckpointCompleted,
-    facts.CheckpointHeld,
-    facts.EgressMeasured,
-    facts.TransferFinished,
+QUIET = frozenset(
+    (
+        facts.CheckpointTaken,
+        facts.CheckpointCompleted,
+        facts.CheckpointHeld,
+        facts.EgressMeasured,
+        facts.TransferFinished,
+        m.HeartbeatAck,
+        m.Forget,
+    )
 )
 
 
@@ -57,7 +61,7 @@ class PatientCoordinator(Coordinator):
             self._first_tick_s = self._tick_s
             return effects
         ticked = self._tick_s != due_s
-        loud = any(_is_loud(effect) for effect in effects)
+        loud = any(map(_is_loud, effects))
         if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
             self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
@@ -94,12 +98,8 @@ class PatientCoordinator(Coordinator):
 
 
 def _is_loud(effect: do.Effect) -> bool:
-    match effect:
-        case do.Record(fact):
-            return not isinstance(fact, QUIET)
-        case do.Tell(_, message):
-            return not isinstance(message, m.HeartbeatAck | m.Forget)
-        case do.Disconnect():
-            return True
-        case do.Answer():
-            return False
+    if isinstance(effect, do.Record):
+        return type(effect.fact) not in QUIET
+    if isinstance(effect, do.Tell):
+        return type(effect.message) not in QUIET
+    return isinstance(effect, do.Disconnect)

@@ -93,9 +93,11 @@ class Pulses:
 
 def asks_for_steps(event: cev.Event) -> bool:
     """Whether a decision may follow that depends on how far jobs are."""
-    match event:
-        case cev.AgentSaid(_, m.Heartbeat() | m.CheckpointStored()):
-            return False
-        case cev.AgentSaid(_, m.SnapshotTaken(final=False) | m.TransferEnded(ok=True)):
-            return False
-    return True
+    if not isinstance(event, cev.AgentSaid):
+        return True
+    message = event.message
+    if isinstance(message, m.TransferEnded):
+        return not message.ok
+    if isinstance(message, m.SnapshotTaken):
+        return message.final
+    return not isinstance(message, (m.Heartbeat, m.CheckpointStored))

@@ -22,6 +22,7 @@ SILENT = (  # events that an agent answers without a word about how far jobs are
     aev.CheckpointReceived,
     aev.SendEnded,
     aev.SnapshotDone,
+    aev.Woke,
 )
 SILENT_ORDERS = (m.Grant, m.Protect, m.Unprotect, m.SendStored, m.Forget, m.HeartbeatAck)
 KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
@@ -29,15 +30,13 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
 
 def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
     """Whether an agent may say how far its jobs are after this event, or because of the time."""
-    match event:
-        case aev.WorkloadProgressed():
-            return False
-        case aev.Received(message) if not isinstance(message, SILENT_ORDERS):
+    if isinstance(event, aev.WorkloadProgressed):
+        return False
+    if isinstance(event, aev.Received):
+        if not isinstance(event.message, SILENT_ORDERS):
             return True
-        case aev.Received() | aev.Woke():
-            pass
-        case _ if not isinstance(event, SILENT):
-            return True
+    elif not isinstance(event, SILENT):
+        return True
     closes_s = inf if core.reclaim_at_s is None else core.reclaim_at_s
     return now_s >= min(core.pulse.heartbeat_at_s, core.pulse.lease_until_s, closes_s)
 

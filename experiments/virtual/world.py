@@ -20,6 +20,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -98,7 +99,7 @@ class VirtualWorld:
             head_stores=row.central_store,
             heap=heap,
         )
-        self.stage.tells_story = tells_story
+        self._heap, self.stage.tells_story = self.stage.heap, tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
@@ -139,7 +140,7 @@ class VirtualWorld:
     @property
     def now_s(self) -> float:
         """Virtual time, seconds."""
-        return self.stage.heap.now_s
+        return self._heap.now_s
 
     @property
     def machines(self) -> dict[str, Machine]:
@@ -213,14 +214,14 @@ class VirtualWorld:
         if self.quiet and asks_for_steps(event):
             self.pulses.freshen()
         self.restarts.keep(event)
-        for effect in self.coordinator.handle(event, self.now_s):
+        for effect in self.coordinator.handle(event, self._heap.now_s):
             self._perform(effect)
         self._arm_coordinator()
 
     def _arm_coordinator(self) -> None:
         deadline_s = self.coordinator.next_deadline_s()
         if deadline_s != self._wake_s and deadline_s < inf:
-            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
+            self._heap.at(deadline_s, partial(self._wake_coordinator, deadline_s))
         self._wake_s = deadline_s
 
     def _wake_coordinator(self, deadline_s: float) -> None:
@@ -235,7 +236,7 @@ class VirtualWorld:
                     self.stage.note(f"    to {host}: {_brief(message)}")
                 self.connections.tell(host, message)
             case cdo.Record(fact):
-                self.facts.append((self.now_s, fact))
+                self.facts.append((self._heap.now_s, fact))
                 if self.stage.tells_story and not isinstance(fact, NOTABLE):
                     self.stage.note(f"    fact {fact}")
             case cdo.Disconnect(host):
@@ -272,9 +273,10 @@ class VirtualWorld:
             return
         if self.stage.tells_story and not isinstance(event, LULLS):
             self._note(f"{machine.name} <- {_brief(event)}")
-        if machine.processes and tells_steps(core, event, self.now_s):
+        now_s = self._heap.now_s
+        if machine.processes and tells_steps(core, event, now_s):
             self.workloads.report(machine)
-        for effect in core.handle(event, self.now_s):
+        for effect in core.handle(event, now_s):
             self._act(machine, effect)
         self.arm(machine)
 
@@ -288,9 +290,9 @@ class VirtualWorld:
             def wake() -> None:
                 if machine.core is core and machine.wake_s == deadline_s:
                     machine.wake_s = inf
-                    self.stage.to_agent(machine, lambda: self.agent(machine, aev.Woke()))
+                    self.stage.tell_agent(machine, aev.Woke())
 
-            self.stage.heap.at(deadline_s, wake)
+            self._heap.at(deadline_s, wake)
         machine.wake_s = deadline_s
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:

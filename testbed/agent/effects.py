@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from testbed.messages import Endpoint, FromAgent, JobSpec, StoredCheckpoint
 from topologies.spec import TrafficClass
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Say this to the coordinator; lost without a connection (the next Hello tells all that matters)."""
 
     message: FromAgent
 
 
-@dataclass(frozen=True, slots=True)
-class ExtendLease:
+class ExtendLease(Struct, frozen=True):
     """Workloads may run until then; they stop of themselves after it."""
 
     until_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StartWorkload:
+class StartWorkload(Struct, frozen=True):
     """Start the job's process; ends as WorkloadStarted or WorkloadEnded."""
 
     spec: JobSpec
@@ -31,16 +28,14 @@ class StartWorkload:
     restore: StoredCheckpoint | None
 
 
-@dataclass(frozen=True, slots=True)
-class KillWorkload:
+class KillWorkload(Struct, frozen=True):
     """SIGKILL, at once and for certain; announced by nothing."""
 
     job: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSnapshot:
+class TakeSnapshot(Struct, frozen=True):
     """Snapshot into the local store; ends as SnapshotDone or SnapshotFailed. `final` kills the workload with it."""
 
     job: str
@@ -49,8 +44,7 @@ class TakeSnapshot:
     final: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StartSending:
+class StartSending(Struct, frozen=True):
     """Send a stored checkpoint; ends as SendEnded."""
 
     job: str
@@ -60,8 +54,7 @@ class StartSending:
     traffic_class: TrafficClass
 
 
-@dataclass(frozen=True, slots=True)
-class Regrant:
+class Regrant(Struct, frozen=True):
     """A running transfer gets another rate."""
 
     job: str
@@ -69,16 +62,14 @@ class Regrant:
     rate_bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AbortSending:
+class AbortSending(Struct, frozen=True):
     """Cut a running transfer; announced by nothing. What arrived stays with the receiver, for a later resume."""
 
     job: str
     destination: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropCheckpoints:
+class DropCheckpoints(Struct, frozen=True):
     """Delete the job's stored checkpoints with a sequence below `before`."""
 
     job: str

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from testbed.messages import ClassCount, EgressSample, FlowCount, StoredCheckpoint, ToAgent
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(Struct, frozen=True):
     """A connection to the coordinator is open; nothing has been said on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(Struct, frozen=True):
     """The connection is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """The coordinator said something."""
 
     message: ToAgent
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchRead:
+class SwitchRead(Struct, frozen=True):
     """The kill-switch map, as read: lent (off), noticed (drain, for `isolate_in_s`) or closed (isolate)."""
 
     lent: bool
@@ -33,8 +29,7 @@ class SwitchRead:
     grace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadStarted:
+class WorkloadStarted(Struct, frozen=True):
     """The workload runs, at `step`, and proved the digest of its state."""
 
     job: str
@@ -43,8 +38,7 @@ class WorkloadStarted:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadProgressed:
+class WorkloadProgressed(Struct, frozen=True):
     """The workload reached a step."""
 
     job: str
@@ -52,8 +46,7 @@ class WorkloadProgressed:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadEnded:
+class WorkloadEnded(Struct, frozen=True):
     """The workload process is gone, of itself (killed ones are not announced). `fenced`: it saw its lease lapse."""
 
     job: str
@@ -65,8 +58,7 @@ class WorkloadEnded:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotDone:
+class SnapshotDone(Struct, frozen=True):
     """A snapshot is in the local store. If it was the final one, the workload is dead."""
 
     job: str
@@ -78,8 +70,7 @@ class SnapshotDone:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotFailed:
+class SnapshotFailed(Struct, frozen=True):
     """No snapshot: the workload died first, or the disk is full."""
 
     job: str
@@ -89,8 +80,7 @@ class SnapshotFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SendEnded:
+class SendEnded(Struct, frozen=True):
     """A transfer that this host sent has ended, well or not."""
 
     job: str
@@ -106,15 +96,13 @@ class SendEnded:
     retryable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointReceived:
+class CheckpointReceived(Struct, frozen=True):
     """A checkpoint from another host is verified and fsynced here."""
 
     checkpoint: StoredCheckpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(Struct, frozen=True):
     """Egress counters, read from the kernel every 100 ms."""
 
     classes: dict[str, ClassCount]
@@ -123,8 +111,7 @@ class Sampled:
     loop_lag_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Woke:
+class Woke(Struct, frozen=True):
     """Nothing but time has passed: `next_deadline_s()` is due."""
 
 
