@@ -57,10 +57,10 @@ def stop_copying(world: World, source: str, job: str | None = None) -> list[do.E
 def _is_due(world: World, job: JobState, checkpoint: Checkpoint) -> bool:
     if job.phase is not Phase.RUNNING or job.interval_s is None or job.standby is None:
         return False
-    if not world.hosts[job.standby].is_volunteer or copies_to_vaults(world, job.standby):
-        return False
     newer_s = (checkpoint.stored.step - _kept_step(world, job)) * job.spec.step_s
-    return newer_s >= EVERY * job.interval_s and _rate(world, job) > 0.0
+    if newer_s < EVERY * job.interval_s or _rate(world, job) <= 0.0:
+        return False
+    return world.hosts[job.standby].is_volunteer and not copies_to_vaults(world, job.standby)
 
 
 def _kept_step(world: World, job: JobState) -> int:

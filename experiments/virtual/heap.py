@@ -62,7 +62,8 @@ class Heap:
 
     def run(self, until_s: float, after_each: Callable[[], None] | None = None) -> None:
         """All events up to that time; the time is `until_s` then."""
-        while self.next_s() <= until_s:
+        events = self._events
+        while events and events[0][0] <= until_s:
             self.step()
             if after_each is not None:
                 after_each()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -66,19 +67,26 @@ def simulate(
     world = make_world(
         scenario, trace, seed, system=system, costs=costs, faults=faults, quiet=quiet, after_each=after_each
     )
-    end_s = BEGIN_S + scenario.played().duration_s
-    world.run(end_s)
-    if until_over:
-        limit_s = end_s * LATEST_FACTOR
-        while not world.over() and world.now_s < limit_s:
-            world.run(min(limit_s, world.now_s + world.settings.day_s / 24.0))
-    world.finish()
+    gc.freeze()  # what is there already is not looked through again and again for cycles
+    try:
+        _play(world, BEGIN_S + scenario.played().duration_s, until_over)
+    finally:
+        gc.unfreeze()
     return VirtualRun(
         world.facts,
         _context(scenario, scenario.seed if seed is None else seed, world),
         world.events,
         None if world.background is None else world.background.account(),
     )
+
+
+def _play(world: VirtualWorld, end_s: float, until_over: bool) -> None:
+    world.run(end_s)
+    if until_over:
+        limit_s = end_s * LATEST_FACTOR
+        while not world.over() and world.now_s < limit_s:
+            world.run(min(limit_s, world.now_s + world.settings.day_s / 24.0))
+    world.finish()
 
 
 def make_world(
@@ -132,10 +140,10 @@ def _put_on_heap(world: VirtualWorld, trace: Trace, seed: int) -> None:
         submit = partial(world.submit, job_spec(arrival), admission.random())
         world.at(BEGIN_S + arrival.at_s, submit, Priority.MESSAGE)
     for event in trace.owner_events:
-        world.at(BEGIN_S + event.at_s, partial(_play, world, event), Priority.OWNER)
+        world.at(BEGIN_S + event.at_s, partial(_owner_acts, world, event), Priority.OWNER)
 
 
-def _play(world: VirtualWorld, event: OwnerEvent) -> None:
+def _owner_acts(world: VirtualWorld, event: OwnerEvent) -> None:
     if event.kind == "return":
         world.give_back(event.host)
     else:

@@ -90,6 +90,7 @@ class FluidNetwork:
         self._members: list[list[dict[int, Flow]]] = [[{} for _ in self._capacity] for _ in levels]
         self._tight: list[set[int]] = [set() for _ in levels]
         self._used = [[0.0] * len(self._capacity) for _ in levels]
+        self._above = [self._used[:level] for level in levels]  # what outranks each level
         self._caps: list[list[float | None]] = [
             [0.0] * len(self._capacity) for _ in levels
         ]  # None: add up anew
@@ -249,17 +250,19 @@ class FluidNetwork:
             if lower > level and not self._alive[lower]:
                 continue
             flows, room = self._closure(lower, touched, seeds if lower == level else [])
-            moved = self._set_rates(flows, room, now_s)
+            moved = self._set_rates(flows, room, now_s) if flows else []
             changed += moved
             concerned = {link for flow in moved for link in flow.path}
             self._add_up(lower, concerned.union(touched) if lower == level else concerned)
-            touched = sorted(concerned.union(touched))
+            touched = concerned.union(touched) if concerned else touched
         return changed
 
     def _set_rates(self, flows: list[Flow], room: Mapping[int, float], now_s: float) -> list[Flow]:
         """Of these flows; those whose rate is another than before."""
-        asked = [(flow.cap_bytes_per_s, flow.path) for flow in flows]
-        rates = max_min(asked, room, [flow.parallel for flow in flows])
+        rates = [flow.cap_bytes_per_s for flow in flows]
+        if room:
+            asked = list(zip(rates, [flow.path for flow in flows], strict=True))
+            rates = max_min(asked, room, [flow.parallel for flow in flows])
         changed = []
         for flow, rate in zip(flows, rates, strict=True):
             if abs(rate - flow.rate_bytes_per_s) > ROUNDING * rate:
@@ -278,9 +281,11 @@ class FluidNetwork:
     ) -> tuple[list[Flow], dict[int, float]]:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
         tight, members = self._tight[level], self._members[level]
-        found = {flow.number: flow for flow in seeds}
         room: dict[int, float] = {}
         todo = [link for link in touched if self._look(level, link, room) or link in tight]
+        if not todo:
+            return seeds, room
+        found = {flow.number: flow for flow in seeds}
         tight.difference_update(todo)
         seen = set(todo)
         while todo:
@@ -302,8 +307,8 @@ class FluidNetwork:
             caps = sum([flow.cap_bytes_per_s for flow in self._members[level][link].values()])
             self._caps[level][link] = caps
         free = self._capacity[link]
-        for higher in range(level):
-            free -= self._used[higher][link]
+        for used in self._above[level]:
+            free -= used[link]
         if caps <= free * (1.0 + ROUNDING):
             return False
         room[link] = max(0.0, free)
