@@ -104,6 +104,7 @@ class LinkBandwidth:
         for link, hosts in self.feeds.items():
             for host in hosts:
                 self._fed_by[host].append(link)
+        self._kept = {link: reserve.reserve_bytes_per_s(wire) for link, wire in capacity.items()}
         self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
         self._unmeasured = self.network.column({link: self._free(link, 0.0, 1.0) for link in self.capacity})
 
@@ -138,6 +139,8 @@ class LinkBandwidth:
 
     def research_bytes_per_s(self, link: DirectedLink, now_s: float) -> float:
         """Upper bound of the research use of a link, wire bytes/s, at most its capacity."""
+        if not self._research:
+            return self.told.get(link, 0.0)
         moments = [self._moments(host, now_s) for host in self.feeds.get(link, ())]
         mean = math.fsum(m for m, _ in moments)
         seen = min(self.capacity[link], mean + Z * math.sqrt(math.fsum(v for _, v in moments)))
@@ -168,7 +171,7 @@ class LinkBandwidth:
 
     def _free(self, link: DirectedLink, research_bytes_per_s: float, delivery: float) -> float:
         wire = self.capacity[link]
-        kept = max(self.reserve.reserve_bytes_per_s(wire), research_bytes_per_s)
+        kept = max(self._kept[link], research_bytes_per_s)
         return delivery * self.payload_share * (wire - kept)
 
     def _forget_deliveries(self, before_s: float) -> None:

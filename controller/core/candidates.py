@@ -9,7 +9,7 @@ on every link that somebody's download happens to fill.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def promised(flow: Flow) -> float:
 def left_for_checkpoints(world: World, now_s: float) -> Residual:
     """What P1 may give out of each link, bytes/s: of what is given out at all (`World.spendable`), what is not promised."""
     free = residual(world, now_s, promised)
-    return replace(free, column=np.maximum(0.0, free.column - world.withheld_column))
+    return Residual(world.network, np.maximum(0.0, free.column - world.withheld_column))
 
 
 def fair_share(world: World, job: JobState, now_s: float) -> Residual:
@@ -73,7 +73,7 @@ def fair_share(world: World, job: JobState, now_s: float) -> Residual:
     ]
     streams = paths.load(np.array(others, dtype=float), len(world.network))
     free = residual(world, now_s, promised)
-    return replace(free, column=free.column / (1.0 + streams))
+    return Residual(world.network, free.column / (1.0 + streams))
 
 
 def safe_store(world: World, job: JobState, source: str, free: Residual) -> str | None:

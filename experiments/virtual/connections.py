@@ -26,7 +26,7 @@ class Connections:
     """All of them, and what is on its way on them."""
 
     def __init__(self, stage: Stage, *, codec: bool = False) -> None:
-        self._stage, self._codec = stage, codec
+        self._stage, self._codec, self._may_be_late = stage, codec, stage.faults.touches_messages
         self._all: list[Connection] = []
         self._delay_s = {name: self._one_way_s(name) for name in stage.machines}
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
@@ -101,7 +101,7 @@ class Connections:
             stage.told(host, message)
         if link is None or not link.coordinator_open:
             return
-        late_s = self._late_s(link, message)
+        late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
         link.down_s = max(link.down_s, stage.now_s + self._delay_s[host] + late_s)
@@ -113,7 +113,7 @@ class Connections:
         stage, link = self._stage, machine.link
         if link is None or not link.agent_open:
             return
-        late_s = self._late_s(link, message)
+        late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
         link.up_s = max(link.up_s, stage.now_s + self._delay_s[link.host] + late_s)

@@ -72,7 +72,7 @@ class Disk:
 
     def of(self, job: str) -> list[StoredCheckpoint]:
         """All of a job, oldest first."""
-        return [self.stored[key] for key in sorted(key for key in self.stored if key[0] == job)]
+        return [self.stored[key] for key in sorted([key for key in self.stored if key[0] == job])]
 
     def drop(self, job: str, before: int) -> None:
         """Those with a sequence below `before` are gone."""

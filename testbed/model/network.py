@@ -282,7 +282,10 @@ class FluidNetwork:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
         tight, members = self._tight[level], self._members[level]
         room: dict[int, float] = {}
-        todo = [link for link in touched if self._look(level, link, room) or link in tight]
+        caps = self._caps[level]  # 0: nobody is there
+        todo = [
+            link for link in touched if (caps[link] != 0.0 and self._look(level, link, room)) or link in tight
+        ]
         if not todo:
             return seeds, room
         found = {flow.number: flow for flow in seeds}
