@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from controller.core import effects as cdo
 from controller.core import events as cev
 from controller.core.coordinator import Coordinator
@@ -156,7 +158,9 @@ class OutlivesItsLease(AgentCore):
     def handle(self, event: aev.Event, now_s: float) -> list[ado.Effect]:
         self.pulse.lease_s = 1e9 if self.pulse.lease_s else 0.0
         effects = super().handle(event, now_s)
-        return [replace(e, until_s=1e9) if isinstance(e, ado.ExtendLease) else e for e in effects]
+        return [
+            msgspec.structs.replace(e, until_s=1e9) if isinstance(e, ado.ExtendLease) else e for e in effects
+        ]
 
 
 MUTANTS: Mapping[str, type[StormWorld]] = {
