@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller.core.timetable import Parcel, Timetable, one_turn_each, overrun, timetable
+from controller.core.timetable import Parcel, Timetable, all_in_time, timetable
 from topologies.spec import DirectedLink
 
 
@@ -186,10 +186,7 @@ class _Room:
         """Whether all can be delivered in time that can be at all."""
         parcels = [wish.parcel for wish in wishes]
         if not self.late:
-            if overrun(parcels, self.now_s, self.share):
-                return False
-            if one_turn_each(parcels, self.now_s):
-                return True
+            return all_in_time(parcels, self.now_s, self.share)
         return self.plan(parcels).late <= self.late
 
     def occupied_s(self, wish: Wish, links: set[DirectedLink]) -> float:
