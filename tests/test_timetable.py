@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -166,7 +165,7 @@ def test_what_is_left_after_a_while_can_still_be_delivered(
         spans = table.spans[parcel.key]
         sent = sum(s.rate_bytes_per_s * max(0.0, min(now_s, s.until_s) - s.from_s) for s in spans)
         if parcel.payload_bytes - sent > 1e-6 * parcel.payload_bytes:
-            left.append(replace(parcel, payload_bytes=parcel.payload_bytes - sent))
+            left.append(parcel._replace(payload_bytes=parcel.payload_bytes - sent))
     assert not timetable(left, now_s, share).late
 
 
@@ -251,7 +250,7 @@ def test_it_can_be_asked_whether_a_timetable_has_nobody_late_without_making_it(
     if all_in_time(parcels, 0.0, share):
         assert not timetable(parcels, 0.0, share).late
     elif parcels:
-        more = [replace(p, payload_bytes=p.payload_bytes * (1.0 + 1e-6)) for p in parcels]
+        more = [p._replace(payload_bytes=p.payload_bytes * (1.0 + 1e-6)) for p in parcels]
         assert timetable(more, 0.0, share).late
 
 

@@ -9,6 +9,7 @@ from what is left of each (`pledge`), and `World.regrant_at_s` is when the next 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.admission import Promise
-from controller.core.filling import Wants
+from controller.core.filling import NOBODY, Wants
 from controller.core.network import Floats, Paths
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
@@ -129,12 +130,16 @@ def settle(world: World) -> list[do.Effect]:
     fell = old > rates * (1.0 + LEAST_FALL)
     rose = rates > old * (1.0 + LEAST_RISE)
     changed = [*np.flatnonzero(fell).tolist(), *np.flatnonzero(rose).tolist()]
-    names = (*world.network.links, "")  # NOBODY is -1, the last
+    links = world.network.links
     return [
         effect
         for n in changed
-        for effect in _grant(flows[n], float(rates[n]), str(names[held_by[n]]), world.now_s)
+        for effect in _grant(flows[n], float(rates[n]), _name(links, held_by[n]), world.now_s)
     ]
+
+
+def _name(links: Sequence[DirectedLink], number: int) -> str:
+    return "" if number == NOBODY else str(links[number])
 
 
 def _room(world: World, wants: Wants) -> Floats:

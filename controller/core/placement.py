@@ -34,6 +34,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.compiled import compiled
 from controller.core.network import Floats, Numbers
 from testbed.elementary import log
 
@@ -278,22 +279,59 @@ def _feasible(
     request: Request, columns: Candidates, there_s: Floats, theta: float, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
-    left = columns.hosts != request.source
-    reason, before, lacking = Missing.CANDIDATE, left, np.full(len(left), math.inf)
-    for missing, lacks in _REQUIREMENTS:
-        if missing is Missing.TIME and not in_time:
-            continue
-        if not left.any():
-            break
-        reason, before, lacking = missing, left, lacks(request, columns, there_s, theta)
-        left = before & (lacking <= 0.0)
-    if left.any():
-        return np.flatnonzero(left)
-    if reason is Missing.CANDIDATE:
-        return NoDestination(reason)
-    rows = np.flatnonzero(before)
+    within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
+    missing = _first_missing(
+        columns.hosts != request.source,
+        columns.free_gpus,
+        columns.memory_bytes,
+        columns.capability,
+        columns.load,
+        there_s,
+        float(request.memory_bytes),
+        float(request.min_capability),
+        theta,
+        within_s,
+    )
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
+    if furthest == len(_REQUIREMENTS):
+        return rows
+    if furthest < 0:
+        return NoDestination(Missing.CANDIDATE)
+    reason, lacks = _REQUIREMENTS[furthest]
+    lacking = lacks(request, columns, there_s, theta)
     closest = rows[lacking[rows].argmin()]
     return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
+
+
+@compiled
+def _first_missing(
+    other: NDArray[np.bool_],
+    free_gpus: Floats,
+    memory_bytes: Floats,
+    capability: Floats,
+    load: Floats,
+    there_s: Floats,
+    least_memory_bytes: float,
+    least_capability: float,
+    most_load: float,
+    within_s: float,
+) -> Numbers:
+    """Of each the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
+    answer = np.full(len(other), -1)
+    for row in np.flatnonzero(other):
+        meets = (
+            free_gpus[row] >= 1.0,
+            memory_bytes[row] >= least_memory_bytes,
+            capability[row] >= least_capability,
+            load[row] <= most_load,
+            there_s[row] < np.inf,
+            there_s[row] <= within_s,
+        )
+        answer[row] = 0
+        while answer[row] < len(meets) and meets[answer[row]]:
+            answer[row] += 1
+    return answer
 
 
 def _lacks_time(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:

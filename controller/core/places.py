@@ -142,25 +142,15 @@ class Reaches:
         Infinite where it reaches nobody; NaN where `among` holds nobody else, and for who is not of `among`.
         """
         answer = np.full(len(among), np.nan)
-        inside = among[self.places.line]
-        alike = self._alike()
-        members = np.add.reduceat(inside, alike, dtype=float) if alike.size else np.zeros(0)
-        some = members > 0.0
-        if members.sum() > 1.0:
-            means = np.full(len(alike), np.nan)
-            few = self._means_in_pairs if np.count_nonzero(some) <= FEW else self._means
-            means[some] = few(self.places.line[alike[some]], members[some])
-            in_line = np.repeat(means, np.diff(np.append(alike, len(inside))))
-            answer[self.places.line] = np.where(inside, in_line, np.nan)
-        return answer
-
-    def _alike(self) -> Numbers:
-        """Where, along the line of hosts, one begins that is not like the one before."""
         places = self.places
-        up, down = self.free[places.own_up], self.free[places.own_down]
-        new = np.ones(len(places.line), dtype=bool)
-        new[1:] = (np.diff(places.switch) != 0) | (up[1:] != up[:-1]) | (down[1:] != down[:-1])
-        return np.flatnonzero(new)
+        kind, hosts, members = _kinds(
+            self.free, places.line, places.switch, places.own_up, places.own_down, among
+        )
+        if members.sum() > 1.0:
+            few = self._means_in_pairs if len(hosts) <= FEW else self._means
+            means = np.append(few(hosts, members), np.nan)  # of nobody's kind, -1
+            answer[places.line] = means[kind]
+        return answer
 
     def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
         """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
@@ -190,6 +180,31 @@ class Reaches:
             below = tails
         with np.errstate(divide="ignore", invalid="ignore"):
             return _rounded(np.where(count > 0.5, total / count, np.inf))
+
+
+@compiled
+def _kinds(
+    free: Floats, line: Numbers, switch: Numbers, own_up: Numbers, own_down: Numbers, among: Mask
+) -> tuple[Numbers, Numbers, Floats]:
+    """(along the line of hosts: the number of its kind, -1 for who is not among them; one of each kind; how many there are).
+
+    A kind ends where one is not like the one before.
+    """
+    kind, hosts, members = np.full(len(line), -1), np.empty(len(line), np.intp), np.zeros(len(line))
+    kinds, counted = 0, True
+    for place in range(len(line)):
+        if place == 0 or (
+            switch[place] != switch[place - 1]
+            or free[own_up[place]] != free[own_up[place - 1]]
+            or free[own_down[place]] != free[own_down[place - 1]]
+        ):
+            counted, first = False, line[place]
+        if among[line[place]]:
+            if not counted:
+                hosts[kinds], counted, kinds = first, True, kinds + 1
+            kind[place] = kinds - 1
+            members[kinds - 1] += 1.0
+    return kind, hosts[:kinds], members[:kinds]
 
 
 @compiled

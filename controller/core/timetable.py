@@ -47,9 +47,11 @@ Mask = NDArray[np.bool_]
 Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """So many bytes over all of `links`, none before `start_s`, all by `due_s`, never faster than the cap."""
+class Parcel(NamedTuple):
+    """So many bytes over all of `links`, none before `start_s`, all by `due_s`, never faster than the cap.
+
+    A tuple, as a span is: they are made all the time.
+    """
 
     key: str
     payload_bytes: float
@@ -59,8 +61,7 @@ class Parcel:
     cap_bytes_per_s: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A rate in bytes/s, held from `from_s` until `until_s`."""
 
     from_s: float

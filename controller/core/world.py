@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -113,9 +114,12 @@ class World:
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         if self._flow_paths is None or self._flow_paths[0] != list(self.flows):
-            keys = sorted(self.flows)
-            flows = [self.flows[key] for key in keys]
-            paths = Paths.of([self.path(flow.source, flow.destination) for flow in flows])
+            before = () if self._flow_paths is None else self._flow_paths[1]
+            there = chain((key for key in before if key in self.flows), self.flows)
+            keys = sorted(dict.fromkeys(there))  # most are in order already
+            ends = [((flow := self.flows[key]).source, flow.destination) for key in keys]
+            known = self._paths
+            paths = Paths.of([known.get(pair) or self.path(*pair) for pair in ends])
             self._flow_paths = (list(self.flows), keys, paths)
         return self._flow_paths[1:]
 
