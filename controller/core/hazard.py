@@ -41,7 +41,7 @@ from scipy.special import gammaincinv
 
 from controller.core.compiled import compiled
 from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
-from controller.core.network import Floats
+from controller.core.network import Floats, Numbers
 from testbed.elementary import exp, rounded
 
 DAY_S = 86_400.0
@@ -182,18 +182,17 @@ class HazardWindow:
         campus = self.campus(now_s)
         if host is None:
             return bounds(campus, level)
-        return bounds(self.experience(host, now_s).pooled(campus, self._borrowed(now_s, campus)), level)
+        borrowed = _borrowed(*self._seen.of_everybody(now_s), campus)
+        return bounds(self.experience(host, now_s).pooled(campus, borrowed), level)
 
     def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
         """`estimate(...).upper` of many hosts at once."""
         campus = self.campus(now_s)
-        own_events, own_exposure_s = self._seen.of_hosts(hosts, now_s)
-        part = min(1.0, self._borrowed(now_s, campus) / campus.events) if campus.events > 0.0 else 1.0
-        events = own_events + part * (campus.events - own_events)
-        exposure_s = own_exposure_s + part * np.maximum(0.0, campus.exposure_s - own_exposure_s)
-        quantiles = self._quantiles(level, events)
-        with np.errstate(divide="ignore"):
-            return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
+        seen = self._seen.of_everybody(now_s)
+        part = min(1.0, _borrowed(*seen, campus) / campus.events) if campus.events > 0.0 else 1.0
+        known = self._seen.numbers(hosts)
+        events, exposure_s = _pooled(*seen, known, part, campus.events, campus.exposure_s)
+        return _over(self._quantiles(level, events), exposure_s)
 
     def _quantiles(self, level: float, events: Floats) -> Floats:
         """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
@@ -204,23 +203,39 @@ class HazardWindow:
             known = self._known_quantiles = (level, events, quantiles)
         return known[2]
 
-    def _borrowed(self, now_s: float, campus: Experience) -> float:
-        """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
-
-        In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
-        """
-        events, exposure_s = self._seen.of_everybody(now_s)
-        differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
-        if differ == 0.0:
-            return math.inf
-        mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
-        return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
-
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
         events, exposure_s = self._seen.of_hours(now_s)
         squares, days = self._seen.squares_of_days(now_s)
         return relative(events, exposure_s, scatter(events, squares, days))
+
+
+def _borrowed(events: Floats, exposure_s: Floats, campus: Experience) -> float:
+    """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
+
+    In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
+    """
+    differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
+    if differ == 0.0:
+        return math.inf
+    mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
+    return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
+
+
+@compiled
+def _pooled(
+    events: Floats, exposure_s: Floats, hosts: Numbers, part: float, all_events: float, all_exposure_s: float
+) -> tuple[Floats, Floats]:
+    """(events, exposure) of these hosts with `part` of the others': `Experience.pooled` in columns."""
+    own_events, own_exposure_s = events[hosts], exposure_s[hosts]
+    pooled_s = own_exposure_s + part * np.maximum(0.0, all_exposure_s - own_exposure_s)
+    return own_events + part * (all_events - own_events), pooled_s
+
+
+@compiled
+def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
+    """Upper bounds; infinite where nothing was seen."""
+    return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
 
 
 Forecast = Callable[[HazardWindow, str, float], Table]
