@@ -148,7 +148,9 @@ class HazardWindow:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
-        self.changes = 0  # how often something happened
+        self.changes = (
+            0  # how often the past has changed: who is lent or not from now on changes nothing until now
+        )
         self._seen = LentTime(window_s, day_s, day_start_s)
         self._known_quantiles: tuple[float, Floats, Floats] | None = None
 
@@ -165,7 +167,7 @@ class HazardWindow:
         self._happened(host, now_s, EMERGENCY)
 
     def _happened(self, host: str, now_s: float, what: int) -> None:
-        self.changes += 1
+        self.changes += what == EMERGENCY
         self._seen.happened(host, now_s, what)
 
     def experience(self, host: str, now_s: float) -> Experience:

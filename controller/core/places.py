@@ -22,6 +22,7 @@ as there are different ones, not as there are hosts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -154,8 +155,7 @@ class Reaches:
 
     def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
         """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
-        up = self._least(self.places.up[:, hosts])
-        return _rounded(_mean_of_pairs(up, self.down[:, hosts], self.places.node[:, hosts], members))
+        return _mean_of_pairs(self.free, self.places.up, self.down, self.places.node, hosts, members)
 
     def _means(self, hosts: Numbers, members: Floats) -> Floats:
         """The same for many: this file's head."""
@@ -231,13 +231,15 @@ def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats
 
 
 @compiled
-def _mean_of_pairs(up: Floats, down: Floats, node: Numbers, members: Floats) -> Floats:
-    """Of each column the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
-    levels, hosts = node.shape
-    means = np.full(hosts, np.inf)
-    for one in range(hosts):
+def _mean_of_pairs(
+    free: Floats, up_links: Numbers, all_down: Floats, all_nodes: Numbers, hosts: Numbers, members: Floats
+) -> Floats:
+    """Of these hosts the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
+    up, down, node = _least_below(free, up_links[:, hosts]), all_down[:, hosts], all_nodes[:, hosts]
+    levels, means = len(node), np.full(len(hosts), np.inf)
+    for one in range(len(hosts)):
         total, count = 0.0, 0.0
-        for other in range(hosts):
+        for other in range(len(hosts)):
             common = 0
             while common + 2 < levels and node[common + 1, one] == node[common + 1, other]:
                 if node[common + 2, one] < 0 or node[common + 2, other] < 0:
@@ -248,8 +250,15 @@ def _mean_of_pairs(up: Floats, down: Floats, node: Numbers, members: Floats) -> 
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            means[one] = total / count
+            means[one] = _rounded_one(total / count)
     return means
+
+
+@compiled
+def _rounded_one(value: float) -> float:
+    """`_rounded` of a finite number."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
 
 
 def _deepest(node: Numbers, level: int) -> Mask:
