@@ -62,9 +62,13 @@ class Costs(NamedTuple):
     ) -> Costs:
         """m is the inverse of the longest interval allowed, or Young's where the network floor cuts him off."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
-        with np.errstate(divide="ignore"):
-            slope = np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), hazard_per_s / (2.0 * beta))
+        slope = _slopes(hazard_per_s, loss_budget_s, float(beta), broken)
         return cls(payload_bytes, hazard_per_s, slope, broken)
+
+
+@compiled
+def _slopes(hazard_per_s: Array, loss_budget_s: Array, beta: float, broken: NDArray[np.bool_]) -> Array:
+    return np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), hazard_per_s / (2.0 * beta))
 
 
 @compiled

@@ -83,11 +83,13 @@ class Timetable:
 
     def begins_s(self, key: str) -> float:
         """When its first span begins; infinity for a parcel that has none."""
-        return min((span.from_s for span in self.spans.get(key, ())), default=math.inf)
+        spans = self.spans.get(key)
+        return spans[0].from_s if spans else math.inf
 
     def ends_s(self, key: str) -> float:
         """When its last byte is sent; minus infinity for a parcel without spans."""
-        return max((span.until_s for span in self.spans.get(key, ())), default=-math.inf)
+        spans = self.spans.get(key)
+        return spans[-1].until_s if spans else -math.inf
 
     def next_change_s(self, now_s: float) -> float:
         """The next moment after `now_s` at which some rate changes; infinity if none does."""
