@@ -168,12 +168,14 @@ def _columns(
 
 @compiled
 def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float) -> _Freight:
-    payload, start_s, due_s, peak = columns[0], np.maximum(columns[1], now_s), columns[2], columns[3].copy()
-    least = payload * EXACT
+    payload, start_s, due_s, peak = columns[0], columns[1].copy(), columns[2], columns[3].copy()
+    least = np.empty(len(payload))
     for number in range(len(peak)):
+        start_s[number] = max(now_s, start_s[number])
         for crossed in link[first[number] : first[number + 1]]:
             peak[number] = min(peak[number], share[crossed])
-        least[number] = max(least[number], _in_one_instant(peak[number], max(start_s[number], due_s[number])))
+        instant = _in_one_instant(peak[number], max(start_s[number], due_s[number]))
+        least[number] = max(payload[number] * EXACT, instant)
     return _Freight(payload, start_s, due_s, peak, least, first, link, share)
 
 
@@ -240,7 +242,7 @@ def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Span
     size = len(freight.peak)
     way = _UnderWay(freight.payload.copy(), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
     late, spans, at_s = np.zeros(size, np.bool_), [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
-    while np.any(way.left > 0.0):
+    while np.count_nonzero(way.left):
         for number in range(size):
             behind = _behind(freight, way, number, max(at_s, freight.start_s[number]))
             late[number] |= way.left[number] > 0.0 and behind > freight.least[number]
@@ -249,7 +251,8 @@ def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Span
         _set_rates(freight, way, at_s)
         until_s = _next_event_s(freight, way, at_s)
         if until_s == np.inf:  # a share of 0: those never arrive
-            late |= way.left > 0.0
+            for number in range(size):
+                late[number] |= way.left[number] > 0.0
             break
         until_s = max(
             until_s, np.nextafter(at_s, np.inf)
@@ -339,8 +342,11 @@ def _end_span(way: _UnderWay, spans: Spans, number: int) -> None:
 @compiled
 def _constant(freight: _Freight) -> Spans:
     """Everybody at C / (due - start) from start to due."""
-    rates = freight.payload / (freight.due_s - freight.start_s)
-    return [(n, freight.start_s[n], freight.due_s[n], rates[n]) for n in range(len(rates))]
+    spans = [(0, 0.0, 0.0, 0.0) for _ in range(0)]
+    for number in range(len(freight.payload)):
+        from_s, until_s = freight.start_s[number], freight.due_s[number]
+        spans.append((number, from_s, until_s, freight.payload[number] / (until_s - from_s)))
+    return spans
 
 
 @compiled
@@ -355,6 +361,6 @@ def _fits(freight: _Freight) -> bool:
             if from_s <= at_s and at_s < until_s:
                 for link in freight.link[freight.first[number] : freight.first[number + 1]]:
                     taken[link] += rate
-        if np.any(taken > freight.share * (1.0 + EXACT)):
-            return False
+                    if taken[link] > freight.share[link] * (1.0 + EXACT):
+                        return False
     return True
