@@ -11,6 +11,7 @@ from random import Random
 
 from controller.core import effects as do
 from controller.core import events as ev
+from controller.core.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.replaying import prepare
 from controller.core.settings import Settings
@@ -34,6 +35,7 @@ def rehearse(policy: str = Settings().policy) -> None:
         host = core.world.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
+    _crowd(core)
 
 
 def _run(core: Coordinator, spec: JobSpec) -> None:
@@ -42,6 +44,14 @@ def _run(core: Coordinator, spec: JobSpec) -> None:
         if isinstance(effect, do.Tell) and isinstance(effect.message, StartJob):
             started = JobStarted(spec.name, effect.message.attempt, 0, DIGEST)
             core.handle(ev.AgentSaid(effect.host, started), 1.0)
+
+
+def _crowd(core: Coordinator) -> None:
+    """More migrations than a link can carry ask P3, so that it has to choose."""
+    world = core.world
+    way = world.routes.route(*list(world.hosts)[:2])
+    asked = [MigrationRequest(f"job{n}", world.share[way[0]], 1.5, 0.0, way) for n in range(2)]
+    world.policy.admit(asked, 0.0, world.share, ())
 
 
 if __name__ == "__main__":

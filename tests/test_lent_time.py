@@ -62,7 +62,7 @@ def test_sums_are_those_of_the_spells_in_the_window(
     now_s = (log[-1][0] if log else 0.0) + later_s
     from_s = now_s - window_s
     assert lent.of_all(now_s) == pytest.approx(expected(log, HOSTS, from_s, now_s))
-    counts, times_s = lent.of_hosts(HOSTS, now_s)
+    counts, times_s = (column[lent.numbers(HOSTS)] for column in lent.of_everybody(now_s))
     for number, host in enumerate(HOSTS):
         assert lent.of_host(host, now_s) == pytest.approx(expected(log, [host], from_s, now_s))
         assert (counts[number], times_s[number]) == lent.of_host(host, now_s)

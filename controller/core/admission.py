@@ -206,7 +206,7 @@ def equal_increment_grants(flows: Sequence[Demand], share: LinkShares) -> Fillin
 
 def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
     """`grants` on columns, `share` by number of the link: (rate of each flow, number of the link that binds it)."""
-    return fill_wants(wants, np.maximum(share, wants.floors))
+    return fill_wants(wants, share, stretched=True)
 
 
 def share_increments(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:

@@ -16,7 +16,7 @@ import numpy as np
 from controller.core.bandwidth import bottleneck
 from controller.core.compiled import survivals
 from controller.core.hazard import expected_reclaims
-from controller.core.network import Floats, Network
+from controller.core.network import Floats, Network, sums
 from controller.core.placement import Candidates, Request
 from controller.core.places import Mask
 from controller.core.state import Flow, JobState
@@ -43,10 +43,13 @@ class Residual(Mapping[DirectedLink, float]):
 
 def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Residual:
     """What each link could still promise, when each flow that was promised something takes `taken(flow)` of it."""
-    committed = np.zeros(len(world.network))
+    crossed, amounts = list[int](), list[float]()
     for flow in world.flows.values():
         if flow.pledge is not None or flow.floor_bytes_per_s > 0.0:
-            committed[list(world.path(flow.source, flow.destination))] += taken(flow)
+            path = world.path(flow.source, flow.destination)
+            crossed += path
+            amounts += [taken(flow)] * len(path)
+    committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(world.network))
     return Residual(world.network, world.bandwidth.available_column(now_s, committed))
 
 

@@ -73,15 +73,23 @@ class Costs(NamedTuple):
     ) -> Costs:
         """`broken`: whose budgets are not kept. `pause_s`: p, for which a snapshot stops a job; infinite: the write does."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
-        floor = hazard_per_s / (2.0 * beta)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if pause_s < math.inf:
-                slope, turn = floor, beta * np.sqrt(2.0 * pause_s / hazard_per_s)
-            else:
-                slope = np.maximum(np.where(broken, 0.0, 0.5 / loss_budget_s), floor)
-                turn = hazard_per_s / (2.0 * slope * slope)
-        turn[broken | (hazard_per_s == 0.0)] = 0.0
+        slope, turn = _curves(hazard_per_s, loss_budget_s, float(beta), broken, float(pause_s))
         return cls(payload_bytes, hazard_per_s, slope, turn, pause_s < math.inf)
+
+
+@compiled
+def _curves(
+    hazard_per_s: Array, loss_budget_s: Array, beta: float, broken: NDArray[np.bool_], pause_s: float
+) -> tuple[Array, Array]:
+    """(m, and the s at which the second part of the curve begins) of each job."""
+    slope, turn = hazard_per_s / (2.0 * beta), np.zeros(len(hazard_per_s))
+    for job in range(len(turn)):
+        if pause_s == np.inf and not broken[job]:
+            slope[job] = max(slope[job], 0.5 / loss_budget_s[job])
+        if hazard_per_s[job] > 0.0 and not broken[job]:
+            young = hazard_per_s[job] / (2.0 * slope[job] * slope[job])
+            turn[job] = young if pause_s == np.inf else beta * math.sqrt(2.0 * pause_s / hazard_per_s[job])
+    return slope, turn
 
 
 @compiled

@@ -48,9 +48,10 @@ class Wants:
         return self.paths.load(self.floor, len(self.network))
 
 
-def fill_wants(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
+def fill_wants(wants: Wants, capacity: Floats, *, stretched: bool = False) -> tuple[Floats, Numbers]:
     """`fill_columns` of these demands."""
-    return fill_columns(wants.network, wants.paths, wants.weight, wants.floor, wants.cap, capacity)
+    columns = wants.weight, wants.floor, wants.cap, capacity
+    return fill_columns(wants.network, wants.paths, *columns, stretched=stretched)
 
 
 def equal_increment_wants(wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
@@ -62,16 +63,24 @@ def equal_increment_wants(wants: Wants, capacity: Floats) -> tuple[Floats, Numbe
 
 
 def fill_columns(
-    network: Network, paths: Paths, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
+    network: Network,
+    paths: Paths,
+    weight: Floats,
+    floor: Floats,
+    cap: Floats,
+    capacity: Floats,
+    *,
+    stretched: bool = False,
 ) -> tuple[Floats, Numbers]:
     """(rate of each flow in bytes/s, number of the link that holds it down): `sharing.fill` on columns.
 
     One entry a flow in `weight`, `floor` and `cap` (0 <= weight < inf, 0 <= floor <= cap, unchecked here), one a link in
     `capacity`. NOBODY where the flow has its cap, or its weight is 0. Of several links that are full at one level the
-    first by name is named. Sums are taken in the order given, so another order may change the last digit. ValueError: a
-    crossed link whose capacity is not a finite rate of 0 or more, or on which the floors do not fit (the first by name).
+    first by name is named. Sums are taken in the order given, so another order may change the last digit. `stretched`: a
+    capacity that is less than the floors is taken for as much. ValueError: a crossed link whose capacity is not a finite rate
+    of 0 or more, or on which the floors do not fit (the first by name).
     """
-    rates, held_by, wrong = _filled(paths.start, paths.link, weight, floor, cap, capacity)
+    wrong, rates, held_by = _checked(paths.start, paths.link, weight, floor, cap, capacity, stretched)
     if wrong != NOBODY:
         has, needs = float(capacity[wrong]), float(paths.load(floor, len(network))[wrong])
         if not 0.0 <= has < np.inf:
@@ -100,25 +109,32 @@ class _Flows(NamedTuple):
 
 
 @compiled
-def _filled(
-    start: Numbers, link: Numbers, weight: Floats, floor: Floats, cap: Floats, capacity: Floats
-) -> tuple[Floats, Numbers, int]:
-    """(rates, the link that holds each down, the first link that is wrong, for which nothing is filled)."""
-    wrong = _overfull(start, link, floor, capacity)
-    if wrong != NOBODY:
-        return np.empty(0), np.empty(0, np.intp), wrong
-    rates, held_by = _fill(_crossings(start, link, len(capacity)), weight, floor, cap, capacity)
-    return rates, held_by, NOBODY
-
-
-@compiled
-def _overfull(start: Numbers, link: Numbers, floor: Floats, capacity: Floats) -> int:
-    """The first crossed link whose capacity is no rate, or on which the floors do not fit; else NOBODY."""
+def _checked(
+    start: Numbers,
+    link: Numbers,
+    weight: Floats,
+    floor: Floats,
+    cap: Floats,
+    capacity: Floats,
+    stretched: bool,
+) -> tuple[int, Floats, Numbers]:
+    """(the first link that is `_overfull`, or NOBODY, and then: rates, the link that holds each down)."""
     load, crossed = np.zeros(len(capacity)), np.zeros(len(capacity), np.bool_)
     for flow in range(len(floor)):
         for place in range(start[flow], start[flow + 1]):
             load[link[place]] += floor[flow]
             crossed[link[place]] = True
+    room = np.maximum(capacity, load) if stretched else capacity
+    wrong = _overfull(load, crossed, room)
+    if wrong != NOBODY:
+        return wrong, floor, start
+    rates, held_by = _fill(_crossings(start, link, len(room)), weight, floor, cap, room)
+    return wrong, rates, held_by
+
+
+@compiled
+def _overfull(load: Floats, crossed: NDArray[np.bool_], capacity: Floats) -> int:
+    """The first crossed link whose capacity is no rate, or on which the floors do not fit; else NOBODY."""
     for number in range(len(capacity)):
         fits = 0.0 <= capacity[number] < np.inf and load[number] <= capacity[number] * (1.0 + SLACK)
         if crossed[number] and not fits:

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from controller.core.timetable import Parcel, Timetable, one_turn_each, overrun, timetable
+from controller.core.timetable import Parcel, Timetable, all_in_time, timetable
 from topologies.spec import DirectedLink
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """A parcel, when it would rather start, and whether it may be refused."""
 
     parcel: Parcel
@@ -43,7 +43,8 @@ class Wish:
     @property
     def comfortable(self) -> Parcel:
         """The parcel as it would rather be sent."""
-        return replace(self.parcel, start_s=max(self.parcel.start_s, self.rather_s))
+        parcel = self.parcel
+        return parcel._replace(start_s=self.rather_s) if self.rather_s > parcel.start_s else parcel
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,17 @@ def _components(wishes: Sequence[Wish]) -> list[list[Wish]]:
     group_of: dict[DirectedLink, list[Wish]] = {}
     groups: dict[int, list[Wish]] = {}
     for wish in sorted(wishes, key=_due):
-        mine = [wish]
-        for other in {
-            id(group_of[link]): group_of[link] for link in wish.parcel.links if link in group_of
-        }.values():
-            del groups[id(other)]
-            mine += other
+        links = wish.parcel.links
+        met = {id(group): group for link in links if (group := group_of.get(link)) is not None}
+        mine = max(met.values(), key=len, default=[])
+        for other in met.values():
+            if other is not mine:
+                mine += groups.pop(id(other))
+                for member in other:
+                    group_of.update(dict.fromkeys(member.parcel.links, mine))
+        mine.append(wish)
         groups[id(mine)] = mine
-        for member in mine:
-            group_of.update(dict.fromkeys(member.parcel.links, mine))
+        group_of.update(dict.fromkeys(links, mine))
     return [sorted(group, key=_due) for group in groups.values()]
 
 
@@ -118,11 +121,11 @@ def _promises_first(
     planned = timetable([wish.comfortable for wish in promises], now_s, share)
     if planned.late:
         return wishes
-    return [replace(wish, parcel=wish.comfortable) if wish.promised else wish for wish in wishes]
+    return [wish._replace(parcel=wish.comfortable) if wish.promised else wish for wish in wishes]
 
 
 def _due(wish: Wish) -> tuple[float, str]:
-    return wish.parcel.due_s, wish.key
+    return wish.parcel.due_s, wish.parcel.key
 
 
 def _walk(wishes: Sequence[Wish], room: _Room) -> tuple[list[Wish], list[Wish]]:
@@ -186,10 +189,7 @@ class _Room:
         """Whether all can be delivered in time that can be at all."""
         parcels = [wish.parcel for wish in wishes]
         if not self.late:
-            if overrun(parcels, self.now_s, self.share):
-                return False
-            if one_turn_each(parcels, self.now_s):
-                return True
+            return all_in_time(parcels, self.now_s, self.share)
         return self.plan(parcels).late <= self.late
 
     def occupied_s(self, wish: Wish, links: set[DirectedLink]) -> float:

@@ -22,6 +22,7 @@ from controller.core.network import Floats, Numbers, Paths
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
+from controller.core.timetable import Timetable
 from controller.core.world import LEAST_FALL, World, record
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import DirectedLink, TrafficClass
@@ -109,10 +110,13 @@ def _follow_timetable(world: World) -> None:
     world.regrant_at_s = inf
     if not (following := pledged(world)):
         return
-    plan = world.policy.admit([], now_s, world.promisable, committed(world)).timetable
+    next_s, plan = min(pledge.turn_s for _, pledge in following), Timetable()
+    if next_s <= now_s:  # else nobody's turn has begun, and who comes first finds the links empty
+        plan = world.policy.admit([], now_s, world.promisable, committed(world)).timetable
+        next_s = plan.next_change_s(now_s)
     for flow, _ in following:
         flow.floor_bytes_per_s = plan.rate_at(flow.key, now_s)
-    world.regrant_at_s = max(plan.next_change_s(now_s), now_s + LEAST_SPAN_S)
+    world.regrant_at_s = max(next_s, now_s + LEAST_SPAN_S)
 
 
 def settle(world: World) -> list[do.Effect]:

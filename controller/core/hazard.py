@@ -148,7 +148,9 @@ class HazardWindow:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
-        self.changes = 0  # how often something happened
+        self.changes = (
+            0  # how often the past has changed: who is lent or not from now on changes nothing until now
+        )
         self._seen = LentTime(window_s, day_s, day_start_s)
         self._known_quantiles: tuple[float, Floats, Floats] | None = None
 
@@ -165,7 +167,7 @@ class HazardWindow:
         self._happened(host, now_s, EMERGENCY)
 
     def _happened(self, host: str, now_s: float, what: int) -> None:
-        self.changes += 1
+        self.changes += what == EMERGENCY
         self._seen.happened(host, now_s, what)
 
     def experience(self, host: str, now_s: float) -> Experience:
@@ -182,13 +184,17 @@ class HazardWindow:
         campus = self.campus(now_s)
         if host is None:
             return bounds(campus, level)
-        return bounds(self.experience(host, now_s).pooled(campus, self._borrowed(now_s, campus)), level)
+        borrowed = _borrowed(*self._seen.of_everybody(now_s), campus)
+        return bounds(self.experience(host, now_s).pooled(campus, borrowed), level)
 
     def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
         """`estimate(...).upper` of many hosts at once."""
-        campus, seen = self.campus(now_s), self._seen.of_everybody_and_nobody(now_s)
-        events, exposure_s = _pooled(*seen, self._seen.numbers(hosts), campus.events, campus.exposure_s)
-        return _rates(self._quantiles(level, events), exposure_s)
+        campus = self.campus(now_s)
+        seen = self._seen.of_everybody(now_s)
+        part = min(1.0, _borrowed(*seen, campus) / campus.events) if campus.events > 0.0 else 1.0
+        known = self._seen.numbers(hosts)
+        events, exposure_s = _pooled(*seen, known, part, campus.events, campus.exposure_s)
+        return _over(self._quantiles(level, events), exposure_s)
 
     def _quantiles(self, level: float, events: Floats) -> Floats:
         """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
@@ -199,14 +205,39 @@ class HazardWindow:
             known = self._known_quantiles = (level, events, quantiles)
         return known[2]
 
-    def _borrowed(self, now_s: float, campus: Experience) -> float:
-        return _borrowed(*self._seen.of_everybody(now_s), campus.rate_per_s)
-
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
         events, exposure_s = self._seen.of_hours(now_s)
         squares, days = self._seen.squares_of_days(now_s)
         return relative(events, exposure_s, scatter(events, squares, days))
+
+
+def _borrowed(events: Floats, exposure_s: Floats, campus: Experience) -> float:
+    """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
+
+    In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
+    """
+    differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
+    if differ == 0.0:
+        return math.inf
+    mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
+    return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
+
+
+@compiled
+def _pooled(
+    events: Floats, exposure_s: Floats, hosts: Numbers, part: float, all_events: float, all_exposure_s: float
+) -> tuple[Floats, Floats]:
+    """(events, exposure) of these hosts with `part` of the others': `Experience.pooled` in columns."""
+    own_events, own_exposure_s = events[hosts], exposure_s[hosts]
+    pooled_s = own_exposure_s + part * np.maximum(0.0, all_exposure_s - own_exposure_s)
+    return own_events + part * (all_events - own_events), pooled_s
+
+
+@compiled
+def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
+    """Upper bounds; infinite where nothing was seen."""
+    return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
 
 
 Forecast = Callable[[HazardWindow, str, float], Table]
@@ -262,41 +293,6 @@ def scatter(events: Floats, squares: float, days: float) -> float:
     between_days = squares - float((events**2).sum()) / days
     seen = float(events.sum()) * (1.0 - 1.0 / days)
     return max(1.0, (between_days + SOME * BURSTS) / (seen + SOME))
-
-
-@compiled
-def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
-    """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
-
-    In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
-    """
-    differ = differences(events, exposure_s * rate_per_s, 1.0, HOSTS_DIFFER)
-    if differ == 0.0:
-        return math.inf
-    mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
-    return math.ldexp(float(np.rint(mantissa * STEPS)) / STEPS, exponent)
-
-
-@compiled
-def _pooled(
-    events: Floats, exposure_s: Floats, hosts: Numbers, whole_events: float, whole_s: float
-) -> tuple[Floats, Floats]:
-    """`Experience.pooled` of each of `hosts`, with what a host borrows of the whole; the last of `events` is nobody's."""
-    rate_per_s = whole_events / whole_s if whole_s > 0.0 else 0.0
-    borrowed = _borrowed(events[:-1], exposure_s[:-1], rate_per_s)
-    part = min(1.0, borrowed / whole_events) if whole_events > 0.0 else 1.0
-    own, own_s = events[hosts], exposure_s[hosts]
-    return own + part * (whole_events - own), own_s + part * np.maximum(0.0, whole_s - own_s)
-
-
-@compiled
-def _rates(events: Floats, exposure_s: Floats) -> Floats:
-    """Events in a time; infinitely many where nothing was seen."""
-    rates = np.full(len(events), np.inf)
-    for place in range(len(events)):
-        if exposure_s[place] > 0.0:
-            rates[place] = events[place] / exposure_s[place]
-    return rates
 
 
 def relative(events: Floats, exposure_s: Floats, scattered: float = 1.0) -> tuple[float, ...]:

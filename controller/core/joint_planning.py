@@ -26,7 +26,7 @@ from controller.core.checkpoint_cost import Array, Costs
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
 from controller.core.compiled import compiled
 from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
-from controller.core.loss_budgets import Keep, kept, uncontested
+from controller.core.loss_budgets import Keep, Mask, kept, uncontested
 from controller.core.network import Numbers
 from topologies.spec import DirectedLink
 
@@ -73,9 +73,9 @@ def plan_columns(
     `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
     `keep`: the rule for budgets that do not fit (`loss_budgets`); `pause_s`: p, infinite where the write stops the job.
     """
-    needed = _needed(jobs, beta)
-    possible = needed <= jobs.write_cap_bytes_per_s
-    lower = np.where(possible & np.isfinite(needed), needed, 0.0)
+    needed, possible, lower = _needed(
+        jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s, float(beta)
+    )
     keeps = keep(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
     lower = np.where(keeps, lower, 0.0)
     costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps, pause_s)
@@ -182,10 +182,15 @@ def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
     return np.array(rows, dtype=np.intp).reshape(len(routes), width)
 
 
-def _needed(jobs: JobColumns, beta: float) -> Array:
-    """C/(2 beta L_max): the slice that each loss budget needs; 0 without one, infinite for one of 0."""
-    with np.errstate(divide="ignore"):
-        return jobs.payload_bytes / (2.0 * beta * jobs.loss_budget_s)
+@compiled
+def _needed(
+    payload_bytes: Array, loss_budget_s: Array, caps: Array, beta: float
+) -> tuple[Array, Mask, Array]:
+    """(C/(2 beta L_max), the slice that each loss budget needs: 0 without one, infinite for one of 0; whether the job can write
+    so fast; the slice if so, else 0)."""
+    needed = payload_bytes / (2.0 * beta * loss_budget_s)
+    possible = needed <= caps
+    return needed, possible, np.where(possible & np.isfinite(needed), needed, 0.0)
 
 
 @compiled

@@ -21,6 +21,9 @@ from controller.core.network import Floats, Numbers
 
 HOURS = 24
 LEND, WITHDRAW, EMERGENCY = range(3)
+TAKEN, BEFORE, LENT = range(
+    3
+)  # of each host: emergencies; its lent time, less the clock of when it was lent; 1 while it is lent
 
 
 class LentTime:
@@ -55,10 +58,10 @@ class LentTime:
         )
         return n - n_before, max(0.0, lent_s - before_s)
 
-    def of_hosts(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats]:
-        """`of_host` in columns."""
-        (events, lent_s), known = self.of_everybody_and_nobody(now_s), self.numbers(hosts)
-        return events[known], lent_s[known]
+    def of_everybody(self, now_s: float) -> tuple[Floats, Floats]:
+        """`of_host` of every host that was ever heard of, in columns, by `numbers`; and of one that was not, at the end."""
+        from_s, size = self._slide(now_s), len(self.number)
+        return _between(size + 1, self._head.columns(size), now_s, self._tail.columns(size), from_s)
 
     def numbers(self, hosts: Sequence[str]) -> Numbers:
         """Of these hosts; one too many for those unheard of. Who asks for the same tuple again gets the same answer."""
@@ -82,16 +85,6 @@ class LentTime:
         lent_s = self._head.hours_lent_s(now_s) - self._tail.hours_lent_s(from_s)
         return self._head.hour_events - self._tail.hour_events, np.maximum(0.0, lent_s)
 
-    def of_everybody(self, now_s: float) -> tuple[Floats, Floats]:
-        """`of_host` of every host that was ever heard of, in columns."""
-        events, lent_s = self.of_everybody_and_nobody(now_s)
-        return events[:-1], lent_s[:-1]
-
-    def of_everybody_and_nobody(self, now_s: float) -> tuple[Floats, Floats]:
-        """`of_everybody`, and zeros at the end for a host unheard of."""
-        from_s, size = self._slide(now_s), len(self.number)
-        return _between(*self._head.columns(size), now_s, *self._tail.columns(size), from_s)
-
     def squares_of_days(self, now_s: float) -> tuple[float, float]:
         """(squares of the emergencies of each hour of each day, added up; days that the window has seen).
 
@@ -114,27 +107,24 @@ class _Edge:
 
     def __init__(self, day: tuple[float, float]) -> None:
         self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
-        self._before: list[float] = []  # of each host: its lent time, less the clock of when it was lent
-        self._lent: list[float] = []  # of each host: 1 while it is lent
-        self._taken: list[float] = []  # of each host: emergencies
+        self._starts = np.arange(HOURS) * self._hour_s
+        self._hosts = np.zeros((3, 0))  # TAKEN, BEFORE and LENT of each
         self._all_before_s, self._all_lent, self.events = 0.0, 0, 0.0
         self._today, self._today_is, self.squares = [0] * HOURS, [-inf] * HOURS, 0
         self._hours_before_s, self.hour_events = np.zeros(HOURS), np.zeros(HOURS)
-        self._columns: tuple[Floats, Floats, Floats] | None = None  # until something happens
 
     def take(self, at_s: float, host: int, what: int) -> None:
         """An event."""
-        self._know(host)
-        self._columns = None
+        hosts = self.columns(host)
         if what == EMERGENCY:
-            self._taken[host] += 1.0
+            hosts[TAKEN, host] += 1.0
             self.events += 1.0
             self._count(at_s + self._start_s)
         lent = what == LEND
-        if lent != bool(self._lent[host]):
+        if lent != bool(hosts[LENT, host]):
             sign = -1.0 if lent else 1.0
-            self._lent[host] = float(lent)
-            self._before[host] += sign * at_s
+            hosts[LENT, host] = float(lent)
+            hosts[BEFORE, host] += sign * at_s
             self._all_before_s += sign * at_s
             self._all_lent += 1 if lent else -1
             self._hours_before_s += sign * self._clock(at_s)
@@ -148,15 +138,17 @@ class _Edge:
         self.hour_events[hour] += 1.0
 
     def of_host(self, host: int, at_s: float) -> tuple[float, float]:
-        self._know(host)
-        return self._taken[host], self._before[host] + self._lent[host] * at_s
+        taken, before, lent = self.columns(host)[:, host].tolist()
+        return taken, before + lent * at_s
 
-    def columns(self, size: int) -> tuple[Floats, Floats, Floats]:
-        """(emergencies, lent time less the clock, 1 while lent) of hosts 0 to size - 1, and zeros for a host unheard of."""
-        self._know(size)  # one too many: whoever was never heard of
-        if self._columns is None:
-            self._columns = (np.array(self._taken), np.array(self._before), np.array(self._lent))
-        return self._columns
+    def columns(self, last: int) -> Floats:
+        """TAKEN, BEFORE and LENT of hosts 0 to `last` at least; zeros for a host unheard of."""
+        known = self._hosts.shape[1]
+        if last >= known:
+            self._hosts = np.concatenate(
+                [self._hosts, np.zeros((3, max(last + 1, 2 * known) - known))], axis=1
+            )
+        return self._hosts
 
     def lent_s(self, at_s: float) -> float:
         return self._all_before_s + self._all_lent * at_s
@@ -166,39 +158,18 @@ class _Edge:
 
     def _clock(self, at_s: float) -> Floats:
         """How much time each hour of the day has had until then, from the midnight before time 0."""
-        return _clock(*divmod(at_s + self._start_s, self._day_s), self._hour_s)
-
-    def _know(self, host: int) -> None:
-        more = host + 1 - len(self._before)
-        if more > 0:
-            self._columns = None
-            for column in (self._before, self._lent, self._taken):
-                column.extend([0.0] * more)
+        days, rest_s = divmod(at_s + self._start_s, self._day_s)
+        clock: Floats = days * self._hour_s + np.minimum(np.maximum(rest_s - self._starts, 0.0), self._hour_s)
+        return clock
 
 
 @compiled
-def _clock(days: float, rest_s: float, hour_s: float) -> Floats:
-    """How much time each hour has had in so many days and `rest_s` seconds."""
-    clock_s = np.empty(HOURS)
-    for hour in range(HOURS):
-        clock_s[hour] = days * hour_s + min(max(rest_s - hour * hour_s, 0.0), hour_s)
-    return clock_s
-
-
-@compiled
-def _between(
-    taken: Floats,
-    before_s: Floats,
-    lent: Floats,
-    until_s: float,
-    taken_then: Floats,
-    before_then_s: Floats,
-    lent_then: Floats,
-    from_s: float,
-) -> tuple[Floats, Floats]:
-    """(emergencies, lent time) of each host between two moments, from the columns of an edge at either."""
-    events, lent_s = taken - taken_then, np.empty(len(taken))
-    for host in range(len(taken)):
-        then_s = before_then_s[host] + lent_then[host] * from_s
-        lent_s[host] = max(0.0, before_s[host] + lent[host] * until_s - then_s)
+def _between(size: int, until: Floats, now_s: float, since: Floats, from_s: float) -> tuple[Floats, Floats]:
+    """(emergencies, lent time) of hosts 0 to size - 1 in the window, from the columns of two edges."""
+    events, lent_s = np.empty(size), np.empty(size)
+    for host in range(size):
+        events[host] = until[TAKEN, host] - since[TAKEN, host]
+        lent_until_s = until[BEFORE, host] + until[LENT, host] * now_s
+        lent_since_s = since[BEFORE, host] + since[LENT, host] * from_s
+        lent_s[host] = max(0.0, lent_until_s - lent_since_s)
     return events, lent_s

@@ -206,15 +206,17 @@ def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.
 def let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
     effects: list[do.Effect] = []
-    for job in [job for job in world.unfinished() if _counts_on(job, host.name)]:
+    name = host.name
+    counting = [
+        job
+        for job in world.unfinished()
+        if job.standby == name or job.host == name or (job.move is not None and job.move.destination == name)
+    ]
+    for job in counting:
         effects += _let_go_of(world, job, host, now_s)
     if not world.can_send(host.name):
         effects += _find_other_senders(world, host, now_s)
     return effects
-
-
-def _counts_on(job: JobState, host: str) -> bool:
-    return host in (job.standby, job.host) or (job.move is not None and job.move.destination == host)
 
 
 def _let_go_of(world: World, job: JobState, host: HostState, now_s: float) -> list[do.Effect]:

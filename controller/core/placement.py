@@ -34,6 +34,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.core.compiled import compiled
 from controller.core.network import Floats, Numbers
 from testbed.elementary import log
 
@@ -177,24 +178,37 @@ def migrations_s(request: Request, bandwidth_bytes_per_s: Floats) -> Floats:
     """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
     if request.payload_bytes == 0.0:
         return np.full(len(bandwidth_bytes_per_s), request.restart_s)
-    with np.errstate(divide="ignore"):
-        return request.payload_bytes / bandwidth_bytes_per_s + request.restart_s
+    return _times_s(float(request.payload_bytes), bandwidth_bytes_per_s, float(request.restart_s))
 
 
-def scores_s(migrations_s: Floats, risks: Floats, mean_migrations_s: Floats, alpha: float = ALPHA) -> Floats:
+@compiled
+def _times_s(payload_bytes: float, bandwidth_bytes_per_s: Floats, restart_s: float) -> Floats:
+    return payload_bytes / bandwidth_bytes_per_s + restart_s
+
+
+@compiled
+def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
     """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
 
     A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
     there is no way on.
     """
-    weights = alpha * risks
-    with np.errstate(invalid="ignore"):
-        return migrations_s + np.where(weights == 0.0, 0.0, weights * mean_migrations_s)
+    weight = alpha * risk
+    return migration_s if weight == 0.0 else migration_s + weight * mean_migration_s
 
 
-def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
-    """`scores_s` of one."""
-    return float(scores_s(np.array([migration_s]), np.array([risk]), np.array([mean_migration_s]), alpha)[0])
+@compiled
+def _least_score(
+    rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, alpha: float
+) -> tuple[int, float]:
+    """(the first of these rows with the least score, its score); where nobody else could take the job T_mig is the mean."""
+    best, least_s = rows[0], np.inf
+    for row in rows:
+        away_s = there_s[row] if np.isnan(mean_s[row]) else mean_s[row]
+        score = score_s(there_s[row], risks[row], away_s, alpha)
+        if score < least_s:
+            best, least_s = row, score
+    return best, least_s
 
 
 def select(
@@ -219,12 +233,9 @@ def select(
         return rows
     if k_min is not None:
         rows = _local_first(request, columns, rows, k_min)
-    away_s = columns.mean_migration_s[rows]
-    away_s = np.where(np.isnan(away_s), there_s[rows], away_s)
-    risks = columns.expected_reclaims[rows] if second_form else 1.0 - columns.survival[rows]
-    scores = scores_s(there_s[rows], risks, away_s, alpha)
-    best = int(scores.argmin())
-    return _choice(columns, there_s, int(rows[best]), float(scores[best]))
+    risks = columns.expected_reclaims if second_form else 1.0 - columns.survival
+    best, score = _least_score(rows, there_s, risks, columns.mean_migration_s, float(alpha))
+    return _choice(columns, there_s, best, score)
 
 
 def select_random(
@@ -278,22 +289,59 @@ def _feasible(
     request: Request, columns: Candidates, there_s: Floats, theta: float, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
-    left = columns.hosts != request.source
-    reason, before, lacking = Missing.CANDIDATE, left, np.full(len(left), math.inf)
-    for missing, lacks in _REQUIREMENTS:
-        if missing is Missing.TIME and not in_time:
-            continue
-        if not left.any():
-            break
-        reason, before, lacking = missing, left, lacks(request, columns, there_s, theta)
-        left = before & (lacking <= 0.0)
-    if left.any():
-        return np.flatnonzero(left)
-    if reason is Missing.CANDIDATE:
-        return NoDestination(reason)
-    rows = np.flatnonzero(before)
+    within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
+    missing = _first_missing(
+        columns.hosts != request.source,
+        columns.free_gpus,
+        columns.memory_bytes,
+        columns.capability,
+        columns.load,
+        there_s,
+        float(request.memory_bytes),
+        float(request.min_capability),
+        theta,
+        within_s,
+    )
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
+    if furthest == len(_REQUIREMENTS):
+        return rows
+    if furthest < 0:
+        return NoDestination(Missing.CANDIDATE)
+    reason, lacks = _REQUIREMENTS[furthest]
+    lacking = lacks(request, columns, there_s, theta)
     closest = rows[lacking[rows].argmin()]
     return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
+
+
+@compiled
+def _first_missing(
+    other: NDArray[np.bool_],
+    free_gpus: Floats,
+    memory_bytes: Floats,
+    capability: Floats,
+    load: Floats,
+    there_s: Floats,
+    least_memory_bytes: float,
+    least_capability: float,
+    most_load: float,
+    within_s: float,
+) -> Numbers:
+    """Of each the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
+    answer = np.full(len(other), -1)
+    for row in np.flatnonzero(other):
+        meets = (
+            free_gpus[row] >= 1.0,
+            memory_bytes[row] >= least_memory_bytes,
+            capability[row] >= least_capability,
+            load[row] <= most_load,
+            there_s[row] < np.inf,
+            there_s[row] <= within_s,
+        )
+        answer[row] = 0
+        while answer[row] < len(meets) and meets[answer[row]]:
+            answer[row] += 1
+    return answer
 
 
 def _lacks_time(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:

@@ -22,6 +22,7 @@ as there are different ones, not as there are hosts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -142,30 +143,19 @@ class Reaches:
         Infinite where it reaches nobody; NaN where `among` holds nobody else, and for who is not of `among`.
         """
         answer = np.full(len(among), np.nan)
-        inside = among[self.places.line]
-        alike = self._alike()
-        members = np.add.reduceat(inside, alike, dtype=float) if alike.size else np.zeros(0)
-        some = members > 0.0
-        if members.sum() > 1.0:
-            means = np.full(len(alike), np.nan)
-            few = self._means_in_pairs if np.count_nonzero(some) <= FEW else self._means
-            means[some] = few(self.places.line[alike[some]], members[some])
-            in_line = np.repeat(means, np.diff(np.append(alike, len(inside))))
-            answer[self.places.line] = np.where(inside, in_line, np.nan)
-        return answer
-
-    def _alike(self) -> Numbers:
-        """Where, along the line of hosts, one begins that is not like the one before."""
         places = self.places
-        up, down = self.free[places.own_up], self.free[places.own_down]
-        new = np.ones(len(places.line), dtype=bool)
-        new[1:] = (np.diff(places.switch) != 0) | (up[1:] != up[:-1]) | (down[1:] != down[:-1])
-        return np.flatnonzero(new)
+        kind, hosts, members = _kinds(
+            self.free, places.line, places.switch, places.own_up, places.own_down, among
+        )
+        if members.sum() > 1.0:
+            few = self._means_in_pairs if len(hosts) <= FEW else self._means
+            means = np.append(few(hosts, members), np.nan)  # of nobody's kind, -1
+            answer[places.line] = means[kind]
+        return answer
 
     def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
         """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
-        up = self._least(self.places.up[:, hosts])
-        return _rounded(_mean_of_pairs(up, self.down[:, hosts], self.places.node[:, hosts], members))
+        return _mean_of_pairs(self.free, self.places.up, self.down, self.places.node, hosts, members)
 
     def _means(self, hosts: Numbers, members: Floats) -> Floats:
         """The same for many: this file's head."""
@@ -193,6 +183,31 @@ class Reaches:
 
 
 @compiled
+def _kinds(
+    free: Floats, line: Numbers, switch: Numbers, own_up: Numbers, own_down: Numbers, among: Mask
+) -> tuple[Numbers, Numbers, Floats]:
+    """(along the line of hosts: the number of its kind, -1 for who is not among them; one of each kind; how many there are).
+
+    A kind ends where one is not like the one before.
+    """
+    kind, hosts, members = np.full(len(line), -1), np.empty(len(line), np.intp), np.zeros(len(line))
+    kinds, counted = 0, True
+    for place in range(len(line)):
+        if place == 0 or (
+            switch[place] != switch[place - 1]
+            or free[own_up[place]] != free[own_up[place - 1]]
+            or free[own_down[place]] != free[own_down[place - 1]]
+        ):
+            counted, first = False, line[place]
+        if among[line[place]]:
+            if not counted:
+                hosts[kinds], counted, kinds = first, True, kinds + 1
+            kind[place] = kinds - 1
+            members[kinds - 1] += 1.0
+    return kind, hosts[:kinds], members[:kinds]
+
+
+@compiled
 def _least_below(free: Floats, links: Numbers) -> Floats:
     """Of each column from each level on to the last; infinite beyond it."""
     levels, columns = links.shape
@@ -216,13 +231,15 @@ def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats
 
 
 @compiled
-def _mean_of_pairs(up: Floats, down: Floats, node: Numbers, members: Floats) -> Floats:
-    """Of each column the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
-    levels, hosts = node.shape
-    means = np.full(hosts, np.inf)
-    for one in range(hosts):
+def _mean_of_pairs(
+    free: Floats, up_links: Numbers, all_down: Floats, all_nodes: Numbers, hosts: Numbers, members: Floats
+) -> Floats:
+    """Of these hosts the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
+    up, down, node = _least_below(free, up_links[:, hosts]), all_down[:, hosts], all_nodes[:, hosts]
+    levels, means = len(node), np.full(len(hosts), np.inf)
+    for one in range(len(hosts)):
         total, count = 0.0, 0.0
-        for other in range(hosts):
+        for other in range(len(hosts)):
             common = 0
             while common + 2 < levels and node[common + 1, one] == node[common + 1, other]:
                 if node[common + 2, one] < 0 or node[common + 2, other] < 0:
@@ -233,8 +250,15 @@ def _mean_of_pairs(up: Floats, down: Floats, node: Numbers, members: Floats) -> 
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            means[one] = total / count
+            means[one] = _rounded_one(total / count)
     return means
+
+
+@compiled
+def _rounded_one(value: float) -> float:
+    """`_rounded` of a finite number."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
 
 
 def _deepest(node: Numbers, level: int) -> Mask:

@@ -46,6 +46,11 @@ class Pledge:
     slow_until_s: float = -inf
     slow_bytes_per_s: float = 0.0
 
+    @property
+    def turn_s(self) -> float:
+        """From when it is sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
+        return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
+
     def begin(self, now_s: float) -> None:
         """From now on, what is sent is what was promised."""
         if self.since_s is None:
@@ -81,10 +86,8 @@ class Pledge:
         movable: bool,
     ) -> MigrationRequest:
         """As a promise for P3. `movable`: the source can still be told another moment for its final snapshot."""
-        start_s = rather_s = self.final_at_s + self.lead_s
-        if self.since_s is not None:
-            start_s = rather_s = self.since_s
-        elif movable:
+        start_s = rather_s = self.turn_s
+        if self.since_s is None and movable:
             start_s = min(now_s, self.final_at_s) + self.lead_s
         return MigrationRequest(
             key, self.left_bytes, self.due_s, 0.0, links, start_s, rather_s, cap_bytes_per_s

@@ -51,7 +51,10 @@ class World:
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
-    _flow_paths: tuple[list[str], list[str], Paths] | None = field(default=None, repr=False)
+    _path_of: dict[str, tuple[int, ...]] = field(
+        default_factory=dict, repr=False
+    )  # each flow's, by key, in order
+    _flow_paths: tuple[list[str], Paths] | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
     _watched: list[HostState] | None = field(default=None, repr=False)
     _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
@@ -112,12 +115,16 @@ class World:
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
-        if self._flow_paths is None or self._flow_paths[0] != list(self.flows):
-            keys = sorted(self.flows)
-            flows = [self.flows[key] for key in keys]
-            paths = Paths.of([self.path(flow.source, flow.destination) for flow in flows])
-            self._flow_paths = (list(self.flows), keys, paths)
-        return self._flow_paths[1:]
+        known, flows = self._path_of, self.flows
+        if self._flow_paths is None or known.keys() != flows.keys():
+            for key in known.keys() - flows.keys():
+                del known[key]
+            new = flows.keys() - known.keys()
+            known.update({key: self.path((flow := flows[key]).source, flow.destination) for key in new})
+            if new:
+                known = self._path_of = dict(sorted(known.items()))
+            self._flow_paths = (list(known), Paths.of(list(known.values())))
+        return self._flow_paths
 
     @cached_property
     def places(self) -> Places:
