@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.baselines import select_elsewhere, select_first
 from controller.core.placement import (
     Candidate,
     Choice,
     Missing,
     NoDestination,
     Request,
+    Selector,
     select,
     select_random,
 )
@@ -72,7 +74,7 @@ def test_nobody_fits_and_the_closest_miss_is_named(
 ) -> None:
     missed = replace(GOOD, **lack)
     worse = replace(missed, host="0", memory_bytes=1.0, free_gpus=missed.free_gpus)
-    answer = select(REQUEST, [worse, missed], theta=0.9)
+    answer = select(replace(REQUEST, max_load=0.9), [worse, missed])
     assert isinstance(answer, NoDestination)
     assert answer.reason is reason
     if reason is not Missing.GPU:  # all lack one GPU alike there
@@ -165,6 +167,17 @@ def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
     assert isinstance(select_random(REQUEST, hosts[2:], draw=0.5), NoDestination)
 
 
+@pytest.mark.parametrize("rule", [select, select_random, select_first, select_elsewhere])
+def test_no_rule_takes_a_host_that_is_loaded_more_than_the_job_accepts(rule: Selector) -> None:
+    hosts = [replace(GOOD, host="busy", load=0.6), replace(GOOD, host="calm", load=0.4)]
+    accepted = {
+        limit: {chosen(rule(replace(REQUEST, max_load=limit), hosts, draw=d / 10)) for d in range(10)}
+        for limit in (0.5, 0.6)
+    }
+    assert accepted[0.5] == {"calm"}
+    assert "busy" in accepted[0.6]
+
+
 def brute_force(
     request: Request, hosts: list[Candidate], k_min: int | None, second_form: bool, alpha: float, theta: float
 ) -> str | None:
@@ -223,9 +236,9 @@ def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
     theta: float,
     rng: Random,
 ) -> None:
-    wanted = replace(REQUEST, notice_s=notice_s)
+    wanted = replace(REQUEST, notice_s=notice_s, max_load=theta)
     expected = brute_force(wanted, hosts, k_min, second_form, 1.0, theta)
-    first = select(wanted, hosts, k_min=k_min, second_form=second_form, theta=theta)
+    first = select(wanted, hosts, k_min=k_min, second_form=second_form)
     rng.shuffle(hosts)
-    assert first == select(wanted, hosts, k_min=k_min, second_form=second_form, theta=theta)
+    assert first == select(wanted, hosts, k_min=k_min, second_form=second_form)
     assert (first.host if isinstance(first, Choice) else None) == expected

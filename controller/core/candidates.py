@@ -103,6 +103,7 @@ def request(
         settings.restart_s + settings.snapshot_s,
         world.hosts[source].spec.building if source else None,
         job.name,
+        settings.max_load,
     )
 
 

@@ -53,7 +53,6 @@ class Coordinator:
             settings.policy,
             settings.day_s / DAY_S,
             alpha=settings.stability_penalty,
-            theta=settings.max_load,
             k_min=settings.k_min,
         )
         queue = SpotQueue(_learner(campus, settings, row), settings.offer_ttl_s, self._choose)

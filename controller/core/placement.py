@@ -47,7 +47,7 @@ class Request:
     """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains.
 
     `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start). `job`: whose request it
-    is, for policies that have decided about each job before.
+    is, for policies that have decided about each job before. `max_load`: theta of Algorithm 2, what a host's load may be.
     """
 
     source: str | None
@@ -59,6 +59,7 @@ class Request:
     restart_s: float
     source_building: str | None = None
     job: str = ""
+    max_load: float = THETA
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,6 @@ def select(
     draw: float = 0.0,
     alpha: float = ALPHA,
     k_min: int | None = None,
-    theta: float = THETA,
     second_form: bool = False,
 ) -> Choice | NoDestination:
     """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name.
@@ -228,7 +228,7 @@ def select(
     """
     columns = _in_columns(candidates)
     there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
-    rows = _feasible(request, columns, there_s, theta, in_time=True)
+    rows = _feasible(request, columns, there_s, in_time=True)
     if isinstance(rows, NoDestination):
         return rows
     if k_min is not None:
@@ -270,10 +270,10 @@ class Able:
 
 
 def able_to_run(request: Request, candidates: AnyCandidates) -> Able | NoDestination:
-    """Everybody that can run the job and be reached, whether or not in time; whose load is `THETA` at most."""
+    """Everybody that can run the job and be reached, whether or not in time."""
     columns = _in_columns(candidates)
     there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
-    rows = _feasible(request, columns, there_s, THETA, in_time=False)
+    rows = _feasible(request, columns, there_s, in_time=False)
     return rows if isinstance(rows, NoDestination) else Able(columns, there_s, rows)
 
 
@@ -286,7 +286,7 @@ def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> C
 
 
 def _feasible(
-    request: Request, columns: Candidates, there_s: Floats, theta: float, in_time: bool
+    request: Request, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
@@ -299,7 +299,7 @@ def _feasible(
         there_s,
         float(request.memory_bytes),
         float(request.min_capability),
-        theta,
+        float(request.max_load),
         within_s,
     )
     furthest = int(missing.max(initial=-1))
@@ -309,7 +309,7 @@ def _feasible(
     if furthest < 0:
         return NoDestination(Missing.CANDIDATE)
     reason, lacks = _REQUIREMENTS[furthest]
-    lacking = lacks(request, columns, there_s, theta)
+    lacking = lacks(request, columns, there_s)
     closest = rows[lacking[rows].argmin()]
     return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
 
@@ -344,23 +344,23 @@ def _first_missing(
     return answer
 
 
-def _lacks_time(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:
+def _lacks_time(request: Request, columns: Candidates, there_s: Floats) -> Floats:
     return np.zeros(len(there_s)) if request.notice_s is None else there_s - request.notice_s
 
 
-def _lacks_path(request: Request, columns: Candidates, there_s: Floats, theta: float) -> Floats:
+def _lacks_path(request: Request, columns: Candidates, there_s: Floats) -> Floats:
     return np.where(there_s < math.inf, 0.0, math.inf)
 
 
-Lacks = Callable[[Request, Candidates, Floats, float], Floats]
+Lacks = Callable[[Request, Candidates, Floats], Floats]
 _REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
-    (Missing.GPU, lambda request, columns, there_s, theta: 1.0 - columns.free_gpus),
-    (Missing.MEMORY, lambda request, columns, there_s, theta: request.memory_bytes - columns.memory_bytes),
+    (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
+    (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
     (
         Missing.CAPABILITY,
-        lambda request, columns, there_s, theta: request.min_capability - columns.capability,
+        lambda request, columns, there_s: request.min_capability - columns.capability,
     ),
-    (Missing.LOAD, lambda request, columns, there_s, theta: columns.load - theta),
+    (Missing.LOAD, lambda request, columns, there_s: columns.load - request.max_load),
     (Missing.PATH, _lacks_path),
     (Missing.TIME, _lacks_time),
 )

@@ -326,12 +326,11 @@ def policy(
     time_scale: float = 1.0,
     *,
     alpha: float = placement.ALPHA,
-    theta: float = placement.THETA,
     k_min: int | None = None,
 ) -> Policy:
     """The row of that name, for a scenario whose durations are `time_scale` times the paper's.
 
-    `alpha`, `theta` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no
+    `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no
     such row."""
     row = POLICIES.get(name)
     if row is None:
@@ -339,7 +338,7 @@ def policy(
     row = row.scaled(time_scale) if time_scale != 1.0 else row
     chosen = row.select if isinstance(row.select, partial) else partial(row.select)
     if chosen.func is placement.select:
-        given = {"alpha": alpha, "theta": theta, "k_min": k_min}
+        given = {"alpha": alpha, "k_min": k_min}
         scored = {**given, **chosen.keywords}
         row = replace(row, select=partial(placement.select, **scored))
         if row.standby is None:  # it takes checkpoints now and the job perhaps: there bandwidth comes first
