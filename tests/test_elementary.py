@@ -105,6 +105,7 @@ def printed(machine: dict[str, str]) -> str:
     return told.stdout
 
 
+@pytest.mark.timeout(600)  # for each other processor the decisions are compiled anew, once
 def test_a_seed_gives_the_same_trace_and_run_whatever_code_libraries_choose() -> None:
     here = printed({})
     for machine in OTHER_MACHINES:
