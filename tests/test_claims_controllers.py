@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from controller.core.replaying import prepare
-from experiments.claims.controllers import FIXED, MAKE, measure_case, one_run, summary
+from experiments.claims.controllers import AGE, ALGORITHM1, FIXED, MAKE, measure_case, one_run, summary
 from experiments.claims.controllers_laws import LAWS, one_history
 from experiments.claims.controllers_report import cases_table, draw, laws_table, traces_table
 from experiments.claims.controllers_traces import (
@@ -51,6 +51,18 @@ def test_a_summary_counts_the_runs_that_are_within_two_percent() -> None:
         (case.cost_star - found["cost"]["mean"]) / (case.cost_star - 6.4299)
     )
     assert summary(BY_NAME["fig5"], runs)["saving"] is None  # nothing can be saved
+
+
+def test_what_was_learned_is_judged_by_theory_not_by_the_luck_of_the_run() -> None:
+    case = BY_NAME["fig5"]
+    exact = one_run(case, FIXED, seed=2, jobs=400)
+    assert (exact.learned_delay_h, exact.learned_cost) == pytest.approx((case.delta_h, case.cost_star))
+    assert exact.cost != pytest.approx(case.cost_star, rel=1e-3)
+    early = one_run(case, ALGORITHM1, seed=2, jobs=400)  # from .05, far from r* after so few jobs
+    assert early.learned_delay_h < 0.9 * case.delta_h and early.learned_cost > case.cost_star
+    found = summary(case, [exact, early])
+    assert (found["learned_delay_within"], found["learned_cost_within"]) == (0.5, 0.5)
+    assert summary(case, [one_run(case, AGE, 2, 400)])["learned_cost_within"] is None
 
 
 def test_rises_are_offers_spread_over_their_gap(tmp_path: Path) -> None:

@@ -6,13 +6,18 @@ kept of each run: over all jobs from the first on, which contains the learning, 
 `fixed r*` does not learn: it has the exact r of the case. Its spread is what chance alone does to a run of that length,
 and no controller's cost can be expected closer to cost* than that. `hindsight r` knows the history beforehand and has
 the one r that keeps the target exactly on it: how far its cost is from cost* is what the history itself does to
-whoever keeps the delay. Hours throughout.
+whoever keeps the delay.
+
+A run's cost is that of the offers it happened to get, so it says little of what was learned. What was learned is judged
+by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age`, whose
+rule is more than an r.) Hours throughout.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ from experiments.claims.controllers_traces import hindsight_level, measure_trace
 from experiments.claims.courses import Course, follow
 from experiments.claims.statistics import interval
 from experiments.queueing.history import History
+from experiments.theory.stationary import under_level
 from experiments.theory.targets import TARGETS, Target
 
 STARTS = (0.05, 6.0)
@@ -52,27 +58,32 @@ MAKE: dict[str, Callable[[Target, float], Controller]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Mean delay (h) and cost of one seed, over all jobs and over the last half of them."""
+    """Mean delay (h) and cost of one seed, over all jobs and over the last half of them; and, exactly, of the r learned if it
+    were held for ever (NaN: the rule is more than an r)."""
 
     delay_h: float
     cost: float
     last_delay_h: float
     last_cost: float
+    learned_delay_h: float = math.nan
+    learned_cost: float = math.nan
 
 
 def one_run(case: Target, controller: str, seed: int, jobs: int) -> Run:
     """The seed's history, followed by the controller from the seed's start."""
-    course = follow(
-        MAKE[controller](case, STARTS[seed % 2]), History(case.jobs, case.spots, seed).piece(jobs), case.k
-    )
-    return Run(*_means(course, 0), *_means(course, jobs // 2))
+    learner = MAKE[controller](case, STARTS[seed % 2])
+    course = follow(learner, History(case.jobs, case.spots, seed).piece(jobs), case.k)
+    is_level = not isinstance(learner, Age)
+    learned = _for_ever(case, float(course.levels[jobs // 2 :].mean())) if is_level else (math.nan, math.nan)
+    return Run(*_means(course, 0), *_means(course, jobs // 2), *learned)
 
 
 def in_hindsight(case: Target, seed: int, jobs: int) -> Run:
     """The seed's history with the one r that keeps the target on it."""
     piece = History(case.jobs, case.spots, seed).piece(jobs)
-    course = follow(Fixed(hindsight_level(piece, case.delta_h)), piece, case.k)
-    return Run(*_means(course, 0), *_means(course, jobs // 2))
+    level = hindsight_level(piece, case.delta_h)
+    course = follow(Fixed(level), piece, case.k)
+    return Run(*_means(course, 0), *_means(course, jobs // 2), *_for_ever(case, level))
 
 
 def measure_controllers(
@@ -118,25 +129,37 @@ def measure_case(case: Target, jobs: int, seeds: int) -> dict[str, Any]:
 def summary(case: Target, runs: Sequence[Run]) -> dict[str, Any]:
     """Of one controller's runs: intervals of the means, and the share of runs within tolerance of delta and cost*."""
     values = {name: [getattr(run, name) for run in runs] for name in asdict(runs[0])}
-    intervals = {name: asdict(interval(of)) for name, of in values.items()}
+    if math.isnan(runs[0].learned_cost):
+        values["learned_delay_h"] = values["learned_cost"] = []
+    intervals = {name: asdict(interval(of)) for name, of in values.items() if of}
     return {
         **intervals,
         "delay_within": _within(values["delay_h"], case.delta_h),
         "last_delay_within": _within(values["last_delay_h"], case.delta_h),
         "cost_within": _within(values["cost"], case.cost_star),
         "last_cost_within": _within(values["last_cost"], case.cost_star),
+        "learned_delay_within": _within(values["learned_delay_h"], case.delta_h),
+        "learned_cost_within": _within(values["learned_cost"], case.cost_star),
         "saving": _saving(case, intervals["cost"]["mean"]),
         "last_saving": _saving(case, intervals["last_cost"]["mean"]),
     }
 
 
-def _means(course: Course, first: int) -> Iterator[float]:
+def _means(course: Course, first: int) -> tuple[float, float]:
     """Mean delay and cost of the jobs from this one on; those that still wait at the end are left out."""
-    yield float(np.nanmean(course.delays_h[first:]))
-    yield float(np.nanmean(course.costs[first:]))
+    return float(np.nanmean(course.delays_h[first:])), float(np.nanmean(course.costs[first:]))
 
 
-def _within(values: Sequence[float], exact: float) -> float:
+def _for_ever(case: Target, level: float) -> tuple[float, float]:
+    """(delay in h, cost) of a level that is held, by theory."""
+    held = under_level(case.jobs, case.spots, level, case.k)
+    return held.delay_h, held.cost
+
+
+def _within(values: Sequence[float], exact: float) -> float | None:
+    """The share of values that are near what is exact; None of none."""
+    if not values:
+        return None
     return float(np.mean([abs(value / exact - 1.0) <= TOLERANCE for value in values]))
 
 

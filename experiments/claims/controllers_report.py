@@ -26,14 +26,23 @@ def cases_table(result: Mapping[str, Any]) -> Table:
         f"{result['seeds']} seeds, from r = {low:g} and {high:g}; within: share of seeds at most "
         f"{result['tolerance']:.0%} off; saving: share of what knowing the gap's age can save"
     )
-    all_jobs, last = "delay / delta (within)", "cost (within cost*)"
-    table = Table(
-        "case", "controller", all_jobs, last, "saving", f"last half: {all_jobs}", last, "saving", title=title
+    delay, cost = "delay / delta (within)", "cost (within cost*)"
+    heads = (
+        delay,
+        cost,
+        "saving",
+        f"last half: {delay}",
+        cost,
+        "saving",
+        f"r learned, for ever: {delay}",
+        cost,
     )
+    table = Table("case", "controller", *heads, title=title)
     for name, case in result["cases"].items():
         label = f"{name}, {case['jobs']:,} jobs\ndelta {case['delta_h']:g} h, cost* {case['cost_star']:.4g}"
         for controller, of in case["controllers"].items():
-            table.add_row(label, controller, *_cells(case, of, ""), *_cells(case, of, "last_"))
+            cells = *_cells(case, of, ""), *_cells(case, of, "last_"), *_learned(case, of)
+            table.add_row(label, controller, *cells)
             label = ""
         table.add_section()
     return table
@@ -96,6 +105,14 @@ def _cells(case: Mapping[str, Any], of: Mapping[str, Any], part: str) -> Iterato
     yield f"{of[f'{part}delay_h']['mean'] / case['delta_h']:.3f} ({of[f'{part}delay_within']:.0%})"
     yield f"{of[f'{part}cost']['mean']:.3f} ({of[f'{part}cost_within']:.0%})"
     yield "" if saving is None else f"{saving:.0%}"
+
+
+def _learned(case: Mapping[str, Any], of: Mapping[str, Any]) -> Iterator[str]:
+    """Of the level that was learned, if the rule is one."""
+    if of["learned_cost_within"] is None:
+        return
+    yield f"{of['learned_delay_h']['mean'] / case['delta_h']:.3f} ({of['learned_delay_within']:.0%})"
+    yield f"{of['learned_cost']['mean']:.3f} ({of['learned_cost_within']:.0%})"
 
 
 def _trace_cells(of: Mapping[str, Any]) -> Iterator[str]:
