@@ -24,6 +24,7 @@ PALETTE: Final = {
     "oracle": "#2f855a",
 }
 PRINTED_MARK: Final[dict[str, Any]] = {"color": "white", "markeredgecolor": PAPER, "markeredgewidth": 1.6}
+SHORT: Final = 100.0  # from the least to the most of a logarithmic axis
 OTHERS: Final = ("#17becf", "#bcbd22", "#e377c2", "#ff7f0e")
 
 
@@ -75,6 +76,18 @@ class Bar:
     published: float | None = None
 
 
+def _logarithmic(axes: Any) -> None:
+    """In plain numbers, few enough to be read: of a short axis 1, 2 and 5 of each decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    subs, most = ((1.0, 2.0, 5.0), None) if high < SHORT * low else ((1.0,), 4)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=most))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = False) -> None:
     """Horizontal bars, the first on top; whiskers are 95 % intervals, diamonds the paper's numbers."""
     for place, row in enumerate(rows):
@@ -86,9 +99,9 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
         if row.published is not None:
             axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **PRINTED_MARK)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)  # the same in all panels, whatever rows lack
     if log:
-        axes.set_xscale("log")
+        _logarithmic(axes)
     dress(axes, unit, "", title, grid="x")
     axes.tick_params(axis="y", length=0)
 
