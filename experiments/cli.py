@@ -184,7 +184,7 @@ def reproduce(
 ) -> None:
     """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
 
-    A full run uses every core and goes on where it was stopped. Exit status 0: nothing contradicts the papers;
+    Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
     1: something was not reproduced; 2: it could not be run.
     """
     from experiments.claims.reproduce import reproduce as run

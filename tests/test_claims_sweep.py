@@ -72,11 +72,11 @@ def test_progress_is_told_from_what_was_kept_to_the_end(tmp_path: Path) -> None:
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_full_sweep_uses_other_processes_and_a_quick_one_does_not(tmp_path: Path) -> None:
-    full = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "full", workers=2), HERE)
-    quick = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "quick", quick=True, workers=2), HERE)
-    assert os.getpid() not in {result["process"] for result in full.values()}
-    assert {result["process"] for result in quick.values()} == {os.getpid()}
+def test_several_workers_are_other_processes_and_one_is_this(tmp_path: Path) -> None:
+    shared = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "two", workers=2), HERE)
+    alone = sweep(tasks([1, 2], tmp_path / "log"), Config(tmp_path / "one", workers=1), HERE)
+    assert os.getpid() not in {result["process"] for result in shared.values()}
+    assert {result["process"] for result in alone.values()} == {os.getpid()}
 
 
 @pytest.mark.parametrize(("seeds", "workers"), [(1, 1), (0, 1), (None, 0)])

@@ -65,9 +65,9 @@ def silent(done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How large a run: `quick` in one process, or in full; `seeds` None for the claim's own number.
+    """How large a run: `quick`, or in full; `seeds` None for the claim's own number.
 
-    `directory`: where the claim keeps its files. `workers`: processes of a full run. `progress(done, total)` is called
+    `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `progress(done, total)` is called
     after each piece. `systems`: rows of the policies to be compared beside those that the claim has. ValueError: fewer than 2
     seeds (no interval), no worker.
     """

@@ -44,7 +44,7 @@ def reproduce(
 ) -> int:
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
-    A full run uses every core and goes on where it was stopped. `systems`: rows of the policies that Table III is to compare
+    Every core is used; a run goes on where it was stopped. `systems`: rows of the policies that Table III is to compare
     beside its own. `result` gets the verdicts and headlines of all claims below `out`, as Markdown. SpecError: no such claim or
     system.
     """
@@ -53,7 +53,7 @@ def reproduce(
         policy(system)
     verdicts = []
     for claim in claims:
-        workers = 1 if quick else os.cpu_count() or 1
+        workers = os.cpu_count() or 1
         place = out / claim.name
         config = Config(place, quick=quick, seeds=seeds, workers=workers, systems=tuple(systems))
         verdicts.append(_one(console, claim, config))

@@ -87,7 +87,7 @@ def _is_cut_off(path: Path) -> bool:
 
 def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]:
     """As they end. Interrupted, it leaves those that have not begun."""
-    if config.workers == 1 or config.quick:
+    if config.workers == 1 or len(tasks) == 1:
         for task in tasks:
             yield task.key, task.function(*task.arguments)
         return
