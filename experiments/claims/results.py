@@ -44,6 +44,7 @@ def _section(record: Record, values: Values) -> Iterator[str]:
     """Why the verdict is what it is, each check that does not hold, and the headline's numbers."""
     yield from ("", f"## {record.name}: {record.title}", "", f"> {_plain(record.text)}", "")
     yield f"{record.verdict.level.capitalize()}: {_plain(record.verdict.because)}."
+    yield from ("", f"What it does not prove: {_plain(record.does_not_prove)}")
     missed = [check for check in record.verdict.checks if check.outcome is not Outcome.HOLDS]
     if missed:
         yield from ("", *(f"- {c.outcome} ({c.kind}): {_plain(c.text)}: {_plain(c.detail)}" for c in missed))
