@@ -1,8 +1,8 @@
 """Heartbeats that can change nothing are not sent.
 
 Live, each agent sends one a second. Over two months of 53 hosts that would be 280 million messages whose only effects, while
-all is well, are that leases run on and that the coordinator knows how far jobs are. So here, once an agent's first
-heartbeat of a connection is acknowledged, its pulse is *held*: leases do not end, and before anything that the coordinator
+all is well, are that leases run on and that the coordinator knows how far jobs are. So here, once an agent's last
+heartbeat is acknowledged, its pulse is *held*: leases do not end, and before anything that the coordinator
 decides it is told how far each job is, as the last heartbeat would have told it (at most a heartbeat later than live: not at
 all). As soon as something happens to a connection or to either of its ends, the pulse is *roused*: leases are set to what the
 last heartbeats would have left, the next one is due when it would have been, and from there on they are really sent, until one
@@ -40,8 +40,14 @@ class Pulses:
         self.memory: Memory | None = None  # of what the coordinator is told by the way
 
     def heard(self, machine: Machine, message: Any) -> None:
-        """An agent heard the coordinator: if that was an acknowledgement and all is well, its pulse is held."""
-        if isinstance(message, HeartbeatAck) and not machine.held and self._connections.is_well(machine):
+        """An agent heard the coordinator: if that acknowledged its last heartbeat and all is well, its pulse is held.
+
+        One that is still on its way would end what is held: the coordinator would count a lease from it.
+        """
+        if not isinstance(message, HeartbeatAck) or machine.held or not self._connections.is_well(machine):
+            return
+        assert machine.core is not None
+        if not machine.core.pulse.unacknowledged:
             self._hold(machine)
 
     def _hold(self, machine: Machine) -> None:
