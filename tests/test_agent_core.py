@@ -367,6 +367,17 @@ def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
     assert core.sendings.table == {}
 
 
+def test_a_host_under_notice_sends_what_it_keeps_and_a_closed_one_does_not() -> None:
+    noticed, closed = agent(), agent()
+    noticed.handle(ev.SwitchRead(False, 10.0), 10.2)
+    closed.handle(ev.SwitchRead(False, 0.0), 10.2)
+    order = ev.Received(m.SendStored("b", 5, TARGET, 1e6))
+    assert of(noticed.handle(order, 10.3), do.StartSending)
+    assert closed.handle(order, 10.3) == []
+    closed.handle(ev.SwitchRead(True), 10.4)
+    assert of(closed.handle(order, 10.5), do.StartSending)
+
+
 def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_not() -> None:
     core = running()
     protect(core, 10.5)

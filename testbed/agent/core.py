@@ -142,6 +142,8 @@ class AgentCore:
             case Migrate():
                 return self._migrate(message, now_s)
             case SendStored(job=job, sequence=sequence, destination=to, rate_bytes_per_s=rate):
+                if not self.lent and self.reclaim_at_s is None:
+                    return []  # ordered before it was known that the host is closed
                 kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
                 return self.sendings.send(job, Sending(sequence, to, rate, kind))
             case Grant(job=job, destination=destination, rate_bytes_per_s=rate):
