@@ -278,6 +278,8 @@ class AgentCore:
         outcome = JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
         self.ended[event.job] = outcome
         del self.running[event.job]
+        if job.latest is not None:  # said with the next Hello, should nobody have it forgotten until then
+            self.stored[event.job, job.latest.sequence] = job.latest
         return [*self.sendings.abort_job(event.job), do.Send(outcome)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
