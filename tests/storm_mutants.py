@@ -21,6 +21,7 @@ from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
+from testbed.agent.shelf import Shelf
 
 
 def of_agents(kind: type[AgentCore]) -> type[StormWorld]:
@@ -28,7 +29,7 @@ def of_agents(kind: type[AgentCore]) -> type[StormWorld]:
 
     class World(StormWorld):
         def new_agent(self, machine: Machine) -> AgentCore:
-            return kind(machine.name, machine.incarnation, DATA_PORT, dict(machine.store))
+            return kind(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store))
 
     return World
 

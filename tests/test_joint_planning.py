@@ -102,6 +102,15 @@ def random_jobs(rng: Generator, count: int, links: list[tuple[DirectedLink, ...]
     ]
 
 
+def a_chain(
+    rng: Generator, switches: int
+) -> tuple[list[tuple[DirectedLink, ...]], dict[DirectedLink, float]]:
+    """(all ways along a chain of switches, what its links have)."""
+    links = [DirectedLink(f"s{i}", f"s{i + 1}") for i in range(switches - 1)]
+    routes = [tuple(links[a:b]) for a, b in itertools.combinations(range(switches), 2)]
+    return routes, {link: 10.0 ** rng.uniform(7, 8.5) for link in links}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_on_one_link_no_solver_finds_less(seed: int) -> None:
     rng = default_rng(seed)
@@ -118,9 +127,7 @@ def test_on_one_link_no_solver_finds_less(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_on_a_network_no_solver_finds_less(seed: int) -> None:
     rng = default_rng(100 + seed)
-    links = [DirectedLink(f"s{i}", f"s{i + 1}") for i in range(4)]
-    routes = [tuple(links[a:b]) for a, b in itertools.combinations(range(5), 2)]
-    capacity = {link: 10.0 ** rng.uniform(7, 8.5) for link in links}
+    routes, capacity = a_chain(rng, 5)
     jobs = random_jobs(rng, int(rng.integers(3, 9)), routes)
     plans = plan_exact(jobs, capacity, BETA)
     if any(p.interval.loss_budget_infeasible for p in plans.values()):
@@ -134,9 +141,7 @@ def test_on_a_network_no_solver_finds_less(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(16))
 def test_no_solver_finds_less_for_jobs_that_go_on_while_they_are_sent(seed: int) -> None:
     rng = default_rng(200 + seed)
-    links = [DirectedLink(f"s{i}", f"s{i + 1}") for i in range(3)]
-    routes = [tuple(links[a:b]) for a, b in itertools.combinations(range(4), 2)]
-    capacity = {link: 10.0 ** rng.uniform(7, 8.5) for link in links}
+    routes, capacity = a_chain(rng, 4)
     jobs = [
         job(j.key, j.payload_bytes, j.hazard_per_s * HOUR_S, j.write_cap_bytes_per_s, links=j.links)
         for j in random_jobs(rng, int(rng.integers(2, 8)), routes)

@@ -148,9 +148,7 @@ class HazardWindow:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
-        self.changes = (
-            0  # how often the past has changed: who is lent or not from now on changes nothing until now
-        )
+        self.changes = 0  # of the past: who is lent or not from now on changes nothing until now
         self._seen = LentTime(window_s, day_s, day_start_s)
         self._known_quantiles: tuple[float, Floats, Floats] | None = None
 

@@ -21,9 +21,8 @@ from controller.core.network import Floats, Numbers
 
 HOURS = 24
 LEND, WITHDRAW, EMERGENCY = range(3)
-TAKEN, BEFORE, LENT = range(
-    3
-)  # of each host: emergencies; its lent time, less the clock of when it was lent; 1 while it is lent
+# of each host: emergencies; its lent time, less the clock of when it was lent; 1 while it is lent
+TAKEN, BEFORE, LENT = range(3)
 
 
 class LentTime:

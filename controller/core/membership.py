@@ -84,9 +84,7 @@ def _orders_again(world: World, host: HostState, now_s: float) -> list[do.Effect
     """What was decided for its jobs while it could not be told, and what its owner did meanwhile."""
     here = [job for job in world.jobs_on(host) if job.host == host.name]
     moving = [job for job in here if job.phase is Phase.MOVING]
-    if (
-        host.reclaim_at_s is None
-    ):  # the owner wants it no more, but who has stopped already goes where it was sent
+    if host.reclaim_at_s is None:  # no more; but who has stopped already goes where it was sent
         called_off = [job for job in moving if job.final_sequence is None]
         effects = order(world, [job for job in moving if job.final_sequence is not None], now_s)
         return [*effects, *(effect for job in called_off for effect in abandon(world, job, now_s))]
@@ -206,17 +204,15 @@ def _closed(world: World, host: HostState, cause: str, now_s: float) -> list[do.
 def let_go(world: World, host: HostState, now_s: float) -> list[do.Effect]:
     """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
     effects: list[do.Effect] = []
-    name = host.name
-    counting = [
-        job
-        for job in world.unfinished()
-        if job.standby == name or job.host == name or (job.move is not None and job.move.destination == name)
-    ]
-    for job in counting:
+    for job in [job for job in world.unfinished() if _counts_on(job, host.name)]:
         effects += _let_go_of(world, job, host, now_s)
     if not world.can_send(host.name):
         effects += _find_other_senders(world, host, now_s)
     return effects
+
+
+def _counts_on(job: JobState, host: str) -> bool:
+    return host in (job.standby, job.host) or (job.move is not None and job.move.destination == host)
 
 
 def _let_go_of(world: World, job: JobState, host: HostState, now_s: float) -> list[do.Effect]:

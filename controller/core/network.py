@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -68,11 +67,6 @@ class Paths:
 
     def __len__(self) -> int:
         return len(self.start) - 1
-
-    @cached_property
-    def flow(self) -> Numbers:
-        """Whose path each entry of `link` is on."""
-        return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     def load(self, rates: Floats, links: int) -> Floats:
         """What flows of these rates put on each of `links` links together."""

@@ -58,6 +58,11 @@ class Verdict:
     because: str
     checks: tuple[Check, ...] = ()
 
+    def held(self, kind: Kind) -> tuple[int, int]:
+        """(checks of that kind that hold, all of them)."""
+        outcomes = [check.outcome for check in self.checks if check.kind is kind]
+        return outcomes.count(Outcome.HOLDS), len(outcomes)
+
 
 def silent(done: int, total: int) -> None:
     """Progress that nobody sees."""

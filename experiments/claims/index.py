@@ -106,7 +106,7 @@ def _line(record: Record) -> str:
     return (
         f'<tr><td><a href="#{escape(record.name)}">{escape(record.name)}</a></td><td class="what">{escape(record.title)}'
         f" <small>{escape(record.paper)}</small>{why}</td><td>{_pill(record.verdict.level)}</td>"
-        + "".join(f"<td>{_held(record, kind)}</td>" for kind in Kind)
+        + "".join(f"<td>{held_of(record, kind)}</td>" for kind in Kind)
         + "</tr>"
     )
 
@@ -119,9 +119,10 @@ def _cards(found: Iterable[tuple[Path, Record, Values]]) -> str:
     )
 
 
-def _held(record: Record, kind: Kind) -> str:
-    outcomes = [check.outcome for check in record.verdict.checks if check.kind is kind]
-    return f"{outcomes.count(Outcome.HOLDS)} of {len(outcomes)}" if outcomes else ""
+def held_of(record: Record, kind: Kind) -> str:
+    """How many checks of a kind hold; nothing where none is."""
+    held, judged = record.verdict.held(kind)
+    return f"{held} of {judged}" if judged else ""
 
 
 def _card(directory: Path, record: Record, values: Values) -> str:

@@ -105,11 +105,6 @@ def _table(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> Table:
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in Kind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
         colour = COLOURS[verdict.level]
-        held = (_held(verdict, kind) for kind in Kind)
+        held = ("{} / {}".format(*verdict.held(kind)) for kind in Kind)
         table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
     return table
-
-
-def _held(verdict: Verdict, kind: Kind) -> str:
-    outcomes = [check.outcome for check in verdict.checks if check.kind is kind]
-    return f"{outcomes.count(Outcome.HOLDS)} / {len(outcomes)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from experiments.claims.claim import Check, Kind, Outcome
-from experiments.claims.index import in_order
+from experiments.claims.claim import Kind, Outcome
+from experiments.claims.index import held_of, in_order
 from experiments.claims.records import Record
 from experiments.claims.values import Value, Values
 
@@ -29,15 +29,10 @@ def page(out: Path, *, date: str, commit: str) -> str:
 
 
 def _line(record: Record, values: Values) -> str:
-    held = " | ".join(_held(record.verdict.checks, kind) for kind in Kind)
+    held = " | ".join(held_of(record, kind) for kind in Kind)
     seeds = max((row.seeds for row in values.rows), default=0)
     size = f"{seeds}{', quick' if record.is_quick else ''}"
     return f"| {record.name} | {_plain(record.title)} | {record.verdict.level} | {held} | {size} |"
-
-
-def _held(checks: Sequence[Check], kind: Kind) -> str:
-    outcomes = [check.outcome for check in checks if check.kind is kind]
-    return f"{outcomes.count(Outcome.HOLDS)} of {len(outcomes)}" if outcomes else ""
 
 
 def _section(record: Record, values: Values) -> Iterator[str]:

@@ -20,6 +20,7 @@ from experiments.virtual.world import DATA_PORT, VirtualWorld
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
+from testbed.agent.shelf import Shelf
 from topologies.spec import DirectedLink, Role
 
 STORY_LINES = 4000
@@ -86,7 +87,7 @@ class StormWorld(VirtualWorld):
         clock = self.clocks.get(machine.name)
         if clock is None or self.quiet:
             return super().new_agent(machine)
-        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, dict(machine.store), clock=clock)
+        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store), clock=clock)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
         """Count it, and let those act who wait for it."""

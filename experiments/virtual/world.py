@@ -11,8 +11,8 @@ of which ends what it began as an event for a core:
     pulse         heartbeats that can change nothing are left out (`quiet`)
     research      traffic that is not ours
 
-Nothing is read from a clock, and every quantity that is drawn comes from a named stream of the seed: the same arguments give
-the same facts, byte for byte. Faults are methods here, or functions handed in (`faults`).
+Nothing is read from a clock, and what is drawn comes from named streams of the seed: the same arguments give the same facts, byte
+for byte. Faults are methods here, or functions handed in (`faults`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -54,6 +53,7 @@ from testbed import messages as m
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
+from testbed.agent.shelf import Shelf
 from testbed.enforcement import Enforcement
 from topologies.spec import Campus
 
@@ -99,7 +99,7 @@ class VirtualWorld:
             head_stores=row.central_store,
             heap=heap,
         )
-        self._heap, self.stage.tells_story = self.stage.heap, tells_story
+        self.stage.tells_story = tells_story
         self.stage.agent, self.stage.decide = self.agent, self.decide
         self.stage.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
@@ -133,14 +133,14 @@ class VirtualWorld:
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """An agent's core as it is when it boots: it knows what is on its disk."""
-        return AgentCore(machine.name, machine.incarnation, DATA_PORT, dict(machine.store))
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store))
 
     # ------------------------------------------------------------ time
 
     @property
     def now_s(self) -> float:
         """Virtual time, seconds."""
-        return self._heap.now_s
+        return self.stage.heap.now_s
 
     @property
     def machines(self) -> dict[str, Machine]:
@@ -214,14 +214,14 @@ class VirtualWorld:
         if self.quiet and asks_for_steps(event):
             self.pulses.freshen()
         self.restarts.keep(event)
-        for effect in self.coordinator.handle(event, self._heap.now_s):
+        for effect in self.coordinator.handle(event, self.now_s):
             self._perform(effect)
         self._arm_coordinator()
 
     def _arm_coordinator(self) -> None:
         deadline_s = self.coordinator.next_deadline_s()
         if deadline_s != self._wake_s and deadline_s < inf:
-            self._heap.at(deadline_s, partial(self._wake_coordinator, deadline_s))
+            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
         self._wake_s = deadline_s
 
     def _wake_coordinator(self, deadline_s: float) -> None:
@@ -236,7 +236,7 @@ class VirtualWorld:
                     self.stage.note(f"    to {host}: {_brief(message)}")
                 self.connections.tell(host, message)
             case cdo.Record(fact):
-                self.facts.append((self._heap.now_s, fact))
+                self.facts.append((self.now_s, fact))
                 if self.stage.tells_story and not isinstance(fact, NOTABLE):
                     self.stage.note(f"    fact {fact}")
             case cdo.Disconnect(host):
@@ -273,10 +273,9 @@ class VirtualWorld:
             return
         if self.stage.tells_story and not isinstance(event, LULLS):
             self._note(f"{machine.name} <- {_brief(event)}")
-        now_s = self._heap.now_s
-        if machine.processes and tells_steps(core, event, now_s):
+        if machine.processes and tells_steps(core, event, self.now_s):
             self.workloads.report(machine)
-        for effect in core.handle(event, now_s):
+        for effect in core.handle(event, self.now_s):
             self._act(machine, effect)
         self.arm(machine)
 
@@ -292,7 +291,7 @@ class VirtualWorld:
                     machine.wake_s = inf
                     self.stage.tell_agent(machine, aev.Woke())
 
-            self._heap.at(deadline_s, wake)
+            self.stage.heap.at(deadline_s, wake)
         machine.wake_s = deadline_s
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:

@@ -22,34 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from testbed import messages as m
 from testbed.agent import effects as do
 from testbed.agent import events as ev
 from testbed.agent.pulse import Pulse
 from testbed.agent.running import Phase, Protection, Running
 from testbed.agent.sendings import RETRY_S, Sending, Sendings, account
-from testbed.messages import (
-    CancelTransfers,
-    CheckpointStored,
-    Forget,
-    Grant,
-    HeartbeatAck,
-    Hello,
-    JobClaim,
-    JobEnded,
-    JobStarted,
-    Migrate,
-    OwnerReclaims,
-    OwnerReturns,
-    Protect,
-    Refused,
-    SendStored,
-    StartJob,
-    StopJob,
-    StoredCheckpoint,
-    ToAgent,
-    Unprotect,
-    Welcome,
-)
+from testbed.agent.shelf import Shelf
 from topologies.spec import TrafficClass
 
 SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
@@ -62,14 +41,19 @@ class AgentCore:
     host: str
     incarnation: int
     data_port: int
-    stored: dict[tuple[str, int], StoredCheckpoint] = field(default_factory=dict)
+    stored: Shelf = field(default_factory=Shelf)
     lent: bool = True
     reclaim_at_s: float | None = None
     closures: int = 0  # how often the owner has taken the host since this agent began
     pulse: Pulse = field(default_factory=Pulse)
     running: dict[str, Running] = field(default_factory=dict)
     sendings: Sendings = field(default_factory=Sendings)
-    ended: dict[str, JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
+    ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
+
+    @property
+    def closed(self) -> bool:
+        """Whether the host is the owner's: not lent, nor under a notice that still runs."""
+        return not self.lent and self.reclaim_at_s is None
 
     # ------------------------------------------------------------ the two calls
 
@@ -123,36 +107,36 @@ class AgentCore:
             case ev.Woke():
                 return []
 
-    def _obey(self, message: ToAgent, now_s: float) -> list[do.Effect]:
+    def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:
-            case Welcome():
+            case m.Welcome():
                 return self.pulse.welcome(message, now_s)
-            case HeartbeatAck(number=number):
+            case m.HeartbeatAck(number=number):
                 return self.pulse.acknowledged(number)
-            case StartJob():
+            case m.StartJob():
                 return self._start(message, now_s)
-            case StopJob(job=job, attempt=attempt):
+            case m.StopJob(job=job, attempt=attempt):
                 return self._stop(job, attempt, "stopped by the coordinator")
-            case Protect():
+            case m.Protect():
                 return self._protect(message, now_s)
-            case Unprotect(job=job, attempt=attempt):
+            case m.Unprotect(job=job, attempt=attempt):
                 if running := self._of(job, attempt):
                     running.protection = None
                 return []
-            case Migrate():
+            case m.Migrate():
                 return self._migrate(message, now_s)
-            case SendStored(job=job, sequence=sequence, destination=to, rate_bytes_per_s=rate):
-                if not self.lent and self.reclaim_at_s is None:
+            case m.SendStored(job=job, sequence=sequence, destination=to, rate_bytes_per_s=rate):
+                if self.closed:
                     return []  # ordered before it was known that the host is closed
                 kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
                 return self.sendings.send(job, Sending(sequence, to, rate, kind))
-            case Grant(job=job, destination=destination, rate_bytes_per_s=rate):
+            case m.Grant(job=job, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(job, destination, rate)
-            case CancelTransfers(job=job, destination=destination):
+            case m.CancelTransfers(job=job, destination=destination):
                 return self._cancel(job, destination)
-            case Forget(job=job, before=before):
+            case m.Forget(job=job, before=before):
                 return self._forget(job, before)
-            case Refused():
+            case m.Refused():
                 return []
 
     def _lapse(self, now_s: float) -> list[do.Effect]:
@@ -177,12 +161,12 @@ class AgentCore:
 
     def _greet(self, now_s: float) -> list[do.Effect]:
         self.pulse.greet(now_s)
-        hello = Hello(
+        hello = m.Hello(
             self.host,
             self.incarnation,
             self.data_port,
             self._claims(),
-            sorted(self.stored.values(), key=lambda c: (c.job, c.sequence)),
+            self.stored.listed(),
             list(self.ended.values()),
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
@@ -212,19 +196,19 @@ class AgentCore:
             return self._lend_again()
         assert read.isolate_in_s is not None
         if read.isolate_in_s <= 0.0:
-            return self._close(read.grace) if self.lent or self.reclaim_at_s is not None else []
+            return [] if self.closed else self._close(read.grace)
         deadline_s = now_s + read.isolate_in_s
         if self.reclaim_at_s is not None and abs(deadline_s - self.reclaim_at_s) < SAME_NOTICE_S:
             self.reclaim_at_s = min(self.reclaim_at_s, deadline_s)
             return []
         self.lent, self.reclaim_at_s = False, deadline_s
-        return [do.Send(OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
+        return [do.Send(m.OwnerReclaims(read.isolate_in_s, read.grace, [], self.closures))]
 
     def _lend_again(self) -> list[do.Effect]:
         if self.lent:
             return []
         self.lent, self.reclaim_at_s = True, None
-        return [do.Send(OwnerReturns())]
+        return [do.Send(m.OwnerReturns())]
 
     def _close(self, grace: bool) -> list[do.Effect]:
         """The host is the owner's from here on: kill first, tell after."""
@@ -234,21 +218,21 @@ class AgentCore:
         aborts = [
             e for job, destination in list(self.sendings.table) for e in self.sendings.abort(job, destination)
         ]
-        return do.kills_first([*left, *aborts, do.Send(OwnerReclaims(0.0, grace, stopped, self.closures))])
+        return do.kills_first([*left, *aborts, do.Send(m.OwnerReclaims(0.0, grace, stopped, self.closures))])
 
     # ------------------------------------------------------------ workloads
 
-    def _start(self, order: StartJob, now_s: float) -> list[do.Effect]:
+    def _start(self, order: m.StartJob, now_s: float) -> list[do.Effect]:
         name = order.job.name
         present = self.running.get(name)
         if refusal := self._refusal(order, present, now_s):
-            return [do.Send(JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
+            return [do.Send(m.JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
         before = [] if present is None else self._end(present)
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order)
         return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
 
-    def _refusal(self, order: StartJob, present: Running | None, now_s: float) -> str:
+    def _refusal(self, order: m.StartJob, present: Running | None, now_s: float) -> str:
         """Why not to start it. An attempt that is older than the order is simply replaced."""
         if not self.lent:
             return "the owner has reclaimed this host"
@@ -264,7 +248,7 @@ class AgentCore:
         job = self._of(event.job, event.attempt)
         if job is None:
             return []
-        started = JobStarted(event.job, event.attempt, event.step, event.digest, job.restored_sequence)
+        started = m.JobStarted(event.job, event.attempt, event.step, event.digest, job.restored_sequence)
         job.start_said(started)
         return [do.Send(started)]
 
@@ -275,19 +259,19 @@ class AgentCore:
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(event.job, event.attempt, "the lease lapsed")
         how: Literal["finished", "failed"] = "finished" if event.finished else "failed"
-        outcome = JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
+        outcome = m.JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
         self.ended[event.job] = outcome
         del self.running[event.job]
         if job.latest is not None:  # said with the next Hello, should nobody have it forgotten until then
-            self.stored[event.job, job.latest.sequence] = job.latest
+            self.stored.put(job.latest)
         return [*self.sendings.abort_job(event.job), do.Send(outcome)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and say so; it is said of one that is not here, too: somebody believes that it is."""
         job = self._of(name, attempt)
         if job is None:
-            return [do.Send(JobEnded(name, attempt, "stopped", 0, reason="it is not here"))]
-        return [*self._end(job), do.Send(JobEnded(name, attempt, "stopped", job.step, reason=reason))]
+            return [do.Send(m.JobEnded(name, attempt, "stopped", 0, reason="it is not here"))]
+        return [*self._end(job), do.Send(m.JobEnded(name, attempt, "stopped", job.step, reason=reason))]
 
     def _end(self, job: Running) -> list[do.Effect]:
         """A job that goes on elsewhere leaves this host: its process dies, its transfers stop, its latest snapshot is kept."""
@@ -299,7 +283,7 @@ class AgentCore:
 
     # ------------------------------------------------------------ snapshots
 
-    def _protect(self, order: Protect, now_s: float) -> list[do.Effect]:
+    def _protect(self, order: m.Protect, now_s: float) -> list[do.Effect]:
         job = self._of(order.job, order.attempt)
         if job is None:
             return []
@@ -307,7 +291,7 @@ class AgentCore:
         job.protection = Protection(order.standby, order.rate_bytes_per_s, order.interval_s, due_s)
         return self._regrant(order.job, job.standby_host, order.rate_bytes_per_s)
 
-    def _migrate(self, order: Migrate, now_s: float) -> list[do.Effect]:
+    def _migrate(self, order: m.Migrate, now_s: float) -> list[do.Effect]:
         job = self._of(order.job, order.attempt)
         if job is None:
             return self._stop(order.job, order.attempt, "")
@@ -337,7 +321,7 @@ class AgentCore:
         if job is None:
             return []
         size, digest = event.payload_bytes, event.digest
-        snapshot = StoredCheckpoint(event.job, event.sequence, event.step, size, digest)
+        snapshot = m.StoredCheckpoint(event.job, event.sequence, event.step, size, digest)
         job.snapshot_taken(snapshot, final=event.final)
         told = do.Send(job.taken(snapshot, final=event.final))
         return [told, *self._send_snapshot(job, event.sequence)]
@@ -389,18 +373,14 @@ class AgentCore:
         running = self.running.get(job)
         return running if running is not None and running.attempt == attempt else None
 
-    def _claims(self) -> list[JobClaim]:
+    def _claims(self) -> list[m.JobClaim]:
         return [job.claim for _, job in sorted(self.running.items())]
 
-    def _keep(self, checkpoint: StoredCheckpoint) -> list[do.Effect]:
-        """It is on this disk, and what was older of the job is not."""
-        for key in [k for k in self.stored if k[0] == checkpoint.job and k[1] < checkpoint.sequence]:
-            del self.stored[key]
-        self.stored[checkpoint.job, checkpoint.sequence] = checkpoint
-        return [do.Send(CheckpointStored(checkpoint))]
+    def _keep(self, checkpoint: m.StoredCheckpoint) -> list[do.Effect]:
+        self.stored.put(checkpoint)
+        return [do.Send(m.CheckpointStored(checkpoint))]
 
     def _forget(self, job: str, before: int) -> list[do.Effect]:
         self.ended.pop(job, None)
-        for key in [key for key in self.stored if key[0] == job and key[1] < before]:
-            del self.stored[key]
+        self.stored.forget(job, before)
         return [do.DropCheckpoints(job, before)]

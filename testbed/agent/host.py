@@ -23,6 +23,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import AgentCore
 from testbed.agent.edge import Edge
 from testbed.agent.jobs import Jobs
+from testbed.agent.shelf import Shelf
 from testbed.agent.shipping import Shipping
 from testbed.agent.uplink import Uplink
 from testbed.checkpoints import CheckpointStore
@@ -55,7 +56,7 @@ class AgentHost:
         self.shipping = Shipping(self.store, self.edge, self._is_closed, self.handle)
         self.uplink = Uplink(config.coordinator, self.edge, self.handle)
         stored = self.shipping.stored()
-        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, stored)
+        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, Shelf(stored))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""

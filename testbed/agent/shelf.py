@@ -1,0 +1,23 @@
+"""What an agent knows to be on its host's disk: completed checkpoints, of its own jobs and of others'."""
+
+from __future__ import annotations
+
+from testbed.messages import StoredCheckpoint
+
+
+class Shelf(dict[tuple[str, int], StoredCheckpoint]):
+    """By job and sequence."""
+
+    def put(self, checkpoint: StoredCheckpoint) -> None:
+        """It is there, and what was older of the job is not."""
+        self.forget(checkpoint.job, checkpoint.sequence)
+        self[checkpoint.job, checkpoint.sequence] = checkpoint
+
+    def forget(self, job: str, before: int) -> None:
+        """Those of the job with a sequence below `before` are gone."""
+        for key in [key for key in self if key[0] == job and key[1] < before]:
+            del self[key]
+
+    def listed(self) -> list[StoredCheckpoint]:
+        """All, in order of job and sequence."""
+        return [self[key] for key in sorted(self)]
