@@ -136,8 +136,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     for place, (_, bound, controllers) in enumerate(rows):
         for order, (name, (delay, cost)) in enumerate(controllers.items()):
             y = place + SPREAD * (order - (len(controllers) - 1) / 2)
-            _mark(panels[0], y, delay, name, None if place else name)
-            _mark(panels[1], y, cost, name, None)
+            _mark(panels[0], y, delay, name, None if place else name, MOST)
+            _mark(panels[1], y, cost, name, None, LARGEST)
         if bound is not None:
             panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
     panels[0].set(
@@ -185,8 +185,12 @@ def _shifted(spread: Mapping[str, float]) -> Spread:
     return 1.0 + spread["mean"], 1.0 + spread["low"], 1.0 + spread["high"]
 
 
-def _mark(panel: Any, y: float, spread: Spread, name: str, label: str | None) -> None:
+def _mark(panel: Any, y: float, spread: Spread, name: str, label: str | None, end: float) -> None:
+    """A point with its interval; beyond the end of the axis an arrow, and the number."""
     mean, low, high = spread
     colour = COLOURS[name.split()[0]]
     panel.plot([low, high], [y, y], color=colour, linewidth=1.5)
     panel.plot([mean], [y], "o", color=colour, markersize=4, label=label)
+    if mean > end:
+        panel.plot([end], [y], ">", color=colour, markersize=6, clip_on=False)
+        panel.annotate(f"{mean:.2f}   ", (end, y), color=colour, ha="right", va="center", fontsize=8)
