@@ -32,7 +32,7 @@ def window(
     stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
     share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
-    carriage = Carriage(Routes(campus), Shares(share), 0.2, 10.0, 0.15)
+    carriage = Carriage(Routes(campus), Shares(share), 0.2, 10.0, lambda _: 0.15)
     building = {host.name: host.building for host in campus.hosts}
     menu = Menu(Future(stays), carriage, gpus, building, lambda _, __: True, 0.0, HORIZON_S)
     slots = [name for name in names for _ in range(gpus[name])]

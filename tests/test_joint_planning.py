@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,14 +33,16 @@ STEP = 1e-5  # relative, of a numerical derivative
 
 
 def joint_cost(
-    jobs: list[p1.CheckpointJob], plans: dict[str, p1.CheckpointPlan], pause_s: float = math.inf
+    jobs: list[p1.CheckpointJob],
+    plans: dict[str, p1.CheckpointPlan],
+    snapshot_s: Callable[[Any], Any] | None = None,
 ) -> float:
-    """lambda (D/2 + C/b) + p/D, over all jobs, straight from the plans; an infinite p is C/b."""
+    """lambda (D/2 + C/b) + p/D, over all jobs, straight from the plans; p is `snapshot_s` of C, without it C/b."""
     total = 0.0
     for j in jobs:
         rate, interval_s = plans[j.key].rate_bytes_per_s, plans[j.key].interval_s
         write_s = j.payload_bytes / rate
-        stopped_s = write_s if pause_s == math.inf else pause_s
+        stopped_s = write_s if snapshot_s is None else snapshot_s(j.payload_bytes)
         total += j.hazard_per_s * (interval_s / 2.0 + write_s) + stopped_s / interval_s
     return total
 
@@ -47,7 +51,7 @@ def solved_by_scipy(
     jobs: list[p1.CheckpointJob],
     capacity: dict[DirectedLink, float],
     start: dict[str, p1.CheckpointPlan],
-    pause_s: float = math.inf,
+    snapshot_s: Callable[[Any], Any] | None = None,
 ) -> float:
     """The least joint cost over rates *and* intervals, from a feasible point that is not ours: half of ours."""
     n = len(jobs)
@@ -64,7 +68,7 @@ def solved_by_scipy(
     def cost(x: Array) -> float:
         rate, interval_s = split(x)
         write_s = payload / rate
-        stopped_s = write_s if pause_s == math.inf else pause_s
+        stopped_s = write_s if snapshot_s is None else snapshot_s(payload)
         return float((hazard * (interval_s / 2.0 + write_s) + stopped_s / interval_s).sum())
 
     def slack(x: Array) -> Array:
@@ -146,9 +150,13 @@ def test_no_solver_finds_less_for_jobs_that_go_on_while_they_are_sent(seed: int)
         job(j.key, j.payload_bytes, j.hazard_per_s * HOUR_S, j.write_cap_bytes_per_s, links=j.links)
         for j in random_jobs(rng, int(rng.integers(2, 8)), routes)
     ]
-    pause_s = 10.0 ** rng.uniform(-1, 2)
-    plans = plan_behind(jobs, capacity, BETA, pause_s)
-    ours, theirs = joint_cost(jobs, plans, pause_s), solved_by_scipy(jobs, capacity, plans, pause_s)
+    least_s, write_bytes_per_s = 10.0 ** rng.uniform(-1, 2), 10.0 ** rng.uniform(8, 11)
+
+    def snapshot_s(payload_bytes: Any) -> Any:
+        return least_s + payload_bytes / write_bytes_per_s
+
+    plans = plan_behind(jobs, capacity, BETA, snapshot_s)
+    ours, theirs = joint_cost(jobs, plans, snapshot_s), solved_by_scipy(jobs, capacity, plans, snapshot_s)
     assert theirs >= ours * (1.0 - 1e-6)
     assert theirs <= ours * (1.0 + 1e-3)  # the judge got there, over a kink: it is a judge
 
@@ -159,7 +167,7 @@ def test_whoever_goes_on_while_it_is_sent_checkpoints_as_often_as_its_snapshot_a
         job("hasty", payload=8e9, per_h=5.0),
         job("promised", per_h=0.01, loss_budget_s=200.0),
     )
-    plans = plan_behind([calm, hasty, promised], {TRUNK: 1e9}, BETA, snapshot_s=0.5)
+    plans = plan_behind([calm, hasty, promised], {TRUNK: 1e9}, BETA, lambda _: 0.5)
     assert plans["calm"].interval_s == pytest.approx(math.sqrt(2 * 0.5 * HOUR_S / 0.01))
     assert plans["hasty"].interval_s == pytest.approx(8e9 / (BETA * plans["hasty"].rate_bytes_per_s))
     assert plans["promised"].interval_s == pytest.approx(400.0)
@@ -170,6 +178,7 @@ def test_whoever_goes_on_while_it_is_sent_checkpoints_as_often_as_its_snapshot_a
 pauses = st.one_of(st.just(math.inf), st.floats(1e-3, 1e3))
 
 
+@settings(deadline=None)  # the first example compiles
 @given(
     st.lists(st.tuples(st.floats(7, 11), st.floats(-7, -2), st.floats(2, 6)), min_size=1, max_size=6),
     st.floats(5, 9),
@@ -179,7 +188,7 @@ def test_a_job_buys_the_rate_at_which_its_marginal_cost_is_the_price(
     shapes: list[tuple[float, float, float]], log_rate: float, pause_s: float
 ) -> None:
     payload, hazard, budget = (10.0 ** np.array(column) for column in zip(*shapes, strict=True))
-    costs = Costs.of(payload, hazard, budget, BETA, pause_s=pause_s)
+    costs = Costs.of(payload, hazard, budget, BETA, pauses_s=pause_s)
     rate = 10.0**log_rate
     for number in range(len(shapes)):
         price = worth(costs, number, rate)
@@ -207,7 +216,7 @@ def test_what_a_rate_costs_a_job_that_goes_on_is_the_least_over_all_intervals_le
     for _ in range(50):
         payload, hazard = 10.0 ** rng.uniform(8, 10), 10.0 ** rng.uniform(-6, -3)
         pause_s = 10.0 ** rng.uniform(-1, 2)
-        costs = Costs.of(np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pause_s=pause_s)
+        costs = Costs.of(np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pauses_s=pause_s)
         freely = math.sqrt(2.0 * pause_s * hazard)  # lambda D/2 + p/D of the best D
         for rate in 10.0 ** rng.uniform(5, 9, 4):
             write_s = payload / rate
@@ -347,7 +356,7 @@ def problem_of(
         np.array([getattr(j, name) for j in jobs], dtype=float)
         for name in ("payload_bytes", "hazard_per_s", "write_cap_bytes_per_s", "loss_budget_s")
     )
-    costs = Costs.of(payload, hazard, budget, BETA, pause_s=pause_s)
+    costs = Costs.of(payload, hazard, budget, BETA, pauses_s=pause_s)
     return Problem(costs, np.zeros(len(jobs)), cap, routes, np.array(list(capacity.values())))
 
 
@@ -384,7 +393,7 @@ def test_on_whole_campuses_the_certificate_holds(hosts: int, seeds: int) -> None
             np.arange(n),
         )
         for pause_s in (math.inf, 0.15):
-            planned = plan_columns(columns, capacity, BETA, pause_s=pause_s)
+            planned = plan_columns(columns, capacity, BETA, pauses_s=pause_s)
             assert planned.allocation.gap <= TOLERANCE
             load = np.bincount(routes.ravel(), np.repeat(planned.rates_bytes_per_s, 6), len(capacity) + 1)
             assert (load[:-1] <= capacity * (1 + 1e-9)).all()

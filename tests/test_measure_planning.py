@@ -15,7 +15,7 @@ from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, c
 from controller.core.network import Floats
 from controller.core.placement import Candidates, Choice, Request
 from controller.core.policies import POLICIES
-from experiments.live.settings import SNAPSHOT_S
+from experiments.live.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_S
 from experiments.measure.planning import checkpoints_table, destinations_table, measure_planning
 from experiments.measure.planning_epochs import PLANNERS, OnCampus, _judged, measure_epochs, on_one_link
 from experiments.measure.planning_moves import RULES, Ground, _life, measure_moves
@@ -34,7 +34,8 @@ def test_a_promise_is_broken_by_an_interval_too_long_and_by_writes_too_frequent(
     assert broken == {90.0: 1, 110.0: 0, 590.0: 0, 610.0: 1}
     judged = _judged([job], {"a": a_plan(500.0)})
     assert judged.stopped == pytest.approx(1e-4 * (250.0 + 20.0) + 20.0 / 500.0)
-    assert judged.lost == pytest.approx(1e-4 * (250.0 + 20.0) + SNAPSHOT_S / 500.0)
+    snapshot_s = SNAPSHOT_S + 1e9 / SNAPSHOT_BYTES_PER_S
+    assert judged.lost == pytest.approx(1e-4 * (250.0 + 20.0) + snapshot_s / 500.0)
 
 
 def test_the_default_planner_loses_least_of_those_that_break_promises_only_where_they_must() -> None:

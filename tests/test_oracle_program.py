@@ -158,7 +158,7 @@ def carriage(
     shares = Shares(
         dict.fromkeys(campus.capacity_bytes_per_s, 80e6), {links[0]: left} if left else {}, 0.0, 100.0
     )
-    return Carriage(routes, shares, overhead_s, 10.0, 0.15), links
+    return Carriage(routes, shares, overhead_s, 10.0, lambda _: 0.15), links
 
 
 def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() -> None:

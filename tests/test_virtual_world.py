@@ -364,9 +364,24 @@ def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
 def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
     from experiments.virtual.costs import costs_of
 
-    costs: Costs = costs_of(SETTINGS)
+    settings = replace(SETTINGS, snapshot_bytes_per_s=1e9)
+    costs: Costs = costs_of(settings)
     assert costs.start_s[1] + 4 * costs.message_s < SETTINGS.restart_s
-    assert costs.snapshot_s[1] + costs.connect_s + costs.commit_s < SETTINGS.snapshot_s
+    for payload_bytes in (0.0, 3e9):
+        takes_s = costs.snapshot_s[1] + payload_bytes / costs.snapshot_bytes_per_s
+        assert takes_s + costs.connect_s + costs.commit_s < settings.writes_s(payload_bytes)
+
+
+def test_a_job_stands_still_while_its_snapshot_is_written_so_much_the_longer_the_larger_it_is() -> None:
+    costs = replace(COSTS, snapshot_s=(0.1, 0.1), snapshot_bytes_per_s=1e7)
+    world = a_world(hosts=2, costs=costs)
+    host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
+    [process] = world.machines[host].processes.values()
+    begun_s = process.running_from_s
+    while not of(world, f.CheckpointTaken) and world.now_s < 300.0:
+        world.run(world.now_s + 0.05)
+    assert process.running_from_s - begun_s == pytest.approx(3.1)
+    assert process.paused_until_s == pytest.approx(world.now_s, abs=0.1)
 
 
 def test_the_harness_of_the_cores_is_a_virtual_world() -> None:

@@ -100,7 +100,7 @@ def request(
         spec.min_capability,
         (spec.steps - job.step) * spec.step_s,
         notice_s,
-        settings.restart_s + settings.snapshot_s,
+        settings.restart_s + settings.writes_s(spec.payload_bytes),
         world.hosts[source].spec.building if source else None,
         job.name,
         settings.max_load,

@@ -69,26 +69,33 @@ class Costs(NamedTuple):
         loss_budget_s: Array,
         beta: float,
         broken: NDArray[np.bool_] | None = None,
-        pause_s: float = math.inf,
+        pauses_s: Array | float = math.inf,
     ) -> Costs:
-        """`broken`: whose budgets are not kept. `pause_s`: p, for which a snapshot stops a job; infinite: the write does."""
+        """`broken`: whose budgets are not kept. `pauses_s`: p, for which snapshots stop each job, or all; infinite: writes do."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
-        slope, turn = _curves(hazard_per_s, loss_budget_s, float(beta), broken, float(pause_s))
-        return cls(payload_bytes, hazard_per_s, slope, turn, pause_s < math.inf)
+        pauses = each(pauses_s, len(payload_bytes))
+        slope, turn = _curves(hazard_per_s, loss_budget_s, float(beta), broken, pauses)
+        return cls(payload_bytes, hazard_per_s, slope, turn, bool(np.all(pauses < np.inf)))
+
+
+def each(value: Array | float, count: int) -> Array:
+    """A value for each of so many, given one for each or one for all."""
+    return np.ascontiguousarray(np.broadcast_to(value, (count,)), dtype=np.float64)
 
 
 @compiled
 def _curves(
-    hazard_per_s: Array, loss_budget_s: Array, beta: float, broken: NDArray[np.bool_], pause_s: float
+    hazard_per_s: Array, loss_budget_s: Array, beta: float, broken: NDArray[np.bool_], pauses_s: Array
 ) -> tuple[Array, Array]:
     """(m, and the s at which the second part of the curve begins) of each job."""
     slope, turn = hazard_per_s / (2.0 * beta), np.zeros(len(hazard_per_s))
     for job in range(len(turn)):
-        if pause_s == np.inf and not broken[job]:
+        stops = pauses_s[job] == np.inf
+        if stops and not broken[job]:
             slope[job] = max(slope[job], 0.5 / loss_budget_s[job])
         if hazard_per_s[job] > 0.0 and not broken[job]:
             young = hazard_per_s[job] / (2.0 * slope[job] * slope[job])
-            turn[job] = young if pause_s == np.inf else beta * math.sqrt(2.0 * pause_s / hazard_per_s[job])
+            turn[job] = young if stops else beta * math.sqrt(2.0 * pauses_s[job] / hazard_per_s[job])
     return slope, turn
 
 

@@ -53,17 +53,19 @@ def _in_columns(
 ) -> Planned:
     budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
     everybody, beta = np.arange(len(jobs)), world.settings.checkpoint_share
-    snapshot_s = world.settings.snapshot_s
+    pauses_s = planner.pauses_s(_snapshots_s(world, jobs))
     columns = JobColumns(
         counted, hazards, np.full(len(jobs), np.inf), budgets, _routes(world, jobs), everybody
     )
     free = left_for_checkpoints(world, now_s).column
-    found = planner.columns(columns, free, beta, world.known.multipliers, snapshot_s)
+    found = planner.columns(columns, free, beta, world.known.multipliers, pauses_s)
     world.known.multipliers, rates = found.allocation.multipliers, found.rates_bytes_per_s
 
     def interval(row: int) -> Interval:
-        hazard, payload, rate, budget = (float(c[row]) for c in (hazards, counted, rates, budgets))
-        return constrained_interval(hazard, payload, rate, budget, beta, planner.pause(snapshot_s))
+        hazard, payload, rate, budget, pause_s = (
+            float(c[row]) for c in (hazards, counted, rates, budgets, pauses_s)
+        )
+        return constrained_interval(hazard, payload, rate, budget, beta, pause_s)
 
     return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
 
@@ -106,6 +108,11 @@ def _counted(jobs: Sequence[JobState]) -> Floats:
     whole = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
     sent = np.array([np.nan if job.sent_bytes is None else job.sent_bytes for job in jobs], dtype=float)
     return np.where(np.isnan(sent), whole, np.maximum(sent, whole * LEAST_SENT))
+
+
+def _snapshots_s(world: World, jobs: Sequence[JobState]) -> Floats:
+    """p of each: a snapshot is of the whole payload, however little of it is sent."""
+    return np.array([world.settings.writes_s(job.spec.payload_bytes) for job in jobs], dtype=float)
 
 
 def _routes(world: World, jobs: Sequence[JobState]) -> Numbers:

@@ -16,13 +16,13 @@ is the snapshot's time, much less: they should checkpoint more often, and the be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.checkpoint_cost import Array, Costs
+from controller.core.checkpoint_cost import Array, Costs, each
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
 from controller.core.compiled import compiled
 from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
@@ -66,26 +66,28 @@ def plan_columns(
     guess: Array | None = None,
     settled: float = SETTLED,
     keep: Keep = kept,
-    pause_s: float = math.inf,
+    pauses_s: Array | float = math.inf,
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
     `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
-    `keep`: the rule for budgets that do not fit (`loss_budgets`); `pause_s`: p, infinite where the write stops the job.
+    `keep`: the rule for budgets that do not fit (`loss_budgets`); `pauses_s`: p, of each or of all, infinite where the write
+    stops the jobs.
     """
+    pauses_s = each(pauses_s, len(jobs.payload_bytes))
     needed, possible, lower = _needed(
         jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s, float(beta)
     )
     keeps = keep(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
     lower = np.where(keeps, lower, 0.0)
-    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps, pause_s)
+    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps, pauses_s)
     allocation = allocate(
         Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess, settled
     )
     rates = allocation.rates_bytes_per_s
     return PlanColumns(
         rates,
-        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta, pause_s),
+        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta, pauses_s),
         rates >= needed * (1.0 - 1e-9),
         allocation,
     )
@@ -96,15 +98,15 @@ class ExactPlanner:
     """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best.
 
     `keep`: the rule for loss budgets that do not fit together. `behind`: jobs go on while they are sent; only then
-    `pause_s` counts, the time of a snapshot.
+    the time of a snapshot counts.
     """
 
     keep: Keep = kept
     behind: bool = False
 
-    def pause(self, snapshot_s: float) -> float:
-        """p, for which a checkpoint stops a job; infinite: for the write."""
-        return snapshot_s if self.behind else math.inf
+    def pauses_s(self, snapshots_s: Array | float) -> Array:
+        """p, for which a checkpoint stops each job whose snapshot takes so long; infinite: for the write."""
+        return np.asarray(snapshots_s) if self.behind else np.full(np.shape(snapshots_s), np.inf)
 
     def columns(
         self,
@@ -112,32 +114,35 @@ class ExactPlanner:
         capacity_bytes_per_s: Array,
         beta: float = BETA,
         start: Array | None = None,
-        snapshot_s: float = 0.0,
+        pauses_s: Array | float = math.inf,
     ) -> PlanColumns:
         """`plan_columns`."""
-        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, self.pause(snapshot_s))
+        return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, pauses_s)
 
     def __call__(
         self,
         jobs: Sequence[CheckpointJob],
         capacity: Mapping[DirectedLink, float],
         beta: float = BETA,
-        snapshot_s: float = 0.0,
+        snapshot_s: Callable[[float], float] = lambda payload_bytes: 0.0,
     ) -> dict[str, CheckpointPlan]:
-        """`checkpointing.plan` at the least joint cost. ValueError: a link without a capacity, a key twice."""
+        """`checkpointing.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
+
+        ValueError: a link without a capacity, a key twice.
+        """
         ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
         links = list(dict.fromkeys(link for job in ordered for link in job.links))
         budgets = _budgets(links, capacity)
         if len({job.key for job in ordered}) != len(ordered):
             raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
         columns = _columns(ordered, links)
-        pause_s = self.pause(snapshot_s)
-        planned = plan_columns(columns, budgets, beta, keep=self.keep, pause_s=pause_s)
+        pauses_s = self.pauses_s(np.array([snapshot_s(job.payload_bytes) for job in ordered]))
+        planned = plan_columns(columns, budgets, beta, keep=self.keep, pauses_s=pauses_s)
         rates = planned.rates_bytes_per_s.tolist()
         held = _bottlenecks(columns, planned.allocation, budgets).tolist()
         plans = {
             job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta, pause_s)
-            for job, rate, link in zip(ordered, rates, held, strict=True)
+            for job, rate, link, pause_s in zip(ordered, rates, held, pauses_s.tolist(), strict=True)
         }
         return {job.key: plans[job.key] for job in jobs}
 
@@ -200,13 +205,13 @@ def _intervals(
     loss_budget_s: Array,
     rates: Array,
     beta: float,
-    pause_s: float,
+    pauses_s: Array,
 ) -> Array:
     """Eq. (9): the best interval under the cap of the loss budget, above the floor of the network."""
     intervals_s = np.empty(len(rates))
     for job in range(len(rates)):
         write_s, hazard = payload_bytes[job] / rates[job], hazard_per_s[job]
-        stopped_s = write_s if pause_s == np.inf else pause_s
+        stopped_s = write_s if pauses_s[job] == np.inf else pauses_s[job]
         best_s = math.sqrt(2.0 * stopped_s / hazard) if hazard > 0.0 else np.inf
         intervals_s[job] = max(min(best_s, 2.0 * loss_budget_s[job]), write_s / beta)
     return intervals_s

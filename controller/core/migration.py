@@ -187,7 +187,7 @@ def _ask(world: World, job: JobState, choice: Choice, now_s: float) -> Migration
     size, deadline_s = _granted_bytes(world, job), now_s + _notice_s(world, job, now_s)
     if world.policy.rates_vary:
         deadline_s -= MARGIN_S
-    lead_s, restart_s = _lead_s(world), world.settings.restart_s
+    lead_s, restart_s = _lead_s(world, job), world.settings.restart_s
     links = world.routes.route(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
@@ -259,8 +259,8 @@ def _pledge(
     """The promise behind a turn in the timetable; None where floors are constant."""
     if not world.policy.rates_vary:
         return None
-    final_at_s = answer.timetable.begins_s(job.name) - _lead_s(world)
-    pledge = Pledge(asked.payload_bytes, asked.due_s, _lead_s(world), final_at_s)
+    final_at_s = answer.timetable.begins_s(job.name) - _lead_s(world, job)
+    pledge = Pledge(asked.payload_bytes, asked.due_s, _lead_s(world, job), final_at_s)
     if job.final_sequence is not None:
         pledge.begin(now_s + LAG_S)  # it only has to be told where to
     return pledge
@@ -320,7 +320,7 @@ def _final_within_s(world: World, job: JobState, flow: Flow, now_s: float) -> fl
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - now_s)
     assert job.move is not None
-    overhead_s = world.settings.restart_s + _lead_s(world)
+    overhead_s = world.settings.restart_s + _lead_s(world, job)
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
     latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, _granted_bytes(world, job), floor)
     return max(0.0, latest_s - now_s)
@@ -344,9 +344,9 @@ def _granted_bytes(world: World, job: JobState) -> float:
     return job.spec.payload_bytes / (GOODPUT if world.policy.promises_rates else 1.0)
 
 
-def _lead_s(world: World) -> float:
+def _lead_s(world: World, job: JobState) -> float:
     """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
-    return 2.0 * world.settings.snapshot_s + (LAG_S if world.policy.rates_vary else 0.0)
+    return 2.0 * world.settings.writes_s(job.spec.payload_bytes) + (LAG_S if world.policy.rates_vary else 0.0)
 
 
 def _notice_s(world: World, job: JobState, now_s: float) -> float:

@@ -28,7 +28,8 @@ class Settings:
     max_load: float = 1.0  # theta of Algorithm 2
     k_min: int | None = None  # Algorithm 2's locality filter; None: score every candidate
     restart_s: float = 10.0  # T_r
-    snapshot_s: float = 0.0  # time to write a snapshot before its first byte leaves
+    snapshot_s: float = 0.0  # what a snapshot takes before its first byte leaves, whatever its size,
+    snapshot_bytes_per_s: float = inf  # and W: how fast its payload is written
     control_period_s: float = 10.0
     lease_s: float = 3.0
     heartbeat_s: float = 1.0
@@ -41,3 +42,7 @@ class Settings:
     day_start_s: float = 0.0  # time of day at which the run starts
     head_stores: bool = False  # the coordinator's machine has an agent and keeps checkpoints: a head node
     policy: str = "reclaimnet"
+
+    def writes_s(self, payload_bytes: float) -> float:
+        """Seconds from the order to take a snapshot of so much to its first byte; the job stands still for it."""
+        return self.snapshot_s + payload_bytes / self.snapshot_bytes_per_s

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import linear_regression, median
 
 from controller.core import facts as f
@@ -61,6 +62,7 @@ def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Costs) -> Measu
         start_s=_span(starts, assumed.start_s),
         finish_s=_span(finishes, assumed.finish_s),
         snapshot_s=_span(paused, assumed.snapshot_s),
+        snapshot_bytes_per_s=inf if paused else assumed.snapshot_bytes_per_s,  # it is in the pauses
         commit_s=median(commits) if commits else assumed.commit_s,
         switch_s=_span(reads, assumed.switch_s),
     )

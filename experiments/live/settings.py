@@ -9,9 +9,13 @@ from testbed.enforcement import Enforcement
 from topologies.errors import SpecError
 
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
-SNAPSHOT_S = (
-    0.15  # to write a snapshot, hash it and hear of it: a migration needs it beside transfer and restart
-)
+SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
+SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
+
+
+def snapshot_s(payload_bytes: float) -> float:
+    """p of a payload, as `Settings.writes_s` has it."""
+    return SNAPSHOT_S + payload_bytes / SNAPSHOT_BYTES_PER_S
 
 
 def settings_of(played: Scenario) -> Settings:
@@ -33,6 +37,7 @@ def settings_of(played: Scenario) -> Settings:
         k_min=protocol.k_min,
         restart_s=protocol.restart_s,
         snapshot_s=SNAPSHOT_S,
+        snapshot_bytes_per_s=SNAPSHOT_BYTES_PER_S,
         control_period_s=protocol.control_period_s,
         lease_s=protocol.lease_s,
         heartbeat_s=min(HEARTBEAT_S, protocol.lease_s / 3.0),

@@ -33,14 +33,14 @@ from controller.core.checkpointing import (
     plan_one_interval,
 )
 from controller.core.joint_planning import plan_behind, plan_exact, plan_least_loss
-from experiments.live.settings import SNAPSHOT_S
+from experiments.live.settings import snapshot_s
 from experiments.measure.reclaim_waves import LINK, payload_bytes
 from topologies.paths import Routes
 from topologies.presets import campus54
 from topologies.spec import DirectedLink, Role
 
 PLANNERS: dict[str, Planner] = {
-    "joint, jobs go on while sent": partial(plan_behind, snapshot_s=SNAPSHOT_S),
+    "joint, jobs go on while sent": partial(plan_behind, snapshot_s=snapshot_s),
     "joint, writes stop jobs": plan_least_loss,
     "joint, fewest budgets broken": plan_exact,
     "cube roots, budgets inside": plan,
@@ -132,7 +132,7 @@ def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointPlan]) 
         too_seldom = interval_s > 2.0 * job.loss_budget_s * (1.0 + ROUNDING)
         broken += too_seldom or write_s > BETA * interval_s * (1.0 + ROUNDING)
         reclaimed = job.hazard_per_s * (interval_s / 2.0 + write_s)
-        lost += reclaimed + SNAPSHOT_S / interval_s
+        lost += reclaimed + snapshot_s(job.payload_bytes) / interval_s
         stopped += reclaimed + write_s / interval_s
     return Judged(broken, len(jobs), lost, stopped)
 

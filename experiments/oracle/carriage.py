@@ -8,7 +8,7 @@ an oracle sends a whole one and then smaller and smaller ones, and loses only th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, inf
@@ -47,14 +47,15 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """`overhead_s`: of a checkpoint's time, all that is not on the wire; `restart_s`: T_r, at most; `snapshot_s`: what the
-    coordinator allows for one."""
+    """`overhead_s`: of a checkpoint's time, all that is neither writing nor on the wire; `restart_s`: T_r, at most;
+    `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload."""
 
     routes: Routes
     shares: Shares
     overhead_s: float
     restart_s: float
-    snapshot_s: float
+    allowed_s: Callable[[float], float]
+    written_bytes_per_s: float = inf
 
     def links(self, source: str, destination: str) -> tuple[DirectedLink, ...]:
         """The links that a checkpoint crosses."""
@@ -76,7 +77,8 @@ class Carriage:
 
     def whole(self, payload_bytes: float, links: Sequence[DirectedLink], end_s: float) -> Sending | None:
         """One checkpoint of everything."""
-        left, spare_s, taken = payload_bytes, self.overhead_s, list[Reservation]()
+        left, taken = payload_bytes, list[Reservation]()
+        spare_s = self.beside_s(payload_bytes)
         for from_s, until_s, rate in self.shares.backwards(links, end_s):
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
@@ -93,21 +95,23 @@ class Carriage:
 
     def chain(self, state: State, rate_bytes_per_s: float) -> list[float]:
         """Seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
-        leads_s = [self._lead_s(state.payload_bytes, rate_bytes_per_s)]
+        beside_s, pace = self.beside_s(state.payload_bytes), rate_bytes_per_s * PACING_SHARE
+        leads_s = [beside_s + state.payload_bytes / pace]
         while len(leads_s) < MOST_ROUNDS:
             dirty = min(1.0, ceil(leads_s[-1] / state.step_s) * state.dirty_fraction)
-            next_s = self._lead_s(state.payload_bytes * dirty, rate_bytes_per_s)
+            next_s = beside_s + state.payload_bytes * dirty / pace
             if next_s > leads_s[-1] * (1.0 - LEAST_GAIN):
                 break
             leads_s.append(next_s)
         return leads_s
 
-    def _lead_s(self, payload_bytes: float, rate_bytes_per_s: float) -> float:
-        return self.overhead_s + payload_bytes / (rate_bytes_per_s * PACING_SHARE)
+    def beside_s(self, payload_bytes: float) -> float:
+        """Of a checkpoint's time, all that is not on the wire."""
+        return self.overhead_s + payload_bytes / self.written_bytes_per_s
 
 
 def overhead_of(costs: Costs, delay_s: float) -> float:
-    """All of a checkpoint's time that is not on the wire, at most: order, snapshot, handshake, commit, word of it."""
+    """All of a checkpoint's time that is neither writing nor on the wire, at most: order, handshake, commit, word of it."""
     return (
         costs.snapshot_s[1] + costs.connect_s + costs.commit_s + 4.0 * (costs.message_s + delay_s) + SAFETY_S
     )

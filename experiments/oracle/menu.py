@@ -179,10 +179,11 @@ class Menu:
         if rate_bytes_per_s <= 0.0:
             return inf
         carried_s = runner.payload_bytes / (GOODPUT * rate_bytes_per_s)
-        return carried_s + self._lead_in_s() + MARGIN_S + self.carriage.restart_s
+        return carried_s + self._lead_in_s(runner.payload_bytes) + MARGIN_S + self.carriage.restart_s
 
-    def _lead_in_s(self) -> float:
-        return 2.0 * self.carriage.snapshot_s + LAG_S + self.carriage.overhead_s
+    def _lead_in_s(self, payload_bytes: float) -> float:
+        carriage = self.carriage
+        return 2.0 * carriage.allowed_s(payload_bytes) + LAG_S + carriage.beside_s(payload_bytes)
 
     # ------------------------------------------------------------ how
 
@@ -238,7 +239,7 @@ class Menu:
         lasts_s = runner.payload_bytes / (GOODPUT * grant)
         tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
         weight_s = DOWNTIME_WEIGHT * (lasts_s + self.carriage.restart_s) + self._after(runner, target)
-        for from_s in _turns_s(stay.notice_s + self._lead_in_s(), spare_s, rivals, taken):
+        for from_s in _turns_s(stay.notice_s + self._lead_in_s(runner.payload_bytes), spare_s, rivals, taken):
             booked = (Reservation(links, from_s, from_s + lasts_s, grant),)
             yield Handover(runner.name, stay, target, target.host, True, (), 0.0, weight_s, booked, tenancy)
 

@@ -83,7 +83,12 @@ class Player:
         restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
         shares = shares_of(inside, self._trace.background, BEGIN_S)
         self._carriage = Carriage(
-            world.stage.routes, shares, overhead_s, restart_s, inside.settings.snapshot_s
+            world.stage.routes,
+            shares,
+            overhead_s,
+            restart_s,
+            inside.settings.writes_s,
+            world.stage.costs.snapshot_bytes_per_s,
         )
         hosts = world.stage.campus.hosts
         self._building = {host.name: host.building for host in hosts}

@@ -25,7 +25,11 @@ class Costs:
     switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
     start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
     finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
-    snapshot_s: Span = (0.03, 0.12)  # written, hashed, in the store; the job stands still for it
+    snapshot_s: Span = (
+        0.03,
+        0.12,
+    )  # ordered, and in the store, whatever its size; the job stands still for it,
+    snapshot_bytes_per_s: float = inf  # and while it is written
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
     commit_s: float = 0.02  # the receiver's last hash and fsync
     reconnect_s: float = (
@@ -46,5 +50,6 @@ def costs_of(settings: Settings) -> Costs:
     return Costs(
         start_s=(low * settings.restart_s, high * settings.restart_s),
         snapshot_s=(small * settings.snapshot_s, large * settings.snapshot_s),
+        snapshot_bytes_per_s=settings.snapshot_bytes_per_s / large,
         silence_s=min(10.0, max(settings.lease_s, 1.0)) if settings.lease_s < inf else 10.0,
     )

@@ -145,7 +145,7 @@ class Workloads:
     def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
         """The state as it is now; in the store when it is written."""
         stage, process = self._stage, machine.processes.get((order.job, order.attempt))
-        takes_s = stage.streams.span(stage.costs.snapshot_s, "snapshot", machine.name)
+        ordered_s = stage.streams.span(stage.costs.snapshot_s, "snapshot", machine.name)
         if process is None or process.running_from_s == inf:
             stage.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
             return
@@ -154,6 +154,7 @@ class Workloads:
             gone = partial(self._failed, machine, order, "the process has gone")
             stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
             return
+        takes_s = ordered_s + process.spec.payload_bytes / stage.costs.snapshot_bytes_per_s
         process.pause(stage.now_s, takes_s)
         core = machine.core
 
