@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core import facts as f
-from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, whereabouts
+from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, only, whereabouts
 from experiments.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
 from experiments.promises import broken
 from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe, research_shares
@@ -88,7 +88,7 @@ class _Journal:
         self._kinds: dict[type, list[f.AnyFact]] = {}
         for _, fact in timed:
             self._kinds.setdefault(type(fact), []).append(fact)
-        self.work_lost = work_lost(fact for _, fact in timed)
+        self.work_lost = work_lost(timed)
 
     def of(self, kind: type[T]) -> list[T]:
         """All facts of a kind, in order."""
@@ -160,7 +160,7 @@ def _closings(facts: Iterable[Timed]) -> int:
     closed: set[str] = set()
     warned: set[str] = set()
     count = 0
-    for _, fact in facts:
+    for _, fact in only(facts, (f.HostReclaimed, f.HostReturned)):
         match fact:
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
                 warned.add(host)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.core import facts as f
-from experiments.history import Notice, Timed
+from experiments.history import Notice, Timed, only
 
 SILENCE_S = 5.0  # as played: an agent that stands still is known as lost a lease and a little more after its last word
 STOOD_STILL_S = (
@@ -30,7 +30,7 @@ KINDS = (
 
 def possible_excuses(facts: Sequence[Timed]) -> list[Timed]:
     """The few facts of a journal that can excuse anybody."""
-    return [timed for timed in facts if isinstance(timed[1], KINDS)]
+    return only(facts, KINDS)
 
 
 def is_excused(notice: Notice, facts: Sequence[Timed]) -> bool:

@@ -8,13 +8,26 @@ the two it may be running.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.core import facts as f
 
 Timed = tuple[float, f.AnyFact]
+
+OF_ATTEMPTS = frozenset(
+    (f.JobDispatched, f.JobRunning, f.JobFinished, f.JobFailed, f.JobStopped, f.CheckpointTaken)
+)
+OF_NOTICES = frozenset(
+    (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
+)
+MOVES_NOBODY = frozenset((f.TransferFinished, f.CheckpointCompleted, f.CheckpointHeld, f.GrantEnded))
+
+
+def only(facts: Iterable[Timed], kinds: Collection[type]) -> list[Timed]:
+    """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
+    return [timed for timed in facts if type(timed[1]) in kinds]
 
 
 @dataclass(slots=True)
@@ -33,7 +46,7 @@ class Attempt:
 def attempts(facts: Iterable[Timed]) -> list[Attempt]:
     """All attempts, in order of their dispatch."""
     found: dict[tuple[str, int], Attempt] = {}
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, OF_ATTEMPTS):
         match fact:
             case f.JobDispatched(job=job, attempt=number, host=host):
                 found.setdefault((job, number), Attempt(job, number, host, at_s))
@@ -86,6 +99,8 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
     """Every job and where it is at the end. Waiting and being on the way need a fact that says so."""
     places: dict[str, _Place] = {}
     for _, fact in facts:
+        if type(fact) in MOVES_NOBODY:
+            continue
         job = getattr(fact, "job", None)
         if job is None:
             continue
@@ -186,7 +201,7 @@ class _Notices:
 def notices(facts: Iterable[Timed]) -> list[Notice]:
     """Every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
     book = _Notices()
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, OF_NOTICES):
         match fact:
             case f.HostReclaimed():
                 book.reclaimed(at_s, fact)

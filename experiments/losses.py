@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from controller.core import facts as f
-from experiments.history import Attempt, Timed, attempts
+from experiments.history import Attempt, Timed, attempts, only
 
 SECONDS_AN_HOUR = 3600.0
 
@@ -48,7 +48,7 @@ class Losses:
 def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
     """All of them, in order of time."""
     tries = attempts(facts)
-    lost_s = {(lost.job, lost.attempt): lost.work_lost_s for lost in work_lost(fact for _, fact in facts)}
+    lost_s = {(lost.job, lost.attempt): lost.work_lost_s for lost in work_lost(facts)}
     downtimes_s, last = _downtimes(facts), _last_attempts(tries)
     found = []
     for attempt in tries:
@@ -76,10 +76,10 @@ def losses(found: Iterable[Interruption]) -> Losses:
     return Losses(len(each_s), total_s / SECONDS_AN_HOUR, statistics.fmean(each_s) if each_s else None)
 
 
-def work_lost(facts: Iterable[f.AnyFact]) -> list[f.WorkLost]:
+def work_lost(facts: Iterable[Timed]) -> list[f.WorkLost]:
     """What was lost for good: every `WorkLost`, less what was taken up after all."""
     stand: list[f.WorkLost] = []
-    for fact in facts:
+    for _, fact in only(facts, (f.WorkLost, f.WorkTakenUp)):
         if isinstance(fact, f.WorkLost):
             stand.append(fact)
         elif isinstance(fact, f.WorkTakenUp):
@@ -100,7 +100,7 @@ def _downtimes(facts: Iterable[Timed]) -> dict[tuple[str, int], float]:
     """By (job, the attempt that ran again)."""
     return {
         (fact.job, fact.attempt): fact.downtime_s
-        for _, fact in facts
+        for _, fact in only(facts, (f.JobRunning,))
         if isinstance(fact, f.JobRunning) and fact.downtime_s is not None
     }
 

@@ -18,7 +18,16 @@ from msgspec import Struct
 from controller.core import facts as f
 from controller.core.policies import Policy
 from experiments.excuses import is_excused, possible_excuses
-from experiments.history import Timed, Where, end_of_attempt, end_s, notices, whereabouts
+from experiments.history import (
+    OF_ATTEMPTS,
+    Timed,
+    Where,
+    end_of_attempt,
+    end_s,
+    notices,
+    only,
+    whereabouts,
+)
 from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext, research_shares
 from experiments.sentences import concerns, describe
 from testbed.units import format_duration, format_rate
@@ -91,7 +100,7 @@ def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Brea
     """A job that was accepted is finished, failed by itself, on a host, on the way to one, or waiting."""
     where = whereabouts(facts)
     ended_s = end_s(facts)
-    for _, fact in facts:
+    for _, fact in only(facts, (f.JobSubmitted,)):
         if isinstance(fact, f.JobSubmitted):
             place = where.get(fact.job)
             if place in (None, Where.ACCEPTED, Where.INTERRUPTED):
@@ -101,7 +110,7 @@ def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Brea
 def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """No attempt of a job begins before the one before has ended."""
     alive: dict[str, dict[int, str]] = {}
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, OF_ATTEMPTS):
         match fact:
             case (
                 f.JobDispatched(job=job, attempt=attempt, host=host)
@@ -121,7 +130,7 @@ def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breac
 def attempts_grow(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Each dispatch of a job has a higher attempt number than the last, and only the latest is heard to run."""
     latest: dict[str, int] = {}
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.JobDispatched, f.JobRunning)):
         match fact:
             case f.JobDispatched(job=job, attempt=attempt):
                 if attempt <= latest.get(job, 0):
@@ -137,7 +146,7 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
     """A job finishes once, at its last step, and nothing of it starts afterwards."""
     steps: dict[str, int] = {}
     over: set[str] = set()
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.JobSubmitted, f.JobFinished, f.JobDispatched, f.JobRunning)):
         match fact:
             case f.JobSubmitted(job=job):
                 steps.setdefault(job, fact.steps)
@@ -157,7 +166,7 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
 def checkpoints_complete_once(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """A (job, sequence) is completed at most once, and has further holders only after that."""
     done: set[tuple[str, int]] = set()
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.CheckpointCompleted, f.CheckpointHeld)):
         match fact:
             case f.CheckpointCompleted(job=job, sequence=sequence):
                 if (job, sequence) in done:
@@ -173,7 +182,7 @@ def restores_are_of_completed_checkpoints(facts: Sequence[Timed], context: RunCo
     It follows that the step is no later than that of the last completed checkpoint.
     """
     step_of: dict[tuple[str, int], int] = {}
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.CheckpointCompleted, f.JobDispatched, f.JobRunning)):
         match fact:
             case f.CheckpointCompleted(job=job, sequence=sequence):
                 step_of.setdefault((job, sequence), fact.step)
@@ -199,7 +208,7 @@ def _restore(
 def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Whoever resumes from a checkpoint has the same state digest as anybody else who resumed from it."""
     digests: dict[tuple[str, int], str] = {}
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.JobRunning,)):
         if isinstance(fact, f.JobRunning) and fact.restored_sequence is not None and fact.digest:
             first = digests.setdefault((fact.job, fact.restored_sequence), fact.digest)
             if first != fact.digest:
@@ -215,7 +224,7 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """At every moment, what is granted over a link is no more than what migrations may use of it."""
     account = _GrantAccount(context)
-    for at_s, moment in groupby(facts, key=lambda timed: timed[0]):
+    for at_s, moment in groupby(only(facts, (f.Granted, f.GrantEnded)), key=lambda timed: timed[0]):
         changed: set[DirectedLink] = set()
         for _, fact in moment:
             try:
@@ -264,7 +273,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
-    for at_s, fact in facts:
+    for at_s, fact in only(facts, (f.EgressMeasured,)):
         if not isinstance(fact, f.EgressMeasured):
             continue
         if fact.host not in context.campus.host_by_name:

@@ -117,9 +117,11 @@ class LinkBandwidth:
 
     def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Switches have counted what others send over some links: wire bytes/s, until they are told anew."""
+        number, free = self.network.number, self._unmeasured
         for link, rate in research_bytes_per_s.items():
-            self.told[link] = min(rate, self.capacity[link])
-            self._unmeasured[self.network.number[link]] = self._free(link, self.told[link], 1.0)
+            wire = self.capacity[link]
+            told = self.told[link] = min(rate, wire)
+            free[number[link]] = self.payload_share * (wire - max(self._kept[link], told))
 
     @property
     def left_column(self) -> Floats:

@@ -68,15 +68,31 @@ def fair_share(world: World, job: JobState, now_s: float) -> Residual:
     """What one more stream of checkpoints would get of each link, bytes/s: an equal part of what is not promised.
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
+    Copies on their way to a vault come and go, and do not count.
     """
+    return fair_shares(world, now_s)(job)
+
+
+def fair_shares(world: World, now_s: float) -> Callable[[JobState], Residual]:
+    """`fair_share` of any job, at this moment."""
     keys, paths = world.flow_paths()
-    others = [
-        (flow := world.flows[key]).traffic_class is TrafficClass.PRESYNC and flow.job != job.name
-        for key in keys
-    ]
-    streams = paths.load(np.array(others, dtype=float), len(world.network))
-    free = residual(world, now_s, promised)
-    return Residual(world.network, free.column / (1.0 + streams))
+    stand = [_stands(world, world.flows[key]) for key in keys]
+    streams = paths.load(np.array(stand, dtype=float), len(world.network))
+    free = residual(world, now_s, promised).column
+
+    def of(job: JobState) -> Residual:
+        others = streams.copy()
+        for key, stands in zip(keys, stand, strict=True):
+            if stands and (flow := world.flows[key]).job == job.name:
+                others[list(world.path(flow.source, flow.destination))] -= 1.0
+        return Residual(world.network, free / (1.0 + others))
+
+    return of
+
+
+def _stands(world: World, flow: Flow) -> bool:
+    """Whether it is the stream of a job's checkpoints from its host."""
+    return flow.traffic_class is TrafficClass.PRESYNC and world.jobs[flow.job].host == flow.source
 
 
 def safe_store(world: World, job: JobState, source: str, free: Residual) -> str | None:

@@ -80,7 +80,7 @@ class Costs(NamedTuple):
 
 def each(value: Array | float, count: int) -> Array:
     """A value for each of so many, given one for each or one for all."""
-    return np.ascontiguousarray(np.broadcast_to(value, (count,)), dtype=np.float64)
+    return np.full(count, value) if isinstance(value, float) else value
 
 
 @compiled

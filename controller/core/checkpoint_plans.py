@@ -104,10 +104,14 @@ def _hazards(world: World, jobs: Sequence[JobState], now_s: float) -> Floats:
 
 
 def _counted(jobs: Sequence[JobState]) -> Floats:
-    """C of each: what its last checkpoint to the same standby really sent, but LEAST_SENT of it at least."""
-    whole = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
-    sent = np.array([np.nan if job.sent_bytes is None else job.sent_bytes for job in jobs], dtype=float)
-    return np.where(np.isnan(sent), whole, np.maximum(sent, whole * LEAST_SENT))
+    """`counted_bytes` of each."""
+    return np.array([counted_bytes(job) for job in jobs], dtype=float)
+
+
+def counted_bytes(job: JobState) -> float:
+    """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of it at least."""
+    whole = float(job.spec.payload_bytes)
+    return whole if job.sent_bytes is None else max(float(job.sent_bytes), whole * LEAST_SENT)
 
 
 def _snapshots_s(world: World, jobs: Sequence[JobState]) -> Floats:

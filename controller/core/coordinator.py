@@ -215,6 +215,10 @@ class Coordinator:
 
     def _agent_said(self, host: HostState, message: m.FromAgent, now_s: float) -> list[do.Effect]:
         match message:
+            case m.TransferEnded():
+                return transfer_ended(self.world, host, message, now_s)
+            case m.CheckpointStored(checkpoint=stored):
+                return stored_by(self.world, host, stored, now_s)
             case m.Hello():
                 return self._hello(host, message, now_s)
             case m.Heartbeat():
@@ -229,10 +233,6 @@ class Coordinator:
                 return job_ended(self.world, host, message, now_s)
             case m.SnapshotTaken():
                 return snapshot_taken(self.world, host, message, now_s)
-            case m.TransferEnded():
-                return transfer_ended(self.world, host, message, now_s)
-            case m.CheckpointStored(checkpoint=stored):
-                return stored_by(self.world, host, stored, now_s)
 
     def _hello(self, host: HostState, hello: m.Hello, now_s: float) -> list[do.Effect]:
         self._begin_ticking(now_s)

@@ -106,7 +106,7 @@ class _Edge:
 
     def __init__(self, day: tuple[float, float]) -> None:
         self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
-        self._starts = np.arange(HOURS) * self._hour_s
+        self._starts: Floats = np.arange(HOURS, dtype=np.float64) * self._hour_s
         self._hosts = np.zeros((3, 0))  # TAKEN, BEFORE and LENT of each
         self._all_before_s, self._all_lent, self.events = 0.0, 0, 0.0
         self._today, self._today_is, self.squares = [0] * HOURS, [-inf] * HOURS, 0
@@ -158,8 +158,12 @@ class _Edge:
     def _clock(self, at_s: float) -> Floats:
         """How much time each hour of the day has had until then, from the midnight before time 0."""
         days, rest_s = divmod(at_s + self._start_s, self._day_s)
-        clock: Floats = days * self._hour_s + np.minimum(np.maximum(rest_s - self._starts, 0.0), self._hour_s)
-        return clock
+        return _clock(days * self._hour_s, rest_s, self._starts, self._hour_s)
+
+
+@compiled
+def _clock(whole_s: float, rest_s: float, starts: Floats, hour_s: float) -> Floats:
+    return whole_s + np.minimum(np.maximum(rest_s - starts, 0.0), hour_s)
 
 
 @compiled

@@ -17,7 +17,7 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.bandwidth import bottleneck
-from controller.core.candidates import Residual, candidates, fair_share, request, safe_store
+from controller.core.candidates import Residual, candidates, fair_share, fair_shares, request, safe_store
 from controller.core.checkpoint_plans import Planned, plan_all
 from controller.core.checkpointing import Interval, StaticPlanner, stagger
 from controller.core.compiled import compiled
@@ -107,12 +107,15 @@ def improve_standby(world: World, now_s: float) -> list[do.Effect]:
     if isinstance(world.policy.plan, StaticPlanner):
         return []  # loss budgets have no say
     endangered = [job for job in world.unfinished() if job.endangered and _needs_protection(world, job)]
+    if not endangered:
+        return []
+    share = fair_shares(world, now_s)
     for job in sorted(
         endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
     ):
         if job.standby is None or job.host is None:
             continue
-        free, host = fair_share(world, job, now_s), job.host
+        free, host = share(job), job.host
         way = world.routes.route(host, job.standby)
         wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
         if free[way[0]] < wanted:

@@ -73,9 +73,7 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     end_s = run.context.ended_at_s or 0.0
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
-    again_s = {
-        (lost.job, lost.attempt - 1): lost.work_lost_s for lost in work_lost(fact for _, fact in run.facts)
-    }
+    again_s = {(lost.job, lost.attempt - 1): lost.work_lost_s for lost in work_lost(run.facts)}
     steps = _steps(run.facts, {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals})
     for attempt in attempts(run.facts):
         if attempt.ended_s is not None:

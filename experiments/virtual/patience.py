@@ -10,6 +10,7 @@ value an hour. (A notice that grows shorter never makes a move feasible that was
 - one that led to something is followed by the next, as live;
 - so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
   degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
+  Rates of checkpoints are no change: no plan looks at what checkpoints get, only at what was promised to migrations.
 
 The decisions are the parent's, all of them: this class only moves the time of its next tick.
 """
@@ -22,6 +23,7 @@ from math import floor, inf
 from controller.core import effects as do
 from controller.core import events as ev
 from controller.core import facts
+from controller.core.checkpoint_plans import counted_bytes
 from controller.core.coordinator import Coordinator
 from controller.core.settings import Settings
 from testbed import messages as m
@@ -39,6 +41,10 @@ QUIET = frozenset(
         facts.CheckpointHeld,
         facts.EgressMeasured,
         facts.TransferFinished,
+        facts.GrantEnded,
+        m.Grant,
+        m.SendStored,
+        m.CancelTransfers,
         m.HeartbeatAck,
         m.Forget,
     )
@@ -51,7 +57,9 @@ class PatientCoordinator(Coordinator):
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
         super().__init__(campus, settings, draw)
         self._first_tick_s = inf
-        self._planned_with: dict[str, int] = {}  # job -> what its checkpoints sent when P1 was last asked
+        self._planned_with: dict[
+            str, float
+        ] = {}  # job -> what its checkpoints counted when P1 was last asked
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
         """As the parent's; then the next tick is moved."""
@@ -84,10 +92,10 @@ class PatientCoordinator(Coordinator):
         job = self.world.jobs.get(name)
         if job is None or job.sent_bytes is None:
             return False
-        before = self._planned_with.get(name)
-        if before is not None and abs(job.sent_bytes - before) <= LEAST_CHANGE * before:
+        before, now = self._planned_with.get(name), counted_bytes(job)
+        if before is not None and abs(now - before) <= LEAST_CHANGE * before:
             return False
-        self._planned_with[name] = job.sent_bytes
+        self._planned_with[name] = now
         return True
 
     def _somebody_hopes(self) -> bool:
@@ -99,7 +107,10 @@ class PatientCoordinator(Coordinator):
 
 def _is_loud(effect: do.Effect) -> bool:
     if isinstance(effect, do.Record):
-        return type(effect.fact) not in QUIET
+        fact = effect.fact
+        if isinstance(fact, facts.Granted):
+            return fact.floor_bytes_per_s > 0.0
+        return type(fact) not in QUIET
     if isinstance(effect, do.Tell):
         return type(effect.message) not in QUIET
     return isinstance(effect, do.Disconnect)

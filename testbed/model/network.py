@@ -91,9 +91,8 @@ class FluidNetwork:
         self._tight: list[set[int]] = [set() for _ in levels]
         self._used = [[0.0] * len(self._capacity) for _ in levels]
         self._above = [self._used[:level] for level in levels]  # what outranks each level
-        self._caps: list[list[float | None]] = [
-            [0.0] * len(self._capacity) for _ in levels
-        ]  # None: add up anew
+        self._caps = [[0.0] * len(self._capacity) for _ in levels]  # of the flows that have one, together
+        self._greedy = [[0] * len(self._capacity) for _ in levels]  # flows that have none
         self._flows: dict[str, Flow] = {}
         self._from: dict[str, dict[int, Flow]] = {link.source: {} for link in capacity}
         self._ends: list[tuple[float, int, int, Flow]] = []
@@ -138,7 +137,7 @@ class FluidNetwork:
         self._alive[level] += 1
         for link in path:
             self._members[level][link][number] = flow
-            self._caps[level][link] = None
+        self._ask(flow, cap_bytes_per_s, 1)
         if links:
             self._from[links[0].source][number] = flow
         if size_bytes == 0.0:
@@ -168,19 +167,38 @@ class FluidNetwork:
         return changed
 
     def _regrant(self, flow: Flow, cap_bytes_per_s: float) -> None:
+        self._ask(flow, flow.cap_bytes_per_s, -1)
         flow.cap_bytes_per_s = cap_bytes_per_s
+        self._ask(flow, cap_bytes_per_s, 1)
+
+    def _ask(self, flow: Flow, cap_bytes_per_s: float, sign: int) -> None:
+        """A flow asks for so much more (or less) of its links."""
+        greedy, caps = self._greedy[flow.level], self._caps[flow.level]
         for link in flow.path:
-            self._caps[flow.level][link] = None
+            if cap_bytes_per_s == inf:
+                greedy[link] += sign
+            else:
+                caps[link] += sign * cap_bytes_per_s
+
+    def _take(self, flow: Flow, more_bytes_per_s: float) -> None:
+        """A flow takes so much more of its links."""
+        used = self._used[flow.level]
+        for link in flow.path:
+            used[link] += more_bytes_per_s
 
     def stop(self, key: str, now_s: float) -> tuple[Flow, list[Flow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
         flow = self._flows.pop(key)
+        self._ask(flow, flow.cap_bytes_per_s, -1)
+        self._take(flow, -flow.rate_bytes_per_s)
         flow.moved_bytes, flow.since_s, flow.rate_bytes_per_s = flow.moved(now_s), now_s, 0.0
         flow.version += 1
         self._alive[flow.level] -= 1
         for link in flow.path:
-            del self._members[flow.level][link][flow.number]
-            self._caps[flow.level][link] = None
+            members = self._members[flow.level][link]
+            del members[flow.number]
+            if not members:  # sums begin anew, without what rounding left of them
+                self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
         return flow, self._reshare(flow.level, flow.path, [], now_s)
@@ -251,10 +269,9 @@ class FluidNetwork:
                 continue
             flows, room = self._closure(lower, touched, seeds if lower == level else [])
             moved = self._set_rates(flows, room, now_s) if flows else []
-            changed += moved
-            concerned = {link for flow in moved for link in flow.path}
-            self._add_up(lower, concerned.union(touched) if lower == level else concerned)
-            touched = concerned.union(touched) if concerned else touched
+            if moved:
+                changed += moved
+                touched = {link for flow in moved for link in flow.path}.union(touched)
         return changed
 
     def _set_rates(self, flows: list[Flow], room: Mapping[int, float], now_s: float) -> list[Flow]:
@@ -270,21 +287,14 @@ class FluidNetwork:
                 changed.append(flow)
         return changed
 
-    def _add_up(self, level: int, links: Iterable[int]) -> None:
-        """What a level takes of these links."""
-        members, used = self._members[level], self._used[level]
-        for link in links:
-            used[link] = sum([flow.rate_bytes_per_s for flow in members[link].values()])
-
     def _closure(
         self, level: int, touched: Iterable[int], seeds: list[Flow]
     ) -> tuple[list[Flow], dict[int, float]]:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
         tight, members = self._tight[level], self._members[level]
         room: dict[int, float] = {}
-        caps = self._caps[level]  # 0: nobody is there
         todo = [
-            link for link in touched if (caps[link] != 0.0 and self._look(level, link, room)) or link in tight
+            link for link in touched if (members[link] and self._look(level, link, room)) or link in tight
         ]
         if not todo:
             return seeds, room
@@ -305,19 +315,16 @@ class FluidNetwork:
 
     def _look(self, level: int, link: int, room: dict[int, float]) -> bool:
         """Whether a link binds somebody of a level; if so its room is noted."""
-        caps = self._caps[level][link]
-        if caps is None:
-            caps = sum([flow.cap_bytes_per_s for flow in self._members[level][link].values()])
-            self._caps[level][link] = caps
         free = self._capacity[link]
         for used in self._above[level]:
             free -= used[link]
-        if caps <= free * (1.0 + ROUNDING):
+        if not self._greedy[level][link] and self._caps[level][link] <= free * (1.0 + ROUNDING):
             return False
         room[link] = max(0.0, free)
         return True
 
     def _set_rate(self, flow: Flow, rate_bytes_per_s: float, now_s: float) -> None:
+        self._take(flow, rate_bytes_per_s - flow.rate_bytes_per_s)
         flow.moved_bytes, flow.since_s = flow.moved(now_s), now_s
         flow.rate_bytes_per_s = rate_bytes_per_s
         flow.version += 1
