@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core import facts as f
-from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, only, whereabouts
+from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, only, telling, whereabouts
 from experiments.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
 from experiments.promises import broken
 from experiments.run_context import Death, Fidelity, ResearchSample, RunContext, SwitchProbe, research_shares
@@ -84,11 +84,11 @@ class _Journal:
     """The facts, sorted by kind once: each figure looks only at what it counts."""
 
     def __init__(self, timed: Sequence[Timed]) -> None:
-        self.timed = timed
+        self.timed, self.telling = timed, telling(timed)
         self._kinds: dict[type, list[f.AnyFact]] = {}
         for _, fact in timed:
             self._kinds.setdefault(type(fact), []).append(fact)
-        self.work_lost = work_lost(timed)
+        self.work_lost = work_lost(self.telling)
 
     def of(self, kind: type[T]) -> list[T]:
         """All facts of a kind, in order."""
@@ -97,7 +97,7 @@ class _Journal:
 
 def _jobs(journal: _Journal) -> Jobs:
     submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
-    places = Counter(place for job, place in whereabouts(journal.timed).items() if job in submitted)
+    places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
     running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
     dispatched = journal.of(f.JobDispatched)
@@ -115,7 +115,7 @@ def _jobs(journal: _Journal) -> Jobs:
 
 
 def _migrations(journal: _Journal) -> Migrations:
-    found = notices(journal.timed)
+    found = notices(journal.telling)
     downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
     return Migrations(
         planned=len(found),
@@ -128,7 +128,7 @@ def _migrations(journal: _Journal) -> Migrations:
 
 
 def _emergencies(journal: _Journal) -> Emergencies:
-    ended = [a for a in attempts(journal.timed) if a.how == "emergency"]
+    ended = [a for a in attempts(journal.telling) if a.how == "emergency"]
     runs: dict[str, list[f.JobRunning]] = {}
     for run in journal.of(f.JobRunning):
         runs.setdefault(run.job, []).append(run)
@@ -144,7 +144,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
         count=len(ended),
         restored_verified=sum(verified),
         work_lost_s=sum(w.work_lost_s for w in journal.work_lost if w.cause == "emergency"),
-        reclaims=_closings(journal.timed),
+        reclaims=_closings(journal.telling),
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
     )
@@ -174,14 +174,14 @@ def _closings(facts: Iterable[Timed]) -> int:
 
 
 def _interruptions(journal: _Journal) -> Interruptions:
-    causes = Counter(a.how for a in attempts(journal.timed) if a.ended_s is not None)
+    causes = Counter(a.how for a in attempts(journal.telling) if a.ended_s is not None)
     for over in ("finished", "failed"):
         causes.pop(over, None)
     lost: dict[str, float] = {}
     for work in journal.work_lost:
         lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
-    total = losses(interruptions(journal.timed))
+    total = losses(interruptions(journal.telling))
     return Interruptions(
         dict(sorted(causes.items())),
         lost,
@@ -253,7 +253,7 @@ def _kill_switch(probes: Sequence[SwitchProbe]) -> KillSwitch:
 
 def _level(journal: _Journal) -> float | None:
     said = (f.JobQueued, f.JobRedirected, f.LevelLearned)
-    return next((fact.level for _, fact in reversed(journal.timed) if isinstance(fact, said)), None)
+    return next((fact.level for _, fact in reversed(journal.telling) if isinstance(fact, said)), None)
 
 
 # ---------------------------------------------------------------- small statistics

@@ -22,12 +22,24 @@ OF_ATTEMPTS = frozenset(
 OF_NOTICES = frozenset(
     (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
 )
-MOVES_NOBODY = frozenset((f.TransferFinished, f.CheckpointCompleted, f.CheckpointHeld, f.GrantEnded))
+ROUTINE = frozenset(
+    (f.TransferFinished, f.CheckpointCompleted, f.CheckpointHeld, f.CheckpointPlanned, f.GrantEnded)
+)
 
 
 def only(facts: Iterable[Timed], kinds: Collection[type]) -> list[Timed]:
     """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
     return [timed for timed in facts if type(timed[1]) in kinds]
+
+
+def telling(facts: Iterable[Timed]) -> list[Timed]:
+    """Those that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
+    return [
+        timed
+        for timed in facts
+        if type(fact := timed[1]) not in ROUTINE
+        and not (isinstance(fact, f.CheckpointTaken) and not fact.final)
+    ]
 
 
 @dataclass(slots=True)
@@ -99,8 +111,6 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
     """Every job and where it is at the end. Waiting and being on the way need a fact that says so."""
     places: dict[str, _Place] = {}
     for _, fact in facts:
-        if type(fact) in MOVES_NOBODY:
-            continue
         job = getattr(fact, "job", None)
         if job is None:
             continue

@@ -167,7 +167,9 @@ def of_kind(played: OracleRun, kind: type) -> list[object]:
 
 
 def test_a_checkpoint_is_complete_just_before_an_emergency() -> None:
-    played, _ = one_job(OwnerEvent(1800.0, "HOST"), dirty=1.0)  # else it sends as if the most steps were rewritten
+    played, _ = one_job(
+        OwnerEvent(1800.0, "HOST"), dirty=1.0
+    )  # else it sends as if the most steps were rewritten
     completed_s = [at_s for at_s, fact in played.run.facts if isinstance(fact, f.CheckpointCompleted)]
     assert 0.0 < 1800.5 - completed_s[-1] < 0.5
     (lost,) = of_kind(played, f.WorkLost)

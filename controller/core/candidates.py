@@ -49,7 +49,9 @@ def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Resi
             path = world.path(flow.source, flow.destination)
             crossed += path
             amounts += [taken(flow)] * len(path)
-    committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(world.network))
+    committed: Floats | float = 0.0
+    if crossed:
+        committed = sums(np.array(crossed, dtype=np.intp), np.array(amounts), len(world.network))
     return Residual(world.network, world.bandwidth.available_column(now_s, committed))
 
 

@@ -81,8 +81,8 @@ class LentTime:
     def of_hours(self, now_s: float) -> tuple[Floats, Floats]:
         """All hosts together, by hour of the day."""
         from_s = self._slide(now_s)
-        lent_s = self._head.hours_lent_s(now_s) - self._tail.hours_lent_s(from_s)
-        return self._head.hour_events - self._tail.hour_events, np.maximum(0.0, lent_s)
+        lent_s = _since(self._head.hours_lent_s(now_s), self._tail.hours_lent_s(from_s))
+        return self._head.hour_events - self._tail.hour_events, lent_s
 
     def squares_of_days(self, now_s: float) -> tuple[float, float]:
         """(squares of the emergencies of each hour of each day, added up; days that the window has seen).
@@ -126,7 +126,7 @@ class _Edge:
             hosts[BEFORE, host] += sign * at_s
             self._all_before_s += sign * at_s
             self._all_lent += 1 if lent else -1
-            self._hours_before_s += sign * self._clock(at_s)
+            self._hours_before_s = _with_clock(self._hours_before_s, sign, *self._clock(at_s))
 
     def _count(self, clock_s: float) -> None:
         day, time_s = divmod(clock_s, self._day_s)
@@ -153,17 +153,29 @@ class _Edge:
         return self._all_before_s + self._all_lent * at_s
 
     def hours_lent_s(self, at_s: float) -> Floats:
-        return self._hours_before_s + self._all_lent * self._clock(at_s)
+        return _with_clock(self._hours_before_s, float(self._all_lent), *self._clock(at_s))
 
-    def _clock(self, at_s: float) -> Floats:
-        """How much time each hour of the day has had until then, from the midnight before time 0."""
+    def _clock(self, at_s: float) -> tuple[float, float, Floats, float]:
+        """What tells how much time each hour of the day has had until then: that of whole days, that of the last day, when
+        each begins, how long each is."""
         days, rest_s = divmod(at_s + self._start_s, self._day_s)
-        return _clock(days * self._hour_s, rest_s, self._starts, self._hour_s)
+        return days * self._hour_s, rest_s, self._starts, self._hour_s
 
 
 @compiled
-def _clock(whole_s: float, rest_s: float, starts: Floats, hour_s: float) -> Floats:
-    return whole_s + np.minimum(np.maximum(rest_s - starts, 0.0), hour_s)
+def _with_clock(
+    before: Floats, times: float, whole_s: float, rest_s: float, starts: Floats, hour_s: float
+) -> Floats:
+    """Each hour's number, and so many times the time that it has had from the midnight before time 0."""
+    answer = before.copy()
+    for hour in range(len(answer)):
+        answer[hour] += times * (whole_s + min(max(rest_s - starts[hour], 0.0), hour_s))
+    return answer
+
+
+@compiled
+def _since(until_s: Floats, before_s: Floats) -> Floats:
+    return np.maximum(0.0, until_s - before_s)
 
 
 @compiled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +61,9 @@ class Paths:
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]]) -> Paths:
         """From one sequence of link numbers a path."""
-        start = np.zeros(len(paths) + 1, dtype=np.intp)
-        np.cumsum(np.fromiter(map(len, paths), dtype=np.intp, count=len(paths)), out=start[1:])
-        return cls(np.fromiter(chain.from_iterable(paths), dtype=np.intp, count=int(start[-1])), start)
+        start = list(accumulate(map(len, paths), initial=0))
+        links = list(chain.from_iterable(paths))
+        return cls(np.array(links, dtype=np.intp), np.array(start, dtype=np.intp))
 
     def __len__(self) -> int:
         return len(self.start) - 1

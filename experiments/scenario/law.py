@@ -97,8 +97,7 @@ class Law:
 
     def mean(self) -> float:
         """The mean after truncation, by the midpoint rule over 4096 quantiles (to about 0.1 %)."""
-        steps = 4096
-        return math.fsum(self.quantile((i + 0.5) / steps) for i in range(steps)) / steps
+        return _mean(self)
 
     def _mass(self) -> tuple[float, float]:
         """What the law has below its minimum, and below its maximum."""
@@ -109,6 +108,12 @@ class Law:
             return self.minimum <= self.typical <= self.maximum
         low, high = self._mass()
         return high - low >= _LEAST_MASS
+
+
+@lru_cache(maxsize=256)
+def _mean(law: Law) -> float:
+    steps = 4096
+    return math.fsum(law.quantile((i + 0.5) / steps) for i in range(steps)) / steps
 
 
 @lru_cache(maxsize=256)
