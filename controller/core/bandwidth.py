@@ -106,6 +106,7 @@ class LinkBandwidth:
                 self._fed_by[host].append(link)
         self._kept = {link: reserve.reserve_bytes_per_s(wire) for link, wire in capacity.items()}
         self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
+        self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
         self._unmeasured = self.network.column({link: self._free(link, 0.0, 1.0) for link in self.capacity})
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
@@ -117,11 +118,11 @@ class LinkBandwidth:
 
     def tell(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """Switches have counted what others send over some links: wire bytes/s, until they are told anew."""
-        number, free = self.network.number, self._unmeasured
-        for link, rate in research_bytes_per_s.items():
-            wire = self.capacity[link]
-            told = self.told[link] = min(rate, wire)
-            free[number[link]] = self.payload_share * (wire - max(self._kept[link], told))
+        links = np.array([self.network.number[link] for link in research_bytes_per_s], dtype=np.intp)
+        wire = self._wire[links]
+        told = np.minimum(list(research_bytes_per_s.values()), wire)
+        self.told.update(zip(research_bytes_per_s, told.tolist(), strict=True))
+        self._unmeasured[links] = self.payload_share * (wire - np.maximum(self._reserved[links], told))
 
     @property
     def left_column(self) -> Floats:

@@ -131,7 +131,9 @@ class Coordinator:
                 return []
             return [*self._judge(self._reunion, now_s), *self._due(now_s)]
         world = self.world
-        effects = [*expire_offers(world, now_s), *send_off_waiting(world, now_s)]
+        effects: list[do.Effect] = []
+        if now_s >= world.queue.next_deadline_s():
+            effects += [*expire_offers(world, now_s), *send_off_waiting(world, now_s)]
         for host in self._overdue(now_s):
             if host.connected and now_s >= host.lease_until_s + world.settings.fence_margin_s:
                 effects += membership.silent(world, host, now_s)

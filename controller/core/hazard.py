@@ -197,7 +197,7 @@ class HazardWindow:
     def _quantiles(self, level: float, events: Floats) -> Floats:
         """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
         known = self._known_quantiles
-        if known is None or known[0] != level or not np.array_equal(known[1], events):
+        if known is None or known[0] != level or not _same(known[1], events):
             few, which = np.unique(events, return_inverse=True)
             quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
             known = self._known_quantiles = (level, events, quantiles)
@@ -230,6 +230,11 @@ def _pooled(
     own_events, own_exposure_s = events[hosts], exposure_s[hosts]
     pooled_s = own_exposure_s + part * np.maximum(0.0, all_exposure_s - own_exposure_s)
     return own_events + part * (all_events - own_events), pooled_s
+
+
+@compiled
+def _same(one: Floats, other: Floats) -> bool:
+    return len(one) == len(other) and bool((one == other).all())
 
 
 @compiled

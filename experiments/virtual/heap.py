@@ -33,7 +33,7 @@ class Heap:
         self.count = 0
         self._events: list[tuple[float, int, int, Callable[[], None]]] = []
         self._pushed = 0
-        self._instant_s, self._at_instant = -inf, 0
+        self._instant_s, self._instant_began = -inf, 0
 
     def at(self, when_s: float, act: Callable[[], None], priority: Priority = Priority.TIMER) -> None:
         """Do it then; now, if that is past. `inf` is never."""
@@ -54,10 +54,11 @@ class Heap:
         """The next event happens. IndexError: there is none; WorldStuck: too many at one moment."""
         when_s, _, _, act = heappop(self._events)
         self.count += 1
-        self._at_instant = self._at_instant + 1 if when_s == self._instant_s else 0
-        self._instant_s = self.now_s = when_s
-        if self._at_instant > SAME_INSTANT:
+        if when_s != self._instant_s:
+            self._instant_s, self._instant_began = when_s, self.count
+        elif self.count - self._instant_began > SAME_INSTANT:
             raise WorldStuck(f"more than {SAME_INSTANT} events at {when_s} s")
+        self.now_s = when_s
         act()
 
     def run(self, until_s: float, after_each: Callable[[], None] | None = None) -> None:

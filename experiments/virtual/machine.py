@@ -78,13 +78,13 @@ class Disk:
         """Those with a sequence below `before` are gone."""
         for key in [key for key in self.stored if key[0] == job and key[1] < before]:
             del self.stored[key]
-        if not any(key[0] == job for key in self.stored):
-            self.partial.pop(job, None)
+        if job in self.partial and not any(key[0] == job for key in self.stored):
+            del self.partial[job]
 
     def keep_latest(self, job: str, count: int) -> None:
         """Only the last `count` of a job remain."""
-        for checkpoint in self.of(job)[:-count]:
-            del self.stored[job, checkpoint.sequence]
+        for key in sorted([key for key in self.stored if key[0] == job])[:-count]:
+            del self.stored[key]
 
     def lacks_bytes(self, checkpoint: StoredCheckpoint, dirty_fraction: float) -> float:
         """What of a checkpoint is not here yet.
@@ -92,7 +92,11 @@ class Disk:
         States of the synthetic workload that are m steps apart differ in a share min(1, m f) of their chunks.
         """
         size = float(checkpoint.payload_bytes)
-        apart = [abs(checkpoint.step - other.step) for other in self.of(checkpoint.job)]
+        apart = [
+            abs(checkpoint.step - other.step)
+            for (job, _), other in self.stored.items()
+            if job == checkpoint.job
+        ]
         lacking = size * min([1.0, *(steps * dirty_fraction for steps in apart)])
         step, arrived = self.partial.get(checkpoint.job, (0, 0.0))
         return max(0.0, lacking - arrived * (1.0 - min(1.0, abs(checkpoint.step - step) * dirty_fraction)))

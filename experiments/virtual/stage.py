@@ -86,7 +86,7 @@ class Stage:
 
     def after(self, delay_s: float, act: Callable[[], None], priority: Priority = Priority.TIMER) -> None:
         """Do it later."""
-        self.heap.after(delay_s, act, priority)
+        self.heap.at(self.heap.now_s + delay_s, act, priority)
 
     def note(self, text: str) -> None:
         """A line of the story that a broken invariant tells."""

@@ -77,7 +77,15 @@ class AgentCore:
     # ------------------------------------------------------------ events
 
     def _react(self, event: ev.Event, now_s: float) -> list[do.Effect]:
-        match event:
+        match event:  # the commonest first
+            case ev.Woke():
+                return []
+            case ev.SendEnded():
+                return self._send_ended(event, now_s)
+            case ev.SnapshotDone():
+                return self._snapshot_done(event)
+            case ev.CheckpointReceived(checkpoint):
+                return self._keep(checkpoint)
             case ev.Connected():
                 return self._greet(now_s)
             case ev.Disconnected():
@@ -94,18 +102,10 @@ class AgentCore:
                 return []
             case ev.WorkloadEnded():
                 return self._workload_ended(event)
-            case ev.SnapshotDone():
-                return self._snapshot_done(event)
             case ev.SnapshotFailed():
                 return self._snapshot_failed(event, now_s)
-            case ev.SendEnded():
-                return self._send_ended(event, now_s)
-            case ev.CheckpointReceived(checkpoint):
-                return self._keep(checkpoint)
             case ev.Sampled():
                 return self.pulse.beat(self._claims(), now_s) if self.pulse.note(event) else []
-            case ev.Woke():
-                return []
 
     def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:

@@ -37,7 +37,7 @@ class Sendings:
 
     def next_retry_s(self) -> float:
         """When one is to be tried again; inf if none is."""
-        return min((sending.retry_at_s for sending in self.table.values()), default=inf)
+        return min([sending.retry_at_s for sending in self.table.values()], default=inf)
 
     def of(self, job: str) -> list[str]:
         """Destinations to which something of a job is being sent."""

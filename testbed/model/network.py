@@ -257,7 +257,7 @@ class FluidNetwork:
 
     def _path(self, key: str, links: Sequence[DirectedLink]) -> tuple[int, ...]:
         try:
-            return tuple(self._index[link] for link in links)
+            return tuple([self._index[link] for link in links])
         except KeyError as error:
             raise ValueError(f"flow {key}: the network has no link {error.args[0]}") from None
 
