@@ -25,11 +25,8 @@ class Costs:
     switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
     start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
     finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
-    snapshot_s: Span = (
-        0.03,
-        0.12,
-    )  # ordered, and in the store, whatever its size; the job stands still for it,
-    snapshot_bytes_per_s: float = inf  # and while it is written
+    snapshot_s: Span = (0.03, 0.12)  # ordered and hashed; the job stands still for it,
+    snapshot_bytes_per_s: float = inf  # and while its payload is written at this rate
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
     commit_s: float = 0.02  # the receiver's last hash and fsync
     reconnect_s: float = (

@@ -57,9 +57,7 @@ class PatientCoordinator(Coordinator):
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
         super().__init__(campus, settings, draw)
         self._first_tick_s = inf
-        self._planned_with: dict[
-            str, float
-        ] = {}  # job -> what its checkpoints counted when P1 was last asked
+        self._counted: dict[str, float] = {}  # job -> its checkpoints' bytes when P1 was last asked
 
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
         """As the parent's; then the next tick is moved."""
@@ -92,10 +90,10 @@ class PatientCoordinator(Coordinator):
         job = self.world.jobs.get(name)
         if job is None or job.sent_bytes is None:
             return False
-        before, now = self._planned_with.get(name), counted_bytes(job)
+        before, now = self._counted.get(name), counted_bytes(job)
         if before is not None and abs(now - before) <= LEAST_CHANGE * before:
             return False
-        self._planned_with[name] = now
+        self._counted[name] = now
         return True
 
     def _somebody_hopes(self) -> bool:
