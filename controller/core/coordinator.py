@@ -88,18 +88,15 @@ class Coordinator:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
         if self._reunion is not None:
             return self._reunion.until_s
-        world = self.world
-        margin_s = world.settings.fence_margin_s
-        return min(
-            self._tick_s,
-            self._learn_s,
-            world.regrant_at_s,
-            world.plan_at_s,
-            world.queue.next_deadline_s(),
-            *world.requeued.values(),
-            *[h.lease_until_s + margin_s for h in world.watched() if h.connected],
-            *[h.fence_at_s for h in world.watched()],
-        )
+        world, queue_s = self.world, self.world.queue.next_deadline_s()
+        next_s = min(self._tick_s, self._learn_s, world.regrant_at_s, world.plan_at_s, queue_s)
+        if world.requeued:
+            next_s = min(next_s, *world.requeued.values())
+        if watched := world.watched():
+            margin_s = world.settings.fence_margin_s
+            leases = [h.lease_until_s + margin_s for h in watched if h.connected]
+            next_s = min(next_s, *leases, *[h.fence_at_s for h in watched])
+        return next_s
 
     def status(self, now_s: float) -> m.Status:
         """What an operator sees."""

@@ -106,7 +106,7 @@ class Connections:
             return
         link.down_s = max(link.down_s, stage.now_s + self._delay_s[host] + late_s)
         sent = self._coded(TO_AGENT, message)
-        stage.heap.at(link.down_s, partial(self._pass, link, self._deliver_down, sent), Priority.MESSAGE)
+        stage.heap.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
         """From an agent."""
@@ -118,7 +118,7 @@ class Connections:
             return
         link.up_s = max(link.up_s, stage.now_s + self._delay_s[link.host] + late_s)
         sent = self._coded(FROM_AGENT, message)
-        stage.heap.at(link.up_s, partial(self._pass, link, self._deliver_up, sent), Priority.MESSAGE)
+        stage.heap.at(link.up_s, partial(self._deliver_up, link, sent), Priority.MESSAGE)
 
     def _coded(self, codec: Codec[Any], message: Any) -> Any:
         return codec.decoder().feed(codec.encode(message))[0] if self._codec else message
@@ -140,6 +140,9 @@ class Connections:
         )
 
     def _deliver_down(self, link: Connection, message: Any) -> None:
+        if link.host in self._cut_off:
+            self._cut_off[link.host].append(partial(self._deliver_down, link, message))
+            return
         stage, machine = self._stage, self._stage.machines[link.host]
         if link.cut:
             self.lost += 1
@@ -156,6 +159,9 @@ class Connections:
             receive()
 
     def _deliver_up(self, link: Connection, message: Any) -> None:
+        if link.host in self._cut_off:
+            self._cut_off[link.host].append(partial(self._deliver_up, link, message))
+            return
         if link.cut:
             self.lost += 1
             return
@@ -198,9 +204,3 @@ class Connections:
     def is_cut_off(self, host: str) -> bool:
         """Whether a link on its way to the coordinator is down."""
         return host in self._cut_off
-
-    def _pass(self, link: Connection, deliver: Callable[[Connection, Any], None], message: Any) -> None:
-        if link.host in self._cut_off:
-            self._cut_off[link.host].append(partial(deliver, link, message))
-        else:
-            deliver(link, message)

@@ -27,6 +27,7 @@ from math import inf
 
 from topologies.spec import DirectedLink, TrafficClass
 
+ENOUGH = 1.0 - 1e-9  # of a capacity: what fits below it with whatever else there is fits for certain
 ROUNDING = (
     1e-12  # relative: what sums of rates may be off before a link counts as tight, or a rate as changed
 )
@@ -90,6 +91,7 @@ class FluidNetwork:
         self._members: list[list[dict[int, Flow]]] = [[{} for _ in self._capacity] for _ in levels]
         self._tight: list[set[int]] = [set() for _ in levels]
         self._used = [[0.0] * len(self._capacity) for _ in levels]
+        self._load = [0.0] * len(self._capacity)  # of all levels together
         self._above = [self._used[:level] for level in levels]  # what outranks each level
         self._caps = [[0.0] * len(self._capacity) for _ in levels]  # of the flows that have one, together
         self._greedy = [[0] * len(self._capacity) for _ in levels]  # flows that have none
@@ -182,9 +184,10 @@ class FluidNetwork:
 
     def _take(self, flow: Flow, more_bytes_per_s: float) -> None:
         """A flow takes so much more of its links."""
-        used = self._used[flow.level]
+        used, load = self._used[flow.level], self._load
         for link in flow.path:
             used[link] += more_bytes_per_s
+            load[link] += more_bytes_per_s
 
     def stop(self, key: str, now_s: float) -> tuple[Flow, list[Flow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
@@ -198,6 +201,7 @@ class FluidNetwork:
             members = self._members[flow.level][link]
             del members[flow.number]
             if not members:  # sums begin anew, without what rounding left of them
+                self._load[link] -= self._used[flow.level][link]
                 self._caps[flow.level][link] = self._used[flow.level][link] = 0.0
         if flow.links:
             del self._from[flow.links[0].source][flow.number]
@@ -291,11 +295,21 @@ class FluidNetwork:
         self, level: int, touched: Iterable[int], seeds: list[Flow]
     ) -> tuple[list[Flow], dict[int, float]]:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
-        tight, members = self._tight[level], self._members[level]
+        tight, members, caps = self._tight[level], self._members[level], self._caps[level]
+        used, load, greedy, capacity = self._used[level], self._load, self._greedy[level], self._capacity
         room: dict[int, float] = {}
         todo = [
-            link for link in touched if (members[link] and self._look(level, link, room)) or link in tight
+            link
+            for link in touched
+            if link in tight
+            or (
+                (caps[link] - used[link] + load[link] > ENOUGH * capacity[link] or greedy[link])
+                and members[link]
+                and self._look(level, link, room)
+            )
         ]
+        for link in tight.intersection(todo):
+            self._look(level, link, room)
         if not todo:
             return seeds, room
         found = {flow.number: flow for flow in seeds}
