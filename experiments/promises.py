@@ -19,7 +19,6 @@ from controller.core import facts as f
 from controller.core.policies import Policy
 from experiments.excuses import is_excused, possible_excuses
 from experiments.history import (
-    OF_ATTEMPTS,
     Timed,
     Where,
     end_of_attempt,
@@ -104,7 +103,7 @@ def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Brea
     """A job that was accepted is finished, failed by itself, on a host, on the way to one, or waiting."""
     where = whereabouts(facts)
     ended_s = end_s(facts)
-    for _, fact in only(facts, (f.JobSubmitted,)):
+    for _, fact in facts:
         if isinstance(fact, f.JobSubmitted):
             place = where.get(fact.job)
             if place in (None, Where.ACCEPTED, Where.INTERRUPTED):
@@ -114,7 +113,7 @@ def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Brea
 def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """No attempt of a job begins before the one before has ended."""
     alive: dict[str, dict[int, str]] = {}
-    for at_s, fact in only(facts, OF_ATTEMPTS):
+    for at_s, fact in facts:
         match fact:
             case (
                 f.JobDispatched(job=job, attempt=attempt, host=host)
@@ -134,7 +133,7 @@ def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breac
 def attempts_grow(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Each dispatch of a job has a higher attempt number than the last, and only the latest is heard to run."""
     latest: dict[str, int] = {}
-    for at_s, fact in only(facts, (f.JobDispatched, f.JobRunning)):
+    for at_s, fact in facts:
         match fact:
             case f.JobDispatched(job=job, attempt=attempt):
                 if attempt <= latest.get(job, 0):
@@ -150,7 +149,7 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
     """A job finishes once, at its last step, and nothing of it starts afterwards."""
     steps: dict[str, int] = {}
     over: set[str] = set()
-    for at_s, fact in only(facts, (f.JobSubmitted, f.JobFinished, f.JobDispatched, f.JobRunning)):
+    for at_s, fact in facts:
         match fact:
             case f.JobSubmitted(job=job):
                 steps.setdefault(job, fact.steps)
@@ -212,7 +211,7 @@ def _restore(
 def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """Whoever resumes from a checkpoint has the same state digest as anybody else who resumed from it."""
     digests: dict[tuple[str, int], str] = {}
-    for at_s, fact in only(facts, (f.JobRunning,)):
+    for at_s, fact in facts:
         if isinstance(fact, f.JobRunning) and fact.restored_sequence is not None and fact.digest:
             first = digests.setdefault((fact.job, fact.restored_sequence), fact.digest)
             if first != fact.digest:
@@ -277,7 +276,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
-    for at_s, fact in only(facts, (f.EgressMeasured,)):
+    for at_s, fact in facts:
         if not isinstance(fact, f.EgressMeasured):
             continue
         if fact.host not in context.campus.host_by_name:

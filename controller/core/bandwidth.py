@@ -107,7 +107,7 @@ class LinkBandwidth:
         self._kept = {link: reserve.reserve_bytes_per_s(wire) for link, wire in capacity.items()}
         self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
         self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
-        self._unmeasured = self.network.column({link: self._free(link, 0.0, 1.0) for link in self.capacity})
+        self._unmeasured = self.payload_share * (self._wire - self._reserved)
 
     def observe(self, host: str, at_s: float, research_bytes_per_s: Sequence[float]) -> None:
         """A batch of egress samples of a host's research class: wire bytes/s over 100 ms each."""
