@@ -61,7 +61,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         level=_level(journal),
         kill_switch=_kill_switch(context.switches),
         fidelity=Verdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
-        invariants_broken=broken(facts, context),
+        invariants_broken=broken(facts, context, journal.telling),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
         seed=context.seed,

@@ -60,8 +60,11 @@ class Breach(Struct, frozen=True):
 Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
 
 
-def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
-    """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted.
+def broken(
+    facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None
+) -> list[Broken]:
+    """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted; `few` are its
+    `telling` ones, where somebody has picked them out already.
 
     The `TIMED` ones are judged only where the machine kept up: on one that did not, a late process is its doing, and such a
     run is invalid anyway. What the system does not promise (`context.not_promised`) is not judged. Beyond `MOST_TOLD`
@@ -69,7 +72,9 @@ def broken(facts: Sequence[Timed], context: RunContext) -> list[Broken]:
     """
     waived = context.not_promised.keys() | (frozenset() if context.fidelity.valid else TIMED)
     judged = {name: rule for name, rule in RULES.items() if name not in waived}
-    few = [*telling(facts[:-1]), *facts[-1:]]  # the last one says when the run ended
+    few = telling(facts) if few is None else few
+    if list(few[-1:]) != list(facts[-1:]):
+        few = [*few, *facts[-1:]]  # the last one says when the run ended
     return [
         found
         for name, rule in judged.items()
@@ -234,9 +239,8 @@ def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) ->
                 changed |= account.note(fact)
             except SpecError as error:
                 yield Breach(getattr(fact, "job", ""), at_s, f"a grant that has no route: {error}")
-        for link in sorted(changed, key=str):
-            if over := account.excess(link):
-                yield Breach(str(link), at_s, over)
+        for link, over in sorted((str(link), over) for link in changed if (over := account.excess(link))):
+            yield Breach(link, at_s, over)
 
 
 class _GrantAccount:

@@ -62,13 +62,15 @@ def test_sums_are_those_of_the_spells_in_the_window(
     now_s = (log[-1][0] if log else 0.0) + later_s
     from_s = now_s - window_s
     assert lent.of_all(now_s) == pytest.approx(expected(log, HOSTS, from_s, now_s))
-    counts, times_s = (column[lent.numbers(HOSTS)] for column in lent.of_everybody(now_s))
+    seen, rows = lent.seen(now_s), lent.numbers(HOSTS)
+    counts, times_s = seen.events[rows], seen.lent_s[rows]
+    assert (seen.all_events, seen.all_lent_s) == lent.of_all(now_s)
     for number, host in enumerate(HOSTS):
         assert lent.of_host(host, now_s) == pytest.approx(expected(log, [host], from_s, now_s))
         assert (counts[number], times_s[number]) == lent.of_host(host, now_s)
     hours = [hour_lent_s(log, hour, from_s, now_s) for hour in range(HOURS)]
-    assert lent.of_hours(now_s)[1].tolist() == pytest.approx(hours)
-    assert sum(lent.of_hours(now_s)[0]) == expected(log, HOSTS, from_s, now_s)[0]
+    assert seen.hour_lent_s.tolist() == pytest.approx(hours)
+    assert sum(seen.hour_events) == expected(log, HOSTS, from_s, now_s)[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,10 +84,11 @@ def test_upper_bounds_in_a_column_are_those_of_each_host(log: list[Event], belie
     column = window.upper_column(hosts, 1000.0)
     single = [window.estimate(1000.0, host=host).upper for host in hosts]
     np.testing.assert_allclose(column, single, rtol=1e-12)
+    assert window.upper_by_hour(hosts, 1000.0)[1] == window.profile(1000.0)
 
 
 def test_an_emergency_is_counted_in_the_hour_in_which_it_happened() -> None:
     lent = LentTime(1e6, DAY_S, START_S)
     lent.happened("a", 0.0, LEND)
     lent.happened("a", 10.0, EMERGENCY)  # 45 s after midnight: the fifth hour of 10 s
-    assert lent.of_hours(20.0)[0].tolist() == [float(hour == 4) for hour in range(HOURS)]
+    assert lent.seen(20.0).hour_events.tolist() == [float(hour == 4) for hour in range(HOURS)]

@@ -88,7 +88,7 @@ def test_departures_of_many_at_once_are_not_taken_for_a_habit_of_the_hour() -> N
     record = of_counts(Counts(300.0, tuple(counts)))
 
     def three_borrowed(seen: HazardWindow, host: str, now_s: float) -> Table:
-        events, exposure_s = seen._seen.of_hours(now_s)
+        _, _, events, exposure_s, *_ = seen._seen.seen(now_s)
         part = min(1.0, 3.0 / max(1.0, events.sum()))
         hours = (events + part * (events.sum() - events)) / (
             exposure_s + part * (exposure_s.sum() - exposure_s)

@@ -61,9 +61,8 @@ class Costs(NamedTuple):
     turn_s: Array
     behind: bool
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         payload_bytes: Array,
         hazard_per_s: Array,
         loss_budget_s: Array,
@@ -74,8 +73,7 @@ class Costs(NamedTuple):
         """`broken`: whose budgets are not kept. `pauses_s`: p, for which snapshots stop each job, or all; infinite: writes do."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
         pauses = each(pauses_s, len(payload_bytes))
-        slope, turn, behind = _curves(hazard_per_s, loss_budget_s, float(beta), broken, pauses)
-        return cls(payload_bytes, hazard_per_s, slope, turn, behind)
+        return curves(payload_bytes, hazard_per_s, loss_budget_s, float(beta), broken, pauses)
 
 
 def each(value: Array | float, count: int) -> Array:
@@ -84,10 +82,15 @@ def each(value: Array | float, count: int) -> Array:
 
 
 @compiled
-def _curves(
-    hazard_per_s: Array, loss_budget_s: Array, beta: float, broken: NDArray[np.bool_], pauses_s: Array
-) -> tuple[Array, Array, bool]:
-    """(m, and the s at which the second part of the curve begins, of each job; whether no write stops a job)."""
+def curves(
+    payload_bytes: Array,
+    hazard_per_s: Array,
+    loss_budget_s: Array,
+    beta: float,
+    broken: NDArray[np.bool_],
+    pauses_s: Array,
+) -> Costs:
+    """`Costs.of`."""
     slope, turn, behind = hazard_per_s / (2.0 * beta), np.zeros(len(hazard_per_s)), True
     for job in range(len(turn)):
         stops = pauses_s[job] == np.inf
@@ -97,7 +100,7 @@ def _curves(
         if hazard_per_s[job] > 0.0 and not broken[job]:
             young = hazard_per_s[job] / (2.0 * slope[job] * slope[job])
             turn[job] = young if stops else beta * math.sqrt(2.0 * pauses_s[job] / hazard_per_s[job])
-    return slope, turn, behind
+    return Costs(payload_bytes, hazard_per_s, slope, turn, behind)
 
 
 @compiled

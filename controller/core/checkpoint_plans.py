@@ -99,7 +99,8 @@ def _hazards(world: World, jobs: Sequence[JobState], now_s: float) -> Floats:
     """Upper hazard of each job's host at this time of day."""
     number = world.places.number
     hosts = np.fromiter((number[job.host or ""] for job in jobs), np.intp, len(jobs))
-    hazards: Floats = world.hazards_now_per_s(now_s)[hosts]
+    levels, profile = world.hazard_levels(now_s)
+    hazards: Floats = levels[hosts] * profile[world.hour(now_s)]
     return hazards
 
 

@@ -63,6 +63,7 @@ NEAR, MOST_ROUNDS = (
     60,
 )  # relative residual at which a Newton step is solved well enough, and rounds at most
 LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
+NO_GUESS: Array = np.empty(0)
 TINY = 1e-300  # in place of 0, where something is divided by it
 
 
@@ -103,13 +104,13 @@ def allocate(problem: Problem, guess: Array | None = None, settled: float = SETT
     A job whose every rate costs the same (no hazard, no loss budget) keeps its lower bound; one that crosses a link
     without capacity gets 0. Links that no job crosses have multiplier 0.
     """
-    answer = _allocate(
+    answer = cheapest(
         problem.costs,
         problem.lower_bytes_per_s,
         problem.upper_bytes_per_s,
         problem.routes,
         problem.capacity_bytes_per_s,
-        guess if guess is not None else np.empty(0),
+        NO_GUESS if guess is None else guess,
         settled,
     )
     return Allocation(*answer)
@@ -130,10 +131,10 @@ class _Point(NamedTuple):
 
 
 @compiled
-def _allocate(
+def cheapest(
     costs: Costs, lower: Array, upper: Array, routes: Indices, capacity: Array, guess: Array, settled: float
 ) -> tuple[Array, Array, float, int]:
-    """(rates, multipliers, gap, steps); an empty guess is none."""
+    """`allocate`: (rates, multipliers, gap, steps)."""
     ceiling = ceilings(costs, lower, upper, routes, capacity)
     contended = contended_links(ceiling, routes, capacity)
     multipliers = np.zeros(len(capacity))

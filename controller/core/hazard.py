@@ -40,7 +40,7 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from controller.core.compiled import compiled
-from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
+from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime, Until, between
 from controller.core.network import Floats, Numbers
 from testbed.elementary import exp, rounded
 
@@ -182,17 +182,23 @@ class HazardWindow:
         campus = self.campus(now_s)
         if host is None:
             return bounds(campus, level)
-        borrowed = _borrowed(*self._seen.of_everybody(now_s), campus)
+        seen = self._seen.seen(now_s)
+        borrowed = float(_borrowed(seen.events, seen.lent_s, campus.rate_per_s))
         return bounds(self.experience(host, now_s).pooled(campus, borrowed), level)
 
     def upper_column(self, hosts: Sequence[str], now_s: float, level: float = LEVEL) -> Floats:
         """`estimate(...).upper` of many hosts at once."""
-        campus = self.campus(now_s)
-        seen = self._seen.of_everybody(now_s)
-        part = min(1.0, _borrowed(*seen, campus) / campus.events) if campus.events > 0.0 else 1.0
-        known = self._seen.numbers(hosts)
-        events, exposure_s = _pooled(*seen, known, part, campus.events, campus.exposure_s)
-        return _over(self._quantiles(level, events), exposure_s)
+        return self.upper_by_hour(hosts, now_s, level)[0]
+
+    def upper_by_hour(
+        self, hosts: Sequence[str], now_s: float, level: float = LEVEL
+    ) -> tuple[Floats, tuple[float, ...]]:
+        """(`upper_column`, `profile`)."""
+        seen = self._seen
+        ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
+        prior = self.prior.events, self.prior.exposure_s
+        events, exposure_s, profile = _estimated(*ends, *shape, days, numbers, *prior)
+        return _over(self._quantiles(level, events), exposure_s), tuple(profile.tolist())
 
     def _quantiles(self, level: float, events: Floats) -> Floats:
         """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
@@ -205,21 +211,45 @@ class HazardWindow:
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
-        events, exposure_s = self._seen.of_hours(now_s)
-        squares, days = self._seen.squares_of_days(now_s)
-        return relative(events, exposure_s, scatter(events, squares, days))
+        seen = self._seen.seen(now_s)
+        scattered = scatter(seen.hour_events, seen.squares, self._seen.days(now_s))
+        return relative(seen.hour_events, seen.hour_lent_s, scattered)
 
 
-def _borrowed(events: Floats, exposure_s: Floats, campus: Experience) -> float:
+@compiled
+def _estimated(
+    until: Until,
+    since: Until,
+    size: int,
+    hour_s: float,
+    days: float,
+    hosts: Numbers,
+    prior_events: float,
+    prior_exposure_s: float,
+) -> tuple[Floats, Floats, Floats]:
+    """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
+    seen = between(until, since, size, hour_s)
+    events, exposure_s = seen.all_events + prior_events, seen.all_lent_s + prior_exposure_s
+    part = 1.0
+    if events > 0.0:
+        rate = events / exposure_s if exposure_s > 0.0 else 0.0
+        part = min(1.0, _borrowed(seen.events, seen.lent_s, rate) / events)
+    own_events, own_exposure_s = _pooled(seen.events, seen.lent_s, hosts, part, events, exposure_s)
+    scattered = scatter(seen.hour_events, seen.squares, days)
+    return own_events, own_exposure_s, _relative(seen.hour_events, seen.hour_lent_s, scattered)
+
+
+@compiled
+def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
     """Events that a host borrows from the campus: fewer the more hosts differ; infinitely many if they do not.
 
     In steps of about a tenth, so that quantiles need not be found anew while nothing happens.
     """
-    differ = differences(events, exposure_s * campus.rate_per_s, 1.0, HOSTS_DIFFER)
+    differ = differences(events, exposure_s * rate_per_s, 1.0, HOSTS_DIFFER)
     if differ == 0.0:
         return math.inf
     mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
-    return math.ldexp(round(mantissa * STEPS) / STEPS, exponent)
+    return math.ldexp(np.rint(mantissa * STEPS) / STEPS, exponent)
 
 
 @compiled

@@ -22,15 +22,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.core.checkpoint_cost import Array, Costs, each
+from controller.core.checkpoint_cost import Array, curves, each
 from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
 from controller.core.compiled import compiled
-from controller.core.exact_allocation import SETTLED, Allocation, Problem, allocate
+from controller.core.exact_allocation import NO_GUESS, SETTLED, Allocation, cheapest
 from controller.core.loss_budgets import Keep, Mask, kept, uncontested
 from controller.core.network import Numbers
 from topologies.spec import DirectedLink
 
 NO_LINK = -1
+ROUNDING = 1e-9  # relative: a rate that is less than a budget needs by so little keeps it
 NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
 CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
 
@@ -74,23 +75,24 @@ def plan_columns(
     `keep`: the rule for budgets that do not fit (`loss_budgets`); `pauses_s`: p, of each or of all, infinite where the write
     stops the jobs.
     """
-    pauses_s = each(pauses_s, len(jobs.payload_bytes))
-    needed, possible, lower = _needed(
-        jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s, float(beta)
+    payload, budget, caps = jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s
+    needed, possible = _needed(payload, budget, caps, float(beta))
+    keeps = keep(np.where(possible, needed, 0.0), jobs.routes, capacity_bytes_per_s, jobs.rank)
+    rates, multipliers, gap, steps, intervals_s, budget_kept = _planned(
+        payload,
+        jobs.hazard_per_s,
+        budget,
+        caps,
+        jobs.routes,
+        capacity_bytes_per_s,
+        float(beta),
+        each(pauses_s, len(payload)),
+        needed,
+        keeps & possible,
+        NO_GUESS if guess is None else guess,
+        settled,
     )
-    keeps = keep(lower, jobs.routes, capacity_bytes_per_s, jobs.rank) & possible
-    lower = np.where(keeps, lower, 0.0)
-    costs = Costs.of(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, beta, ~keeps, pauses_s)
-    allocation = allocate(
-        Problem(costs, lower, jobs.write_cap_bytes_per_s, jobs.routes, capacity_bytes_per_s), guess, settled
-    )
-    rates = allocation.rates_bytes_per_s
-    return PlanColumns(
-        rates,
-        _intervals(jobs.payload_bytes, jobs.hazard_per_s, jobs.loss_budget_s, rates, beta, pauses_s),
-        rates >= needed * (1.0 - 1e-9),
-        allocation,
-    )
+    return PlanColumns(rates, intervals_s, budget_kept, Allocation(rates, multipliers, gap, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +190,34 @@ def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
 
 
 @compiled
-def _needed(
-    payload_bytes: Array, loss_budget_s: Array, caps: Array, beta: float
-) -> tuple[Array, Mask, Array]:
-    """(C/(2 beta L_max), the slice that each loss budget needs: 0 without one, infinite for one of 0; whether the job can write
-    so fast; the slice if so, else 0)."""
+def _needed(payload_bytes: Array, loss_budget_s: Array, caps: Array, beta: float) -> tuple[Array, Mask]:
+    """(C/(2 beta L_max), the slice that each loss budget needs: 0 without one, infinite for one of 0; whether it is finite and
+    the job can write so fast)."""
     needed = payload_bytes / (2.0 * beta * loss_budget_s)
-    possible = needed <= caps
-    return needed, possible, np.where(possible & np.isfinite(needed), needed, 0.0)
+    return needed, (needed <= caps) & np.isfinite(needed)
+
+
+@compiled
+def _planned(
+    payload_bytes: Array,
+    hazard_per_s: Array,
+    loss_budget_s: Array,
+    caps: Array,
+    routes: Numbers,
+    capacity: Array,
+    beta: float,
+    pauses_s: Array,
+    needed: Array,
+    keeps: Mask,
+    guess: Array,
+    settled: float,
+) -> tuple[Array, Array, float, int, Array, Mask]:
+    """(what an `Allocation` holds, intervals, whose budgets are kept)."""
+    lower = np.where(keeps, needed, 0.0)
+    costs = curves(payload_bytes, hazard_per_s, loss_budget_s, beta, ~keeps, pauses_s)
+    rates, multipliers, gap, steps = cheapest(costs, lower, caps, routes, capacity, guess, settled)
+    intervals_s = _intervals(payload_bytes, hazard_per_s, loss_budget_s, rates, beta, pauses_s)
+    return rates, multipliers, gap, steps, intervals_s, rates >= needed * (1.0 - ROUNDING)
 
 
 @compiled

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,33 @@ from controller.core.network import Floats, Numbers
 
 HOURS = 24
 LEND, WITHDRAW, EMERGENCY = range(3)
-# of each host: emergencies; its lent time, less the clock of when it was lent; 1 while it is lent
-TAKEN, BEFORE, LENT = range(3)
+# of a host, an hour of the day, or all: emergencies; lent time, less the clock of when it was lent; how many are lent; and of
+# all, the emergencies of each hour of each day, squared and added up
+TAKEN, BEFORE, LENT, SQUARES = range(4)
+
+
+class Until(NamedTuple):
+    """Everything until `at_s`: `hosts` (TAKEN to LENT, a column a host), `hours` (TAKEN and BEFORE, a column an hour), `all`
+    (TAKEN to SQUARES). Whole days have had `whole_s` of each hour then, and the last one has lasted for `rest_s`."""
+
+    hosts: Floats
+    hours: Floats
+    all: Floats
+    at_s: float
+    whole_s: float
+    rest_s: float
+
+
+class Seen(NamedTuple):
+    """Emergencies and lent time (s) in a window: by host, by hour of the day, of all hosts; and the squares."""
+
+    events: Floats
+    lent_s: Floats
+    hour_events: Floats
+    hour_lent_s: Floats
+    all_events: float
+    all_lent_s: float
+    squares: float
 
 
 class LentTime:
@@ -30,13 +56,12 @@ class LentTime:
     backwards. An hour is a 24th of `day_s`; `day_start_s` is the time of day at time 0."""
 
     def __init__(self, window_s: float, day_s: float, day_start_s: float) -> None:
-        self._window_s = window_s
-        self._day = (day_s, day_start_s)
+        self._window_s, self._day_s = window_s, day_s
         self._log: deque[tuple[float, int, int]] = deque()  # (when, host, what) that the tail has not taken
         self.number: dict[str, int] = {}  # hosts, in order of appearance
         self._first_s = inf
         self._asked: tuple[Sequence[str], int, Numbers] = ((), 0, np.zeros(0, dtype=np.intp))
-        self._head, self._tail = _Edge(self._day), _Edge(self._day)
+        self._head, self._tail = _Edge(day_s, day_start_s), _Edge(day_s, day_start_s)
 
     def happened(self, host: str, now_s: float, what: int) -> None:
         """LEND, WITHDRAW or EMERGENCY, at `now_s`. Lending what is lent, or taking what is not, changes nothing."""
@@ -44,6 +69,20 @@ class LentTime:
         self._first_s = min(self._first_s, now_s)
         self._log.append((now_s, number, what))
         self._head.take(now_s, number, what)
+
+    def ends(self, now_s: float) -> tuple[Until, Until]:
+        """The window that ends now, as `between` takes it: everything until its end, and until it began."""
+        from_s, size = self._slide(now_s), len(self.number)
+        return self._head.until(now_s, size), self._tail.until(from_s, size)
+
+    @property
+    def shape(self) -> tuple[int, float]:
+        """(hosts that were ever heard of and one more, seconds in an hour): the rest of what `between` takes."""
+        return len(self.number) + 1, self._day_s / HOURS
+
+    def seen(self, now_s: float) -> Seen:
+        """What was seen in the window that ends now; hosts by `numbers`, with one that was never heard of at the end."""
+        return between(*self.ends(now_s), *self.shape)
 
     def of_host(self, host: str, now_s: float) -> tuple[float, float]:
         """(emergencies, lent seconds) of one host; nothing of one that was never heard of."""
@@ -56,11 +95,6 @@ class LentTime:
             self._tail.of_host(number, from_s),
         )
         return n - n_before, max(0.0, lent_s - before_s)
-
-    def of_everybody(self, now_s: float) -> tuple[Floats, Floats]:
-        """`of_host` of every host that was ever heard of, in columns, by `numbers`; and of one that was not, at the end."""
-        from_s, size = self._slide(now_s), len(self.number)
-        return _between(size + 1, self._head.columns(size), now_s, self._tail.columns(size), from_s)
 
     def numbers(self, hosts: Sequence[str]) -> Numbers:
         """Of these hosts; one too many for those unheard of. Who asks for the same tuple again gets the same answer."""
@@ -75,23 +109,12 @@ class LentTime:
     def of_all(self, now_s: float) -> tuple[float, float]:
         """All hosts together."""
         from_s = self._slide(now_s)
-        lent_s = self._head.lent_s(now_s) - self._tail.lent_s(from_s)
-        return self._head.events - self._tail.events, max(0.0, lent_s)
+        (n, lent_s), (n_before, before_s) = self._head.of_all(now_s), self._tail.of_all(from_s)
+        return n - n_before, max(0.0, lent_s - before_s)
 
-    def of_hours(self, now_s: float) -> tuple[Floats, Floats]:
-        """All hosts together, by hour of the day."""
-        from_s = self._slide(now_s)
-        lent_s = _since(self._head.hours_lent_s(now_s), self._tail.hours_lent_s(from_s))
-        return self._head.hour_events - self._tail.hour_events, lent_s
-
-    def squares_of_days(self, now_s: float) -> tuple[float, float]:
-        """(squares of the emergencies of each hour of each day, added up; days that the window has seen).
-
-        On the day on which the window begins it takes what is left for a little more than it is.
-        """
-        from_s = self._slide(now_s)
-        days = (now_s - max(from_s, self._first_s)) / self._day[0]
-        return self._head.squares - self._tail.squares, max(0.0, days)
+    def days(self, now_s: float) -> float:
+        """How many the window has seen."""
+        return max(0.0, (now_s - max(now_s - self._window_s, self._first_s)) / self._day_s)
 
     def _slide(self, now_s: float) -> float:
         """Let the tail take what the window has left behind; when the window begins."""
@@ -104,44 +127,50 @@ class LentTime:
 class _Edge:
     """Everything until a moment."""
 
-    def __init__(self, day: tuple[float, float]) -> None:
-        self._hour_s, self._day_s, self._start_s = day[0] / HOURS, day[0], day[1]
-        self._starts: Floats = np.arange(HOURS, dtype=np.float64) * self._hour_s
-        self._hosts = np.zeros((3, 0))  # TAKEN, BEFORE and LENT of each
-        self._all_before_s, self._all_lent, self.events = 0.0, 0, 0.0
-        self._today, self._today_is, self.squares = [0] * HOURS, [-inf] * HOURS, 0
-        self._hours_before_s, self.hour_events = np.zeros(HOURS), np.zeros(HOURS)
+    def __init__(self, day_s: float, start_s: float) -> None:
+        self._hour_s, self._day_s, self._start_s = day_s / HOURS, day_s, start_s
+        self._hosts, self._hours, self._all = np.zeros((3, 0)), np.zeros((2, HOURS)), np.zeros(4)
+        self._today, self._today_is = [0] * HOURS, [-inf] * HOURS
 
     def take(self, at_s: float, host: int, what: int) -> None:
         """An event."""
-        hosts = self.columns(host)
+        hosts, everybody = self._columns(host), self._all
         if what == EMERGENCY:
             hosts[TAKEN, host] += 1.0
-            self.events += 1.0
+            everybody[TAKEN] += 1.0
             self._count(at_s + self._start_s)
         lent = what == LEND
         if lent != bool(hosts[LENT, host]):
             sign = -1.0 if lent else 1.0
             hosts[LENT, host] = float(lent)
             hosts[BEFORE, host] += sign * at_s
-            self._all_before_s += sign * at_s
-            self._all_lent += 1 if lent else -1
-            self._hours_before_s = _with_clock(self._hours_before_s, sign, *self._clock(at_s))
+            everybody[BEFORE] += sign * at_s
+            everybody[LENT] -= sign
+            self._hours[BEFORE] += sign * _clocks(HOURS, *self._clock(at_s), self._hour_s)
 
     def _count(self, clock_s: float) -> None:
+        """An emergency, in its hour. On the day on which a window begins the squares take what is left of an hour for a
+        little more than it is."""
         day, time_s = divmod(clock_s, self._day_s)
         hour = int(time_s / self._day_s * HOURS) % HOURS
         today = self._today[hour] + 1 if self._today_is[hour] == day else 1
         self._today_is[hour], self._today[hour] = day, today
-        self.squares += 2 * today - 1
-        self.hour_events[hour] += 1.0
+        self._all[SQUARES] += 2 * today - 1
+        self._hours[TAKEN, hour] += 1.0
+
+    def until(self, at_s: float, size: int) -> Until:
+        """As `between` takes it, of hosts 0 to `size` at least; zeros for one that is unheard of."""
+        return Until(self._columns(size), self._hours, self._all, at_s, *self._clock(at_s))
 
     def of_host(self, host: int, at_s: float) -> tuple[float, float]:
-        taken, before, lent = self.columns(host)[:, host].tolist()
+        taken, before, lent = self._columns(host)[:, host].tolist()
         return taken, before + lent * at_s
 
-    def columns(self, last: int) -> Floats:
-        """TAKEN, BEFORE and LENT of hosts 0 to `last` at least; zeros for a host unheard of."""
+    def of_all(self, at_s: float) -> tuple[float, float]:
+        taken, before, lent, _ = self._all.tolist()
+        return taken, before + lent * at_s
+
+    def _columns(self, last: int) -> Floats:
         known = self._hosts.shape[1]
         if last >= known:
             self._hosts = np.concatenate(
@@ -149,42 +178,47 @@ class _Edge:
             )
         return self._hosts
 
-    def lent_s(self, at_s: float) -> float:
-        return self._all_before_s + self._all_lent * at_s
-
-    def hours_lent_s(self, at_s: float) -> Floats:
-        return _with_clock(self._hours_before_s, float(self._all_lent), *self._clock(at_s))
-
-    def _clock(self, at_s: float) -> tuple[float, float, Floats, float]:
-        """What tells how much time each hour of the day has had until then: that of whole days, that of the last day, when
-        each begins, how long each is."""
+    def _clock(self, at_s: float) -> tuple[float, float]:
+        """How much of each hour whole days have had until then, and how long the last one has lasted."""
         days, rest_s = divmod(at_s + self._start_s, self._day_s)
-        return days * self._hour_s, rest_s, self._starts, self._hour_s
+        return days * self._hour_s, rest_s
 
 
 @compiled
-def _with_clock(
-    before: Floats, times: float, whole_s: float, rest_s: float, starts: Floats, hour_s: float
-) -> Floats:
-    """Each hour's number, and so many times the time that it has had from the midnight before time 0."""
-    answer = before.copy()
-    for hour in range(len(answer)):
-        answer[hour] += times * (whole_s + min(max(rest_s - starts[hour], 0.0), hour_s))
-    return answer
+def _clocks(hours: int, whole_s: float, rest_s: float, hour_s: float) -> Floats:
+    """The time that each hour of the day has had from the midnight before time 0."""
+    clocks = np.empty(hours)
+    for hour in range(hours):
+        clocks[hour] = whole_s + min(max(rest_s - hour * hour_s, 0.0), hour_s)
+    return clocks
 
 
 @compiled
-def _since(until_s: Floats, before_s: Floats) -> Floats:
-    return np.maximum(0.0, until_s - before_s)
-
-
-@compiled
-def _between(size: int, until: Floats, now_s: float, since: Floats, from_s: float) -> tuple[Floats, Floats]:
-    """(emergencies, lent time) of hosts 0 to size - 1 in the window, from the columns of two edges."""
+def between(until: Until, since: Until, size: int, hour_s: float) -> Seen:
+    """What was seen between two moments: of hosts 0 to size - 1, of hours that are so long, of all."""
     events, lent_s = np.empty(size), np.empty(size)
     for host in range(size):
-        events[host] = until[TAKEN, host] - since[TAKEN, host]
-        lent_until_s = until[BEFORE, host] + until[LENT, host] * now_s
-        lent_since_s = since[BEFORE, host] + since[LENT, host] * from_s
+        events[host] = until.hosts[TAKEN, host] - since.hosts[TAKEN, host]
+        lent_until_s = until.hosts[BEFORE, host] + until.hosts[LENT, host] * until.at_s
+        lent_since_s = since.hosts[BEFORE, host] + since.hosts[LENT, host] * since.at_s
         lent_s[host] = max(0.0, lent_until_s - lent_since_s)
-    return events, lent_s
+    hour_lent_s = _hours_lent_s(until, hour_s) - _hours_lent_s(since, hour_s)
+    every_until_s = until.all[BEFORE] + until.all[LENT] * until.at_s
+    every_since_s = since.all[BEFORE] + since.all[LENT] * since.at_s
+    return Seen(
+        events,
+        lent_s,
+        until.hours[TAKEN] - since.hours[TAKEN],
+        np.maximum(0.0, hour_lent_s),
+        until.all[TAKEN] - since.all[TAKEN],
+        max(0.0, every_until_s - every_since_s),
+        until.all[SQUARES] - since.all[SQUARES],
+    )
+
+
+@compiled
+def _hours_lent_s(until: Until, hour_s: float) -> Floats:
+    lent_s: Floats = until.hours[BEFORE] + until.all[LENT] * _clocks(
+        len(until.hours[BEFORE]), until.whole_s, until.rest_s, hour_s
+    )
+    return lent_s

@@ -41,9 +41,12 @@ def uncontested(
     needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array, rank: Indices
 ) -> Mask:
     """Whose slices fit together with those of all others on every link that they cross; arguments as of `kept`."""
-    return ~_contests(
-        needed_bytes_per_s, routes, _overloaded(needed_bytes_per_s, routes, capacity_bytes_per_s)
-    )
+    return _in_peace(needed_bytes_per_s, routes, capacity_bytes_per_s)
+
+
+@compiled
+def _in_peace(needed: Array, routes: Indices, capacity: Array) -> Mask:
+    return ~_contests(needed, routes, _overloaded(needed, routes, capacity))
 
 
 def kept(needed_bytes_per_s: Array, routes: Indices, capacity_bytes_per_s: Array, rank: Indices) -> Mask:

@@ -215,8 +215,8 @@ class World:
         """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
         known, changes = self.known.hazards, self.hazards.changes
         if known is None or known[:2] != (now_s, changes):
-            levels = self.hazards.upper_column(self.places.hosts, now_s)
-            known = self.known.hazards = (now_s, changes, levels, self.profile(now_s))
+            estimates = self.hazards.upper_by_hour(self.places.hosts, now_s)
+            known = self.known.hazards = (now_s, changes, *estimates)
         return known[2], known[3]
 
     def hazards_now_per_s(self, now_s: float) -> Floats:
