@@ -119,15 +119,20 @@ def _checked(
     stretched: bool,
 ) -> tuple[int, Floats, Numbers]:
     """(the first link that is `_overfull`, or NOBODY, and then: rates, the link that holds each down)."""
-    load, crossed = np.zeros(len(capacity)), np.zeros(len(capacity), np.bool_)
+    load, most = np.zeros(len(capacity)), np.zeros(len(capacity))
+    crossed, rising = np.zeros(len(capacity), np.bool_), True
     for flow in range(len(floor)):
+        rising &= weight[flow] > 0.0
         for place in range(start[flow], start[flow + 1]):
             load[link[place]] += floor[flow]
+            most[link[place]] += cap[flow]
             crossed[link[place]] = True
     room = np.maximum(capacity, load) if stretched else capacity
     wrong = _overfull(load, crossed, room)
     if wrong != NOBODY:
         return wrong, floor, start
+    if rising and not (most > room).any():  # everybody has what it can take
+        return wrong, cap.copy(), np.full(len(cap), NOBODY)
     rates, held_by = _fill(_crossings(start, link, len(room)), weight, floor, cap, room)
     return wrong, rates, held_by
 
