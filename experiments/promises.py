@@ -60,9 +60,7 @@ class Breach(Struct, frozen=True):
 Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
 
 
-def broken(
-    facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None
-) -> list[Broken]:
+def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None) -> list[Broken]:
     """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted; `few` are its
     `telling` ones, where somebody has picked them out already.
 

@@ -104,8 +104,8 @@ class Connections:
         late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
-        link.down_s = max(link.down_s, stage.now_s + self._delay_s[host] + late_s)
-        sent = self._coded(TO_AGENT, message)
+        link.down_s = max(link.down_s, stage.heap.now_s + self._delay_s[host] + late_s)
+        sent = _coded(TO_AGENT, message) if self._codec else message
         stage.heap.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
@@ -116,12 +116,9 @@ class Connections:
         late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
-        link.up_s = max(link.up_s, stage.now_s + self._delay_s[link.host] + late_s)
-        sent = self._coded(FROM_AGENT, message)
+        link.up_s = max(link.up_s, stage.heap.now_s + self._delay_s[link.host] + late_s)
+        sent = _coded(FROM_AGENT, message) if self._codec else message
         stage.heap.at(link.up_s, partial(self._deliver_up, link, sent), Priority.MESSAGE)
-
-    def _coded(self, codec: Codec[Any], message: Any) -> Any:
-        return codec.decoder().feed(codec.encode(message))[0] if self._codec else message
 
     def _late_s(self, link: Connection, message: Any) -> float | None:
         late = self._stage.faults.message(link.host, message)
@@ -204,3 +201,7 @@ class Connections:
     def is_cut_off(self, host: str) -> bool:
         """Whether a link on its way to the coordinator is down."""
         return host in self._cut_off
+
+
+def _coded(codec: Codec[Any], message: Any) -> Any:
+    return codec.decoder().feed(codec.encode(message))[0]

@@ -214,12 +214,12 @@ class VirtualWorld:
         if self.quiet and asks_for_steps(event):
             self.pulses.freshen()
         self.restarts.keep(event)
-        for effect in self.coordinator.handle(event, self.now_s):
+        for effect in self.pulses.coordinator.handle(event, self.stage.heap.now_s):
             self._perform(effect)
         self._arm_coordinator()
 
     def _arm_coordinator(self) -> None:
-        deadline_s = self.coordinator.next_deadline_s()
+        deadline_s = self.pulses.coordinator.next_deadline_s()
         if deadline_s != self._wake_s and deadline_s < inf:
             self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
         self._wake_s = deadline_s
@@ -231,14 +231,14 @@ class VirtualWorld:
 
     def _perform(self, effect: cdo.Effect) -> None:
         match effect:
+            case cdo.Record(fact):
+                self.facts.append((self.stage.heap.now_s, fact))
+                if self.stage.tells_story and not isinstance(fact, NOTABLE):
+                    self.stage.note(f"    fact {fact}")
             case cdo.Tell(host, message):
                 if self.stage.tells_story and not isinstance(message, m.HeartbeatAck | m.Grant):
                     self.stage.note(f"    to {host}: {_brief(message)}")
                 self.connections.tell(host, message)
-            case cdo.Record(fact):
-                self.facts.append((self.now_s, fact))
-                if self.stage.tells_story and not isinstance(fact, NOTABLE):
-                    self.stage.note(f"    fact {fact}")
             case cdo.Disconnect(host):
                 link = self.machines[host].link
                 if link and link.coordinator_open:
@@ -273,9 +273,10 @@ class VirtualWorld:
             return
         if self.stage.tells_story and not isinstance(event, LULLS):
             self._note(f"{machine.name} <- {_brief(event)}")
-        if machine.processes and tells_steps(core, event, self.now_s):
+        now_s = self.stage.heap.now_s
+        if machine.processes and tells_steps(core, event, now_s):
             self.workloads.report(machine)
-        for effect in core.handle(event, self.now_s):
+        for effect in core.handle(event, now_s):
             self._act(machine, effect)
         self.arm(machine)
 

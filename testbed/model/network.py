@@ -308,10 +308,10 @@ class FluidNetwork:
                 and self._look(level, link, room)
             )
         ]
-        for link in tight.intersection(todo):
-            self._look(level, link, room)
         if not todo:
             return seeds, room
+        for link in tight.intersection(todo):
+            self._look(level, link, room)
         found = {flow.number: flow for flow in seeds}
         tight.difference_update(todo)
         seen = set(todo)
