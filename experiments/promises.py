@@ -254,13 +254,14 @@ class _GrantAccount:
         if not isinstance(fact, f.Granted | f.GrantEnded):
             return set()
         flow = (fact.job, fact.source, fact.destination)
-        rate = fact.rate_bytes_per_s if isinstance(fact, f.Granted) else 0.0
         route = self._routes.route(fact.source, fact.destination)
+        if isinstance(fact, f.GrantEnded):
+            for link in route:
+                self._on.get(link, {}).pop(flow, None)
+            return set()
         for link in route:
-            self._on.setdefault(link, {})[flow] = rate
-            if isinstance(fact, f.GrantEnded):
-                del self._on[link][flow]
-        return set(route) if isinstance(fact, f.Granted) else set()
+            self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
+        return set(route)
 
     def excess(self, link: DirectedLink) -> str | None:
         """What is wrong on a link, if anything is. (Written so that a rate that is no number is wrong too.)"""

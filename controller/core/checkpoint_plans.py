@@ -15,7 +15,7 @@ import numpy as np
 from controller.core.candidates import left_for_checkpoints
 from controller.core.checkpointing import CheckpointJob, Interval, constrained_interval
 from controller.core.joint_planning import ExactPlanner, JobColumns
-from controller.core.network import Floats, Numbers
+from controller.core.network import Floats, Numbers, filled
 from controller.core.places import Mask
 from controller.core.state import JobState
 from controller.core.world import World
@@ -55,7 +55,7 @@ def _in_columns(
     everybody, beta = np.arange(len(jobs)), world.settings.checkpoint_share
     pauses_s = planner.pauses_s(_snapshots_s(world, jobs))
     columns = JobColumns(
-        counted, hazards, np.full(len(jobs), np.inf), budgets, _routes(world, jobs), everybody
+        counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(world, jobs), everybody
     )
     free = left_for_checkpoints(world, now_s).column
     found = planner.columns(columns, free, beta, world.known.multipliers, pauses_s)

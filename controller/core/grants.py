@@ -18,7 +18,7 @@ from controller.core import facts
 from controller.core.admission import Promise
 from controller.core.compiled import compiled
 from controller.core.filling import NOBODY, Wants
-from controller.core.network import Floats, Numbers, Paths
+from controller.core.network import Floats, Numbers, Paths, filled
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
@@ -177,7 +177,7 @@ def _wants(world: World, flows: list[Flow], paths: Paths) -> Wants:
     floor, hosts = np.minimum(floor, cap), world.hosts
     for row in [row for row, flow in enumerate(flows) if not hosts[flow.source].connected]:
         floor[row], cap[row] = _bounds(flows[row], connected=False)
-    return Wants(world.network, paths, np.ones(len(flows)), floor, cap)
+    return Wants(world.network, paths, filled(1.0, len(flows)), floor, cap)
 
 
 def _bounds(flow: Flow, connected: bool) -> tuple[float, float]:

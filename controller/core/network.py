@@ -43,6 +43,13 @@ class Network:
         return tuple(self.number[link] for link in links)
 
 
+def filled(value: float, count: int) -> Floats:
+    """So many times this value: `np.full`, which is slow where they are few."""
+    column = np.empty(count)
+    column.fill(value)
+    return column
+
+
 def sums(numbers: Numbers, values: Floats, size: int) -> Floats:
     """Of the values of each number from 0 to size - 1 together."""
     return np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)

@@ -23,9 +23,8 @@ from controller.core.checkpointing import Interval, StaticPlanner, stagger
 from controller.core.compiled import compiled
 from controller.core.dispatch import gpu_freed, replica_of, reserve
 from controller.core.grants import close_flow, open_flow, presync_flow, settle
-from controller.core.network import Floats
+from controller.core.network import Floats, Numbers
 from controller.core.placement import NoDestination
-from controller.core.places import Mask
 from controller.core.state import JobState, Phase
 from controller.core.world import World, record
 from testbed.messages import Protect, Unprotect
@@ -212,17 +211,16 @@ def _tell_moved(world: World, jobs: list[JobState], planned: Planned, now_s: flo
         job.endangered = infeasible
     old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
     new_s = planned.intervals_s
-    moved = _moved(new_s, old_s)
     effects: list[do.Effect] = []
-    for row in np.flatnonzero(moved).tolist():
+    for row in _moved(new_s, old_s).tolist():
         effects += _tell(world, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]), now_s)
     return effects
 
 
 @compiled
-def _moved(new_s: Floats, old_s: Floats) -> Mask:
-    """By more than LEAST_CHANGE, from anything that is known (else NaN) to anything finite."""
-    return np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s)
+def _moved(new_s: Floats, old_s: Floats) -> Numbers:
+    """Whose interval did by more than LEAST_CHANGE, from anything that is known (else NaN) to anything finite."""
+    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s))
 
 
 def _tell(

@@ -126,15 +126,16 @@ class Owners:
         cycle_exposure = self.exposure(0.0, cycle_s)
         if cycle_exposure <= 0.0:
             return math.inf
-        for start_s, end_s, rate in self.segments(lent_s):
-            collected = (end_s - start_s) * rate
-            if exposure <= collected and rate > 0.0:
-                return start_s + exposure / rate
-            exposure -= collected
-            if exposure > cycle_exposure:  # skip whole days, or weeks
-                cycles = math.floor(exposure / cycle_exposure)
-                return self.next_reclaim_s(end_s + cycles * cycle_s, exposure - cycles * cycle_exposure)
-        raise AssertionError("segments never end")
+        while True:
+            for start_s, end_s, rate in self.segments(lent_s):
+                collected = (end_s - start_s) * rate
+                if exposure <= collected and rate > 0.0:
+                    return start_s + exposure / rate
+                exposure -= collected
+                if exposure > cycle_exposure:
+                    break
+            cycles = math.floor(exposure / cycle_exposure)  # skip whole days, or weeks
+            lent_s, exposure = end_s + cycles * cycle_s, exposure - cycles * cycle_exposure
 
     def exposure(self, from_s: float, until_s: float) -> float:
         """The hazard collected by a host that is lent all that time."""

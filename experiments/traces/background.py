@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+import numpy as np
+
 from experiments.scenario import Background, Scenario
 from experiments.traces.streams import stream
 from experiments.traces.trace import BackgroundTraffic
@@ -138,10 +140,10 @@ def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Se
     The mean grows with the factor, so the factor is found by halving; where limits forbid the mean, the nearest is taken.
     """
     low, high = 0.0, (1.0 + spread) * mean / min(shape)
-    most = min((1.0 + spread) * mean, capacity)
+    least, most, column = (1.0 - spread) * mean, min((1.0 + spread) * mean, capacity), np.array(shape)
     for _ in range(ROUNDS):
         factor = (low + high) / 2.0
-        held = [min(max(factor * each, (1.0 - spread) * mean), most) for each in shape]
+        held: Series = np.minimum(np.maximum(factor * column, least), most).tolist()
         low, high = (factor, high) if math.fsum(held) < mean * len(held) else (low, factor)
     return held
 
