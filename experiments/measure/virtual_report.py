@@ -64,6 +64,7 @@ def _caption(result: Mapping[str, Any]) -> str:
         f"goals: one system {goals['one_system_cpu_s']:g} s, all {goals['all_systems_cpu_s']:g} s, "
         f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB"
     ]
+    lines.append(f"one system, run by run: {', '.join(f'{s:.1f}' for s in result['one_system_cpu_s'])} s")
     lines += [
         f"grows like {size}^{growth['exponent']:.2f} (R2 {growth['determination']:.3f})"
         for size, growth in result["growth"].items()
