@@ -137,8 +137,7 @@ def test_the_coordinator_decides_on_the_default_with_its_upper_bound() -> None:
         world.hazards.emergency(host, (day + 0.5) * DAY_S)
     now_s = 20 * DAY_S
     likely = FORECASTS[DEFAULT](world.hazards, host, now_s)
-    upper = world.hazard_table(host, now_s, world.profile(now_s))
     estimate = world.hazards.estimate(now_s, host=host)
-    assert [rate * estimate.upper / estimate.mle for rate in likely] == pytest.approx(list(upper))
     levels, profile = world.hazard_levels(now_s)
-    assert [levels[world.places.number[host]] * factor for factor in profile] == pytest.approx(list(upper))
+    upper = [levels[world.places.number[host]] * factor for factor in profile]
+    assert [rate * estimate.upper / estimate.mle for rate in likely] == pytest.approx(upper)

@@ -99,8 +99,7 @@ def _hazards(world: World, jobs: Sequence[JobState], now_s: float) -> Floats:
     """Upper hazard of each job's host at this time of day."""
     number = world.places.number
     hosts = np.fromiter((number[job.host or ""] for job in jobs), np.intp, len(jobs))
-    levels, profile = world.hazard_levels(now_s)
-    hazards: Floats = levels[hosts] * profile[world.hour(now_s)]
+    hazards: Floats = world.hazards_now_per_s(now_s)[hosts]
     return hazards
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from controller.core import effects as do
 from controller.core.bandwidth import LinkBandwidth
 from controller.core.facts import Fact
-from controller.core.hazard import HazardWindow, Table, survival, table_at
+from controller.core.hazard import HazardWindow
 from controller.core.lent_time import HOURS
 from controller.core.network import Floats, Network, Paths
 from controller.core.places import Known, Places
@@ -207,10 +207,6 @@ class World:
         """Seconds since midnight, in the run's time scale."""
         return (now_s + self.settings.day_start_s) % self.settings.day_s
 
-    def profile(self, now_s: float) -> tuple[float, ...]:
-        """The campus's hazard by hour, relative to its mean."""
-        return self.hazards.profile(now_s)
-
     def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
         """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
         known, changes = self.known.hazards, self.hazards.changes
@@ -227,21 +223,6 @@ class World:
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""
         return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
-
-    def hazard_table(self, host: str, now_s: float, profile: tuple[float, ...]) -> Table:
-        """Upper bound of the host's hazard for each hour of the day."""
-        return table_at(self.hazards.estimate(now_s, host=host).upper, profile)
-
-    def hazard_now_per_s(self, host: str, now_s: float, profile: tuple[float, ...]) -> float:
-        """Upper bound of the host's hazard at this time of day."""
-        return self.hazard_table(host, now_s, profile)[self.hour(now_s)]
-
-    def survival(self, host: str, now_s: float, remaining_s: float, profile: tuple[float, ...]) -> float:
-        """Probability that a host is not reclaimed within `remaining_s`; 1 for hosts that nobody can reclaim."""
-        if not self.hosts[host].is_volunteer:
-            return 1.0
-        table = self.hazard_table(host, now_s, profile)
-        return survival(table, self.time_of_day_s(now_s), remaining_s, self.settings.day_s)
 
 
 def present(world: World, host: HostState, name: str, attempt: int) -> JobState | None:

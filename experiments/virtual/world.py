@@ -188,10 +188,6 @@ class VirtualWorld:
         """The core; another one after each restart."""
         return self.pulses.coordinator
 
-    @coordinator.setter
-    def coordinator(self, core: Coordinator) -> None:
-        self.pulses.coordinator = core
-
     @property
     def jobs(self) -> dict[str, JobState]:
         """Jobs as the coordinator believes them."""
