@@ -389,7 +389,7 @@ class StreamedWorld(RecordedWorld):
 
     def _start_coordinator(self, host: CoordinatorHost) -> None:
         host.spent_s, host.started_s = -inf, 0.0  # no snapshots: pickles of a core that is recorded
-        self.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
+        self.pulses.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
         self.agents_door, self.operators_door = Door(), Door()
         self.nursery.start_soon(self._serve, self._scope, host, [self.agents_door], [self.operators_door])
 
