@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from experiments import native
 from experiments.measure.commands import app as measure_app
 from experiments.options import Hosts, Out, console
 
@@ -81,6 +82,7 @@ def simulate(
 
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
+    native.prefer()
     from experiments.oracle import command as oracle
     from experiments.virtual.command import simulate_file as play
 
@@ -131,6 +133,7 @@ def storm(
     A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
     could not be run.
     """
+    native.prefer()
     from experiments.storms import command
 
     if replay is not None:
@@ -187,6 +190,7 @@ def reproduce(
     Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
     1: something was not reproduced; 2: it could not be run.
     """
+    native.prefer()
     from experiments.claims.reproduce import reproduce as run
 
     raise typer.Exit(

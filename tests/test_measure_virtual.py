@@ -33,7 +33,7 @@ SMALL = Case(hosts=9, days=0.5)
 
 
 def a_run(cpu_s: float = 1.0, *, hosts: int = 54, memory_bytes: int = 100_000_000) -> Run:
-    return Run(Case(hosts=hosts), cpu_s, cpu_s / 2.0, memory_bytes, 10, 20, 1000, 300, 50, "0" * 64)
+    return Run(Case(hosts=hosts), cpu_s, cpu_s / 2.0, memory_bytes, 10, 20, 1000, 300, 50, "0" * 64, True)
 
 
 def test_a_larger_campus_has_jobs_and_reclaims_in_proportion() -> None:
@@ -104,7 +104,8 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
     monkeypatch.setattr(virtual, "QUICK_DAYS", 0.1)
     monkeypatch.setattr(virtual, "QUICK_HOSTS", (5, 9))
     monkeypatch.setattr(virtual, "SYSTEMS", SYSTEMS[-2:])
-    monkeypatch.setattr(virtual, "alone", play)
+    monkeypatch.setattr(virtual, "alone", lambda case, as_python=False: play(case))
+    monkeypatch.setattr(virtual.native, "ensure", lambda: None)
     seen: list[str] = []
     result = measure_virtual(tmp_path, quick=True, progress=lambda run: seen.append(progress_line(run)))
     stored = json.loads((tmp_path / "virtual.json").read_text())
@@ -114,7 +115,8 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
     assert stored["verdict"] == {}
     assert stored["one_system_cpu_s"] == [stored["systems"][SYSTEMS[-1]]["cpu_s"]]
     assert (tmp_path / "virtual.png").read_bytes().startswith(b"\x89PNG")
-    assert len(seen) == len(SYSTEMS[-2:]) + 2 + 2
+    assert len(seen) == len(SYSTEMS[-2:]) + 1 + 2 + 2
+    assert stored["one_system_as_python"]["sha256"] == stored["systems"][SYSTEMS[-1]]["sha256"]
     console = Console(record=True, width=200, quiet=False, file=(tmp_path / "table").open("w"))
     console.print(virtual_table(result))
     text = console.export_text()

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.candidates import Residual
-from controller.core.network import Floats, Network
+from controller.core.network import Floats, Network, Residual
 from controller.core.places import Known, Places, Reaches
 from topologies.paths import Routes
 from topologies.presets import campus54, three_tier

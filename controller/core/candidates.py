@@ -8,37 +8,19 @@ on every link that somebody's download happens to fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from controller.core.bandwidth import bottleneck
 from controller.core.compiled import survivals
 from controller.core.hazard import expected_reclaims
-from controller.core.network import Floats, Network, sums
+from controller.core.network import Floats, Residual, sums
 from controller.core.placement import Candidates, Request
 from controller.core.places import Mask
 from controller.core.state import Flow, JobState
 from controller.core.world import World
-from topologies.spec import DirectedLink, TrafficClass
-
-
-@dataclass(frozen=True, slots=True)
-class Residual(Mapping[DirectedLink, float]):
-    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
-
-    network: Network
-    column: Floats
-
-    def __getitem__(self, link: DirectedLink) -> float:
-        return float(self.column[self.network.number[link]])
-
-    def __iter__(self) -> Iterator[DirectedLink]:
-        return iter(self.network.links)
-
-    def __len__(self) -> int:
-        return len(self.network)
+from topologies.spec import TrafficClass
 
 
 def residual(world: World, now_s: float, taken: Callable[[Flow], float]) -> Residual:

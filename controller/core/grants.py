@@ -16,9 +16,9 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.admission import Promise
-from controller.core.compiled import compiled
+from controller.core.changes import rates_moved
 from controller.core.filling import NOBODY, Wants
-from controller.core.network import Floats, Numbers, Paths, filled
+from controller.core.network import Paths, filled
 from controller.core.pledge import Pledge
 from controller.core.sharing import Demand
 from controller.core.state import Flow
@@ -129,17 +129,10 @@ def settle(world: World) -> list[do.Effect]:
     old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
     links = world.network.links
     effects: list[do.Effect] = []
-    for n in _changed(old, rates).tolist():
+    for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
         bottleneck = str(links[held_by[n]]) if held_by[n] != NOBODY else ""
         effects += _grant(flows[n], float(rates[n]), bottleneck, world.now_s)
     return effects
-
-
-@compiled
-def _changed(old: Floats, rates: Floats) -> Numbers:
-    """Whose rate fell, then whose rose, by enough to say so."""
-    fell = np.flatnonzero(old > rates * (1.0 + LEAST_FALL))
-    return np.append(fell, np.flatnonzero(rates > old * (1.0 + LEAST_RISE)))
 
 
 def tell_grants(world: World, source: str) -> list[do.Effect]:

@@ -150,8 +150,8 @@ class ExactPlanner:
 
 
 plan_exact = ExactPlanner()
-plan_least_loss = ExactPlanner(uncontested)
-plan_behind = ExactPlanner(uncontested, behind=True)
+plan_least_loss: ExactPlanner = ExactPlanner(uncontested)
+plan_behind: ExactPlanner = ExactPlanner(uncontested, behind=True)
 
 
 def _plan(

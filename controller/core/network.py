@@ -6,7 +6,7 @@ numbered in the order of their names, so "the first by name", the rule for ties,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 
@@ -41,6 +41,23 @@ class Network:
     def path(self, links: Iterable[DirectedLink]) -> tuple[int, ...]:
         """The numbers of the links of a path, in order. KeyError: a link that is not of the network."""
         return tuple(self.number[link] for link in links)
+
+
+@dataclass(frozen=True, slots=True)
+class Residual(Mapping[DirectedLink, float]):
+    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
+
+    network: Network
+    column: Floats
+
+    def __getitem__(self, link: DirectedLink) -> float:
+        return float(self.column[self.network.number[link]])
+
+    def __iter__(self) -> Iterator[DirectedLink]:
+        return iter(self.network.links)
+
+    def __len__(self) -> int:
+        return len(self.network)
 
 
 def filled(value: float, count: int) -> Floats:

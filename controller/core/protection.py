@@ -17,13 +17,13 @@ import numpy as np
 from controller.core import effects as do
 from controller.core import facts
 from controller.core.bandwidth import bottleneck
-from controller.core.candidates import Residual, candidates, fair_share, fair_shares, request, safe_store
+from controller.core.candidates import candidates, fair_share, fair_shares, request, safe_store
+from controller.core.changes import intervals_moved
 from controller.core.checkpoint_plans import Planned, plan_all
 from controller.core.checkpointing import Interval, StaticPlanner, stagger
-from controller.core.compiled import compiled
 from controller.core.dispatch import gpu_freed, replica_of, reserve
 from controller.core.grants import close_flow, open_flow, presync_flow, settle
-from controller.core.network import Floats, Numbers
+from controller.core.network import Residual
 from controller.core.placement import NoDestination
 from controller.core.state import JobState, Phase
 from controller.core.world import World, record
@@ -212,15 +212,9 @@ def _tell_moved(world: World, jobs: list[JobState], planned: Planned, now_s: flo
     old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
     new_s = planned.intervals_s
     effects: list[do.Effect] = []
-    for row in _moved(new_s, old_s).tolist():
+    for row in intervals_moved(old_s, new_s, LEAST_CHANGE).tolist():
         effects += _tell(world, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]), now_s)
     return effects
-
-
-@compiled
-def _moved(new_s: Floats, old_s: Floats) -> Numbers:
-    """Whose interval did by more than LEAST_CHANGE, from anything that is known (else NaN) to anything finite."""
-    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= LEAST_CHANGE * old_s))
 
 
 def _tell(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -58,9 +57,25 @@ class World:
     known: Known = field(default_factory=Known, repr=False)
     _watched: list[HostState] | None = field(default=None, repr=False)
     _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
+    _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
+    _spendable_column: Floats | None = field(default=None, repr=False)
+    _promisable_column: Floats = field(init=False, repr=False)
+    # what promises may stand on of each link: its share, less the room for falls that are too small to tell
+    promisable: dict[DirectedLink, float] = field(init=False, repr=False)
+    withheld_column: Floats = field(init=False, repr=False)  # that room, by number of the link
+    places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
+    volunteers: list[HostState] = field(init=False, repr=False)  # by number in `places`
     planned_s: float = -inf  # when all checkpoints were last planned
     plan_at_s: float = inf  # when they are to be planned again before the next tick
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
+
+    def __post_init__(self) -> None:
+        self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+        self._promisable_column = self.network.column(self.promisable)
+        self.withheld_column = LEAST_FALL * self.network.column(self.share)
+        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
+        self.places = Places(self.campus, volunteers, self.network, self.routes)
+        self.volunteers = [self.hosts[name] for name in self.places.hosts]
 
     # ------------------------------------------------------------ links
 
@@ -79,39 +94,28 @@ class World:
             known = self._paths[source, destination] = self.network.path(route)
         return known
 
-    @cached_property
-    def promisable(self) -> dict[DirectedLink, float]:
-        """What promises may stand on of each link: its share, less the room for falls that are too small to tell."""
-        return {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
-
-    @cached_property
+    @property
     def spendable(self) -> dict[DirectedLink, float]:
         """What is given out anew: `promisable`, or what others were measured to leave where that is less."""
-        return self.network.mapping(self.spendable_column)
+        if self._spendable is None:
+            self._spendable = self.network.mapping(self.spendable_column)
+        return self._spendable
 
-    @cached_property
+    @property
     def spendable_column(self) -> Floats:
         """`spendable`, by number of the link."""
-        promisable = self._promisable_column
-        if not self.bandwidth.told:
-            return promisable
-        left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
-        return np.minimum(promisable, left)
-
-    @cached_property
-    def _promisable_column(self) -> Floats:
-        return self.network.column(self.promisable)
+        if self._spendable_column is None:
+            left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
+            told = bool(self.bandwidth.told)
+            self._spendable_column = (
+                np.minimum(self._promisable_column, left) if told else self._promisable_column
+            )
+        return self._spendable_column
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
         """What others take of some links, wire bytes/s, from now on."""
         self.bandwidth.tell(research_bytes_per_s)
-        for known in ("spendable", "spendable_column"):
-            self.__dict__.pop(known, None)
-
-    @cached_property
-    def withheld_column(self) -> Floats:
-        """The room for falls that are too small to tell, by number of the link."""
-        return LEAST_FALL * self.network.column(self.share)
+        self._spendable, self._spendable_column = None, None
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
@@ -125,17 +129,6 @@ class World:
                 known = self._path_of = dict(sorted(known.items()))
             self._flow_paths = (list(known), Paths.of(list(known.values())))
         return self._flow_paths
-
-    @cached_property
-    def places(self) -> Places:
-        """The volunteers, by number, and how they hang on the tree."""
-        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
-        return Places(self.campus, volunteers, self.network, self.routes)
-
-    @cached_property
-    def volunteers(self) -> list[HostState]:
-        """By number in `places`."""
-        return [self.hosts[name] for name in self.places.hosts]
 
     # ------------------------------------------------------------ hosts
 

@@ -7,7 +7,6 @@ are not taken for those of this one, and nobody has to remember to throw them aw
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import multiprocessing
 import os
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from experiments.claims.claim import Config
+from experiments.native import source
 
 Result = Mapping[str, Any]  # of what JSON holds
 
@@ -76,7 +76,7 @@ def kept(path: Path, code: str) -> dict[str, Result]:
 
 def fingerprint(modules: Iterable[ModuleType]) -> str:
     """Of the source text of the modules."""
-    text = "\0".join(inspect.getsource(module) for module in modules)
+    text = "\0".join(map(source, modules))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -2,9 +2,11 @@
 
 Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
 counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
-the start of Python. Who shares the machine's caches makes a run slower, by a third at times, and nobody makes it quicker:
-so the one system that has a goal of its own is run ONE_SYSTEM_TRIES times, and the fastest is held against it. A larger campus
-has jobs and reclaims in proportion; *flows* are transfers of checkpoints, and there are more of them where more jobs run.
+the start of Python. The modules that an event passes through are machine code (`experiments.native`), which is built first if
+need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Who shares the
+machine's caches makes a run slower, by a third at times, and nobody makes it quicker: so that system is run ONE_SYSTEM_TRIES
+times, and the fastest is held against its goal. A larger campus has jobs and reclaims in proportion; *flows* are transfers of
+checkpoints, and there are more of them where more jobs run.
 Exponents are slopes of log time over log size by least squares, with the coefficient of determination beside them.
 
 Every run carries the hash of its journal, which is that of `events.jsonl`: the same seed gives the same one.
@@ -29,6 +31,7 @@ from typing import Any
 from controller.core import facts as f
 from controller.core.policies import SYSTEMS
 from controller.rehearsal import rehearse
+from experiments import native
 from experiments.scenario import Scenario
 from experiments.traces import generate
 from experiments.traces.paper_campus import DAYS, paper_scenario
@@ -77,6 +80,7 @@ class Run:
     facts: int
     flows: int
     sha256: str
+    native: bool  # of machine code
 
     @property
     def events_per_s(self) -> float:
@@ -123,26 +127,32 @@ def measure_virtual(
         progress(run)
         return run
 
+    lacking = native.ensure()
     systems = {system: done(Case(system, days=days, seed=seed)) for system in SYSTEMS}
     ours = systems[SYSTEMS[-1]]
     again = [done(ours.case) for _ in range(0 if quick else ONE_SYSTEM_TRIES - 1)]
     tries_s = [run.cpu_s for run in (ours, *again)]
+    as_python = alone(ours.case, as_python=True)
+    progress(as_python)
     by_hosts = [done(Case(hosts=n, days=week, seed=seed)) for n in sizes]
     by_flows = [done(Case(days=week, jobs=factor, seed=seed)) for factor in factors]
     result = _result(systems, by_hosts, by_flows)
     result["one_system_cpu_s"] = tries_s
+    result["one_system_as_python"] = _figures(as_python)
+    result["not_native"] = lacking
     result["targets"] = TARGETS
-    result["verdict"] = {} if quick else verdict(systems, by_hosts, min(tries_s))
+    same = {"the journal that Python has": as_python.sha256 == ours.sha256}
+    result["verdict"] = {} if quick else {**verdict(systems, by_hosts, min(tries_s)), **same}
     out.mkdir(parents=True, exist_ok=True)
     (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "virtual.png")
     return result
 
 
-def alone(case: Case) -> Run:
-    """The case in a process of its own."""
+def alone(case: Case, *, as_python: bool = False) -> Run:
+    """The case in a process of its own; of machine code, where it is built."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context) as pool:
+    with ProcessPoolExecutor(1, context, None if as_python else native.prefer) as pool:
         return pool.submit(play, case).result()
 
 
@@ -169,6 +179,7 @@ def play(case: Case) -> Run:
         len(facts),
         sum(isinstance(fact, f.TransferFinished) for fact in facts),
         digest(run.facts),
+        native.is_preferred(),
     )
 
 

@@ -26,7 +26,8 @@ def progress_line(run: Run) -> str:
     """One run that is over."""
     case = run.case
     what = f"{case.system}, {case.hosts} hosts, {case.days:g} days, {case.jobs:g} x jobs"
-    return f"{what}: {run.cpu_s:.1f} s, {run.flows} flows, {run.events_per_s:,.0f} events/s"
+    how = "" if run.native else ", as Python"
+    return f"{what}{how}: {run.cpu_s:.1f} s, {run.flows} flows, {run.events_per_s:,.0f} events/s"
 
 
 def virtual_table(result: Mapping[str, Any]) -> Table:
@@ -65,6 +66,9 @@ def _caption(result: Mapping[str, Any]) -> str:
         f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB"
     ]
     lines.append(f"one system, run by run: {', '.join(f'{s:.1f}' for s in result['one_system_cpu_s'])} s")
+    lines.append(f"the same as Python: {result['one_system_as_python']['cpu_s']:.1f} s")
+    if result["not_native"] is not None:
+        lines.append(f"all as Python, since the machine code could not be built: {result['not_native']}")
     lines += [
         f"grows like {size}^{growth['exponent']:.2f} (R2 {growth['determination']:.3f})"
         for size, growth in result["growth"].items()

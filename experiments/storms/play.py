@@ -25,6 +25,7 @@ from experiments.storms.script import Script
 from experiments.storms.verbs import check, perform
 from experiments.storms.world import StormWorld
 from experiments.virtual.checks import broken
+from experiments.virtual.heap import WorldStuck
 from experiments.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken, TestbedError
@@ -46,6 +47,7 @@ CRASHES = (  # what a core may raise that is a bug of it
     TypeError,
     ValueError,
     TestbedError,
+    WorldStuck,
 )
 
 

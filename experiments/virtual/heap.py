@@ -21,7 +21,7 @@ class Priority(IntEnum):
     TIMER = 5
 
 
-class WorldStuck(AssertionError):
+class WorldStuck(Exception):
     """Time does not go on."""
 
 

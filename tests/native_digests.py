@@ -1,0 +1,43 @@
+"""Digests of what the virtual campus decided: under every row, over the demo, in storms. `--native`: in machine code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+from experiments import native
+
+STORMS = range(12)
+
+
+def digests() -> dict[str, str]:
+    """Of each run by its name; everything is imported here, so that it may be machine code."""
+    from controller.core.policies import POLICIES
+    from experiments.measure.virtual import Case, play
+    from experiments.scenario import demo_scenario
+    from experiments.storms.generate import generate as storm
+    from experiments.storms.ground import ground_of
+    from experiments.storms.play import run
+    from experiments.storms.world import StormWorld
+    from experiments.traces import generate
+    from experiments.virtual.command import digest
+    from experiments.virtual.run import simulate
+
+    found = {row: play(Case(row, hosts=12, days=1.0, jobs=12.0)).sha256 for row in POLICIES}
+    for seed in (1, 2):
+        scenario = demo_scenario(seed=seed)
+        for quiet in (True, False):
+            found[f"demo {seed} {quiet}"] = digest(simulate(scenario, generate(scenario), quiet=quiet).facts)
+    for seed in STORMS:
+        script = storm(seed)
+        world = StormWorld(ground_of(script))
+        run(world, script)
+        found[f"storm {seed}"] = hashlib.sha256(repr(world.facts).encode()).hexdigest()
+    return found
+
+
+if __name__ == "__main__":
+    if "--native" in sys.argv and not native.prefer():
+        sys.exit("not built")
+    print(json.dumps(digests()))

@@ -1,0 +1,117 @@
+"""The virtual campus in machine code decides what it decides as Python, and is used only where nothing could be mixed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from experiments import native
+from experiments.claims.sweep import fingerprint
+from tests.native_digests import digests
+
+
+@pytest.fixture
+def built() -> Path:
+    """The folder of this program's machine code; `make test` has built it."""
+    if not native.folder().is_dir():
+        reason = "not built: make native"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    return native.folder()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without any module in it counts as built; nothing of this process is changed for good."""
+    monkeypatch.setattr(native, "folder", lambda: tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    return tmp_path
+
+
+def program(*lines: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_machine_code_decides_as_python_does_to_the_last_bit(built: Path) -> None:
+    command = [sys.executable, "-m", "tests.native_digests", "--native"]
+    compiled = subprocess.run(command, capture_output=True, text=True, check=True)
+    as_python = digests()
+    assert json.loads(compiled.stdout) == as_python
+    assert len(set(as_python.values())) > 30
+
+
+def test_all_modules_are_compiled_and_their_source_can_be_read(built: Path) -> None:
+    told = program(
+        "import json",
+        "from experiments import native",
+        "from experiments.claims.sweep import fingerprint",
+        "from importlib import import_module",
+        "assert native.prefer() and native.prefer()",
+        "modules = [import_module(name) for name in native.MODULES]",
+        "print(json.dumps([{m.__file__.rsplit('.', 1)[1] for m in modules} == {'so'}, fingerprint(modules)]))",
+    )
+    assert json.loads(told) == [True, fingerprint(import_module(name) for name in native.MODULES)]
+
+
+def test_where_one_module_is_imported_already_all_stay_python(elsewhere: Path) -> None:
+    assert not sys.modules.keys().isdisjoint(native.MODULES)
+    assert not native.prefer()
+    assert not native.is_preferred()
+
+
+def test_nothing_is_preferred_that_is_not_built(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "MODULES", ("experiments.not_yet_imported",))
+    elsewhere.rmdir()
+    assert not native.prefer()
+    elsewhere.mkdir()
+    assert native.prefer()
+    assert native.is_preferred()
+
+
+def test_another_text_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+    monkeypatch.setattr(native, "ROOT", tmp_path)
+    (tmp_path / "controller").mkdir()
+    for text in ("x = 1\n", "x = 2\n", "x = 1\n"):
+        (tmp_path / "controller" / "one.py").write_text(text)
+        native.folder.cache_clear()
+        folders.append(native.folder())
+    native.folder.cache_clear()
+    assert folders[0] == folders[2] != folders[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "is_native"),
+    [
+        (("traces", "--days", "1"), False),
+        (("simulate", "example:lab"), True),
+        (("storm", "--seeds", "0:2", "--workers", "1"), True),
+        (("reproduce", "A-fig2", "--quick"), True),
+    ],
+)
+def test_commands_that_play_virtually_prefer_it(
+    built: Path, tmp_path: Path, command: tuple[str, ...], is_native: bool
+) -> None:
+    told = program(
+        "from experiments import native",
+        "from experiments.cli import app",
+        f"app([*{command!r}, '--out', {str(tmp_path)!r}], standalone_mode=False)",
+        "print(native.is_preferred())",
+    )
+    assert told.splitlines()[-1] == str(is_native)
+
+
+def test_why_it_could_not_be_built_is_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.ensure() is None
+    elsewhere.rmdir()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert native.ensure() == "exit 1"
