@@ -119,6 +119,7 @@ class Hello(Message, frozen=True):
     lent: bool
     reclaim_in_s: Seconds | None = None  # a notice is running
     closures: Count = 0  # see OwnerReclaims
+    sending: list[tuple[Name, Name]] = []  # (job, destination) of what it has not been told to stop sending
 
 
 class Heartbeat(Message, frozen=True):

@@ -385,3 +385,4 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
     core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.6)
     assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
     assert list(core.sendings.table) == [("a", "h2")]
+    assert said(core.handle(ev.Connected(), 10.8), m.Hello)[0].sending == [("a", "h2")]

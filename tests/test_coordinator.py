@@ -68,6 +68,24 @@ def test_a_host_that_is_silent_to_the_moment_is_not_woken_for_twice() -> None:
     assert core.next_deadline_s() > due_s
 
 
+def test_what_a_host_sends_and_nobody_knows_of_is_called_off_on_its_next_connection() -> None:
+    world = a_world()
+    host = a_running_job(world, job("a"))
+    standby = world.jobs["a"].standby
+    assert standby is not None
+    core = world.coordinator
+    core.handle(ev.AgentGone(host, "cut"), world.now_s)
+    claims = [m.JobClaim("a", 1, 0)]
+    hello = m.Hello(
+        host, 1, 7200, claims, [], [], True, sending=[("a", standby), ("a", "h9"), ("b", standby)]
+    )
+    effects = core.handle(ev.AgentSaid(host, hello), world.now_s)
+    cancelled = [
+        e.message for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.CancelTransfers)
+    ]
+    assert cancelled == [m.CancelTransfers("a", "h9"), m.CancelTransfers("b", standby)]
+
+
 # ---------------------------------------------------------------- planned migrations
 
 

@@ -241,7 +241,7 @@ class Coordinator:
             effects += job_ended(self.world, host, ended, now_s)
         for stored in hello.stored:
             effects += stored_by(self.world, host, stored, now_s)
-        return [*effects, *membership.reconcile(self.world, host, hello.jobs, told, now_s)]
+        return [*effects, *membership.reconcile(self.world, host, hello, told, now_s)]
 
     def _begin_ticking(self, now_s: float) -> None:
         if self._tick_s == inf:

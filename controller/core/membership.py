@@ -18,7 +18,7 @@ from controller.core.state import HostState, JobState, Phase
 from controller.core.taking_up import take_up
 from controller.core.vault import stop_copying
 from controller.core.world import World, present, record
-from testbed.messages import Hello, JobClaim, OwnerReclaims, StopJob, Welcome
+from testbed.messages import CancelTransfers, Hello, OwnerReclaims, StopJob, Welcome
 
 
 def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
@@ -46,22 +46,22 @@ def told_to_run(world: World, host: HostState) -> list[tuple[str, int]]:
 
 
 def reconcile(
-    world: World, host: HostState, claims: list[JobClaim], told: list[tuple[str, int]], now_s: float
+    world: World, host: HostState, hello: Hello, told: list[tuple[str, int]], now_s: float
 ) -> list[do.Effect]:
     """After Hello: both sides agree on what runs there; then its free GPUs are offered.
 
     `told` is what it had been told to run before its Hello; what it was told since, it cannot claim yet.
     """
-    effects = [*agree(world, host, claims, told, now_s), *remind(world, host, now_s)]
+    effects = [*agree(world, host, hello, told, now_s), *remind(world, host, now_s)]
     effects += [*offer_all(world, host, now_s), *protect(world, now_s)]
     return [*effects, *take_up(world, host, now_s)]
 
 
 def agree(
-    world: World, host: HostState, claims: list[JobClaim], told: list[tuple[str, int]], now_s: float
+    world: World, host: HostState, hello: Hello, told: list[tuple[str, int]], now_s: float
 ) -> list[do.Effect]:
-    """What it was told to run and does not claim is interrupted; what it claims unasked is stopped."""
-    claimed = {(claim.job, claim.attempt): claim for claim in claims}
+    """What it was told to run and does not claim is interrupted; what it runs or sends unasked is stopped."""
+    claimed = {(claim.job, claim.attempt): claim for claim in hello.jobs}
     effects: list[do.Effect] = []
     for name, attempt in told:
         job = present(world, host, name, attempt)
@@ -72,7 +72,17 @@ def agree(
             job.step, job.interval_s = max(job.step, claim.step), None
         else:
             effects += land_unheard(world, job, now_s) or interrupt(world, job, "agent_lost", now_s)
-    return [*effects, *(do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed))]
+    stopped = [do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed)]
+    return [*effects, *stopped, *_called_off(world, host, hello)]
+
+
+def _called_off(world: World, host: HostState, hello: Hello) -> list[do.Effect]:
+    """What it sends without a grant: the order to stop was lost with its connection."""
+    return [
+        do.Tell(host.name, CancelTransfers(job, destination))
+        for job, destination in hello.sending
+        if f"{job}:{host.name}>{destination}" not in world.flows
+    ]
 
 
 def remind(world: World, host: HostState, now_s: float) -> list[do.Effect]:

@@ -91,7 +91,7 @@ def judge(world: World, reunion: Reunion, now_s: float) -> list[do.Effect]:
             effects += let_go(world, host, now_s)
     effects += [e for name, hello in hellos for e in _ended(world, world.hosts[name], hello, now_s)]
     for name, hello in hellos:
-        effects += agree(world, world.hosts[name], hello.jobs, told[name], now_s)
+        effects += agree(world, world.hosts[name], hello, told[name], now_s)
     for host in hosts:
         effects += [*remind(world, host, now_s), *_send_again(world, host)]
     effects += [*(e for host in hosts for e in offer_all(world, host, now_s)), *protect(world, now_s)]

@@ -171,6 +171,7 @@ class AgentCore:
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
             self.closures,
+            sorted(self.sendings.table),
         )
         again = [effect for _, job in sorted(self.running.items()) for effect in self._say_again(job)]
         return [do.Send(hello), *again]
