@@ -13,6 +13,7 @@ import pytest
 
 from experiments import native
 from experiments.claims.sweep import fingerprint
+from experiments.workers import workers
 from tests.native_digests import digests
 
 
@@ -108,6 +109,12 @@ def test_commands_that_play_virtually_prefer_it(
         "print(native.is_preferred())",
     )
     assert told.splitlines()[-1] == str(is_native)
+
+
+def test_workers_are_machine_code_where_that_is_asked_for(built: Path) -> None:
+    for asked in (True, False):
+        with workers(1, prefer_native=asked) as pool:
+            assert pool.submit(native.is_preferred).result() is asked
 
 
 def test_why_it_could_not_be_built_is_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from experiments.claims.rows import mean_row
 from experiments.claims.values import Value, Values
 from experiments.claims.verdicts import below, decide
 from experiments.measure.decisions import growth_exponent, measure_size
+from experiments.workers import workers
 
 SIZES = (54, 125, 250, 500)
 PRINTED_MS = {54: 3.0, 500: 18.0}
@@ -33,10 +34,11 @@ def run(config: Config) -> Values:
     """Ticks of the live coordinator's core, timed here and now, never taken from an earlier run."""
     repeats = config.seeds or (QUICK_REPEATS if config.quick else FULL_REPEATS)
     found: dict[int, list[dict[str, Any]]] = {size: [] for size in SIZES}
-    for done in range(repeats):
-        for place, size in enumerate(SIZES):
-            config.progress(done * len(SIZES) + place, repeats * len(SIZES))
-            found[size].append(measure_size(size, SAMPLES))
+    with workers(1, prefer_native=False) as pool:  # as live coordinators are
+        for done in range(repeats):
+            for place, size in enumerate(SIZES):
+                config.progress(done * len(SIZES) + place, repeats * len(SIZES))
+                found[size].append(pool.submit(measure_size, size, SAMPLES).result())
     config.progress(repeats * len(SIZES), repeats * len(SIZES))
     rows = [value for size, some in found.items() for value in _rows(size, some)]
     exponents = [

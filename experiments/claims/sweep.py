@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from experiments import native
 from experiments.claims.claim import Config
-from experiments.native import source
+from experiments.workers import workers
 
 Result = Mapping[str, Any]  # of what JSON holds
 
@@ -76,7 +73,7 @@ def kept(path: Path, code: str) -> dict[str, Result]:
 
 def fingerprint(modules: Iterable[ModuleType]) -> str:
     """Of the source text of the modules."""
-    text = "\0".join(map(source, modules))
+    text = "\0".join(map(native.source, modules))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -91,23 +88,7 @@ def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]
         for task in tasks:
             yield task.key, task.function(*task.arguments)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(config.workers, context, initializer=end_with_parent)
-    try:
+    with workers(config.workers, prefer_native=native.is_preferred()) as pool:
         running = {pool.submit(task.function, *task.arguments): task.key for task in tasks}
         for future in as_completed(running):
             yield running[future], future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def end_with_parent() -> None:
-    """A worker whose parent was killed would otherwise wait for ever for its next task."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_wait_and_end, args=(parent,), daemon=True).start()
-
-
-def _wait_and_end(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from experiments.traces import generate
 from experiments.traces.paper_campus import DAYS, paper_scenario
 from experiments.virtual.command import digest
 from experiments.virtual.run import simulate
+from experiments.workers import workers
 from topologies.presets import three_tier
 from topologies.spec import Campus
 
@@ -151,8 +150,7 @@ def measure_virtual(
 
 def alone(case: Case, *, as_python: bool = False) -> Run:
     """The case in a process of its own; of machine code, where it is built."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, None if as_python else native.prefer) as pool:
+    with workers(1, prefer_native=not as_python) as pool:
         return pool.submit(play, case).result()
 
 

@@ -6,7 +6,6 @@ one is shrunk: the others are most often the same bug.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -15,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from experiments.claims.sweep import end_with_parent
+from experiments import native
 from experiments.storms.generate import generate
 from experiments.storms.play import Failure, play
 from experiments.storms.script import Script
 from experiments.storms.shrink import shrink
+from experiments.workers import workers
 
 _Submit = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 CHUNK = 8  # storms a task: some two seconds
@@ -128,17 +128,13 @@ def _shrink_one(plan: Plan, failed: Failed) -> Failed:
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[_Submit]:
+def _pool(count: int) -> Iterator[_Submit]:
     """A function that plays tasks and gives their results as they end: here, or in as many processes."""
-    if workers == 1:
+    if count == 1:
         yield _play_here
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=end_with_parent)
-    try:
+    with workers(count, prefer_native=native.is_preferred()) as pool:
         yield partial(_play_there, pool)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _play_here(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
