@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import io
 import os
 import shutil
 import subprocess
@@ -17,12 +18,14 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).parent / "__pycache__"
@@ -124,23 +127,34 @@ def build() -> Path:
 
 def _compiled(scratch: Path) -> Path:
     """The folder in `scratch` with all extension modules."""
-    from mypyc.build import mypycify
     from setuptools import Distribution
 
     os.environ.setdefault("CC", "clang")  # half of gcc's time
     os.chdir(ROOT)
-    extensions = mypycify(
-        [_source(name) for name in MODULES],
-        opt_level="1",  # what is left is calls of the interpreter, which no higher level makes quicker
-        debug_level="0",
-        group_name=LIBRARY.removesuffix("__mypyc"),
-        target_dir=str(scratch / "source"),
-    )
-    command = Distribution({"name": "native", "ext_modules": extensions}).get_command_obj("build_ext")
+    described = {"name": "native", "ext_modules": _extensions(scratch / "source")}
+    command = Distribution(described).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(scratch / "made"), str(scratch / "objects")
     command.ensure_finalized()
     command.run()
     return scratch / "made"
+
+
+def _extensions(place: Path) -> list[Any]:
+    """In C, in that folder. What mypyc says on the way (which generators become lists) is said only if it fails."""
+    from mypyc.build import mypycify
+
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            return mypycify(
+                [_source(name) for name in MODULES],
+                opt_level="1",  # what is left is calls of the interpreter, which no higher level makes quicker
+                debug_level="0",
+                group_name=LIBRARY.removesuffix("__mypyc"),
+                target_dir=str(place),
+            )
+    except SystemExit as failed:
+        sys.exit(f"{said.getvalue()}{failed}")
 
 
 if __name__ == "__main__":
