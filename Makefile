@@ -37,7 +37,8 @@ native: setup
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: setup lint native
+test: setup
+	$(MAKE) -j2 --output-sync lint native
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest
 
 storm: native
