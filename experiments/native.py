@@ -37,9 +37,9 @@ MODULES = tuple(
         "controller.core": "bandwidth candidates checkpoint_plans checkpoints coordinator dispatch grants measured "
         "membership migration pledge protection queue reports sharing state vault world",
         "experiments": "accounting history promises",
-        "experiments.storms": "clock world",
-        "experiments.virtual": "background connections egress heap machine owners patience pulse signals stage "
-        "transfers wire workloads world",
+        "experiments.storms": "clock coverage weather world",
+        "experiments.virtual": "background checks connections egress heap machine memory owners patience pulse "
+        "signals stage transfers truth wire workloads world",
         "testbed.agent": "core pulse running sendings shelf",
         "testbed.model": "network",
     }.items()

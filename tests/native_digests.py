@@ -21,8 +21,10 @@ def digests() -> dict[str, str]:
     from experiments.storms.play import run
     from experiments.storms.world import StormWorld
     from experiments.traces import generate
+    from experiments.virtual.checks import Invariants
     from experiments.virtual.command import digest
     from experiments.virtual.run import simulate
+    from testbed.errors import InvariantBroken
 
     found = {row: play(Case(row, hosts=12, days=1.0, jobs=12.0)).sha256 for row in POLICIES}
     for seed in (1, 2):
@@ -34,6 +36,10 @@ def digests() -> dict[str, str]:
         world = StormWorld(ground_of(script))
         run(world, script)
         found[f"storm {seed}"] = hashlib.sha256(repr(world.facts).encode()).hexdigest()
+        try:
+            Invariants()(world)  # a judge that has not seen the beginning finds fault
+        except InvariantBroken as error:
+            found[f"broken in {seed}"] = str(error)
     return found
 
 
