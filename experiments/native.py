@@ -36,7 +36,6 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "bandwidth candidates checkpoint_plans checkpoints coordinator dispatch grants measured "
         "membership migration pledge protection queue reports sharing state vault world",
-        "experiments": "accounting history promises",
         "experiments.storms": "clock coverage weather world",
         "experiments.virtual": "background checks connections egress heap machine memory owners patience pulse "
         "signals stage transfers truth wire workloads world",
