@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from experiments import native
 from experiments.options import Hosts, Out, console
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
@@ -107,6 +108,8 @@ def measure_virtual(
     from experiments.measure.virtual import measure_virtual as run
     from experiments.measure.virtual_report import progress_line, virtual_table
 
+    if not native.folder().is_dir():
+        console.print("the virtual campus is compiled first, a minute or two")
     console.print(
         virtual_table(
             run(
