@@ -16,6 +16,7 @@ from testbed.agent.edge import Edge
 from testbed.agent.outgoing import Outgoing
 from testbed.checkpoints import CheckpointStore, Manifest, NotStored
 from testbed.enforcement import FlowGuard
+from testbed.peers import Occasions
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -42,6 +43,7 @@ class Shipping:
     ) -> None:
         self._store, self._edge, self._is_closed, self._handle = store, edge, is_closed, handle
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
+        self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
         """What lies in the store, by job and sequence."""
@@ -136,8 +138,8 @@ class Shipping:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
-            case ReceiveFailed(reason=reason, transfer=transfer):
-                LOG.warning("reception of %s failed: %s", transfer, reason)
+            case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
+                self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
 
 
 def _key(order: do.StartSending) -> tuple[str, str]:

@@ -113,9 +113,13 @@ class CheckpointStore:
 
     def holds(self, manifest: Manifest) -> bool:
         """Is exactly this checkpoint, to the byte, completed here?"""
+        return self.has(*manifest.key, manifest.digest)
+
+    def has(self, job: str, sequence: int, digest: bytes) -> bool:
+        """The same of a checkpoint that is known by the digest of its manifest."""
         with self._guard:
-            found = self._manifests.get(manifest.key)
-        return found is not None and found.digest == manifest.digest
+            found = self._manifests.get((job, sequence))
+        return found is not None and found.digest == digest
 
     def payload(self, manifest: Manifest) -> Path:
         """The file with the checkpoint's bytes; read only. Raises NotStored."""
