@@ -129,6 +129,7 @@ class Shipping:
                     self._store.drop(job, manifest.sequence)
                 except NotStored:
                     continue  # another order dropped it first
+        self._store.drop_attempts(job, before)
 
     def _accept(self, hello: Hello) -> str | None:
         return "the owner has this host" if self._is_closed() else None

@@ -167,15 +167,20 @@ class Reception:
         self._release()
 
     def _size(self, held_bytes: int) -> None:
-        """Gives the file its length; of its blocks `held_bytes` are there."""
+        """Gives the file its length, and the first of its room that is not there; the blocks of `held_bytes` are."""
         before = os.fstat(self.fileno())
         needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
         free = free_bytes(self._partial.parent)
         if needed > free:
             raise StoreFull(self._partial.parent, needed, free)
-        with self._no_room_is_said(needed):
-            os.ftruncate(self.fileno(), self.manifest.payload_bytes)
-        self._reserved_bytes = min(held_bytes, before.st_size)
+        self._reserved_bytes = min(held_bytes, before.st_size, self.manifest.payload_bytes)
+        try:
+            with self._no_room_is_said(needed):
+                os.ftruncate(self.fileno(), self.manifest.payload_bytes)
+            self.reserve(self._reserved_bytes, min(1, self.manifest.payload_bytes - self._reserved_bytes))
+        except StoreFull:
+            os.ftruncate(self.fileno(), min(before.st_size, self.manifest.payload_bytes))
+            raise
 
     @contextmanager
     def _no_room_is_said(self, needed_bytes: int) -> Iterator[None]:

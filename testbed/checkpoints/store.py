@@ -239,7 +239,7 @@ class CheckpointStore:
         for manifest in dropped:
             self.drop(job, manifest.sequence)
         if mine:
-            self._drop_partials(job, below=mine[-1].sequence)
+            self.drop_attempts(job, below=mine[-1].sequence)
         return dropped
 
     def forget(self, job: str) -> None:
@@ -249,11 +249,12 @@ class CheckpointStore:
             if manifest.job == job:
                 self.drop(job, manifest.sequence)
         self._spares.shed(job)
-        self._drop_partials(job, below=1 << 63)
+        self.drop_attempts(job, below=1 << 63)
         with suppress(OSError):  # not there, or not empty: an attempt is running
             self._directory(job).rmdir()
 
-    def _drop_partials(self, job: str, below: int) -> None:
+    def drop_attempts(self, job: str, below: int) -> None:
+        """Removes what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
         for partial in self._directory(job).glob("*.partial"):
             name = FILE.fullmatch(partial.name)
             with self._guard:

@@ -25,7 +25,7 @@ from typing import Final
 
 from testbed.checkpoints import Reception
 from testbed.transfer.errors import TransferFailed
-from testbed.transfer.limits import Limits
+from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
 
 PIPE_BYTES: Final = (
@@ -39,7 +39,9 @@ class Intake:
     A peer that sends less than the least rate over a window of `limits` is given up, too: it would hold a thread for ever.
     """
 
-    def __init__(self, sock: int, stop: int, reception: Reception, idle_s: float, limits: Limits) -> None:
+    def __init__(
+        self, sock: int, stop: int, reception: Reception, idle_s: float, limits: Limits = LIMITS
+    ) -> None:
         self._sock, self._stop, self._reception, self._idle_s = sock, stop, reception, idle_s
         self._limits = limits
         self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0

@@ -20,3 +20,6 @@ class Limits:
     least_rate_bytes_per_s: float = 256.0
     # long enough for a few of TCP's timeouts in a row
     rate_window_s: float = 30.0
+
+
+LIMITS = Limits()

@@ -41,7 +41,7 @@ _HASH_BYTES: Final = DIGEST_BYTES + 2
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True):
-    """The sender offers a checkpoint. `transfer` is the name under which both hosts know this attempt; `digest` the manifest's."""
+    """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts."""
 
     transfer: _TransferName
     job: Name

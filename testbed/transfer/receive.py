@@ -38,7 +38,7 @@ from testbed.transfer.events import (
     ReceiveStarted,
 )
 from testbed.transfer.intake import Intake
-from testbed.transfer.limits import Limits
+from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import (
     ANSWER,
     HELLO,
@@ -73,7 +73,7 @@ async def serve_checkpoints(
     on_event: OnEvent,
     around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
-    limits: Limits = Limits(),
+    limits: Limits = LIMITS,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Receives checkpoints into `store` until cancelled.
