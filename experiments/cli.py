@@ -280,7 +280,7 @@ def clean(
 def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (JSON).")]) -> None:
     """Hold each vector of a file to the formula that its id names: pass, FAIL or no such family, and the counts.
 
-    Exit status 0: none failed; 1: some did; 2: the file is not one of vectors.
+    Exit status 0: all are met; 1: one failed or is of no known family; 2: the file is not one of vectors.
     """
     from experiments.theory.check import check
 
