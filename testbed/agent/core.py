@@ -136,7 +136,7 @@ class AgentCore:
                 return self._cancel(job, destination)
             case m.Forget(job=job, before=before):
                 return self._forget(job, before)
-            case m.Refused():
+            case m.Refused() | m.Expect() | m.ExpectNoMore():
                 return []
 
     def _lapse(self, now_s: float) -> list[do.Effect]:

@@ -68,7 +68,7 @@ async def serve_checkpoints(
 ) -> None:
     """Receives checkpoints into `store` until cancelled.
 
-    `around` makes a context that holds while a connection is open: mark its acknowledgements there, say.
+    `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
 
     `accept` returns a reason to refuse a hello, or None; it sees a valid manifest. `on_event` (plain or async) hears of
     everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
@@ -102,10 +102,6 @@ class _Server:
         """One connection; never raises for what the peer or the disk does."""
         async with stream:
             conversation = _Conversation(self, stream)
-            await self._hold(conversation, stream)
-
-    async def _hold(self, conversation: _Conversation, stream: trio.SocketStream) -> None:
-        with self.around(stream):
             try:
                 await conversation.run()
             except TransferFailed as failure:
@@ -160,12 +156,13 @@ class _Conversation:
         """Raises TransferFailed for whatever goes wrong."""
         with _as_transfer_failed():
             hello = await self._hear_hello()
-            async with self._server.arriving(hello, self._peer.rpartition(":")[0]):
-                if self._server.store.holds(hello.manifest):
-                    await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
-                    await self._say_stored(hello, fresh=False)
-                else:
-                    await self._receive(hello)
+            with self._server.around(self._stream):
+                async with self._server.arriving(hello, self._peer.rpartition(":")[0]):
+                    if self._server.store.holds(hello.manifest):
+                        await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
+                        await self._say_stored(hello, fresh=False)
+                    else:
+                        await self._receive(hello)
 
     async def refuse(self, failure: TransferFailed) -> None:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
