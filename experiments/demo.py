@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import IntEnum
 from pathlib import Path
 
 from rich.console import Console
 
 from experiments import report
+from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, Outcome, run_live
 from experiments.progress import Live
 from experiments.promises import TIMED
 from experiments.scenario import Scenario, demo_scenario
 from experiments.traces import Trace, trace_of
-
-
-class ExitStatus(IntEnum):
-    """How a run ends, for scripts."""
-
-    KEPT = 0  # it ran to its end and every promise was kept
-    BROKEN = 1  # a promise was broken
-    CUT_SHORT = 3  # the coordinator died or somebody interrupted; no promise was broken
 
 
 def demo(

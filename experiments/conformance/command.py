@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ from rich.table import Table
 from experiments.conformance.comparison import Comparison, Played, Quantity, compare
 from experiments.conformance.costs import MeasuredCosts, measure_costs
 from experiments.conformance.page import page, told
+from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, run_live
 from experiments.live.settings import settings_of
 from experiments.progress import Live
@@ -20,14 +20,6 @@ from experiments.traces import trace_of
 from experiments.virtual import simulate
 from experiments.virtual.command import write_events
 from experiments.virtual.costs import costs_of
-
-
-class ExitStatus(IntEnum):
-    """How a comparison ends, for scripts."""
-
-    NEAR = 0
-    APART = 1
-    NOT_JUDGED = 3  # the machine did not keep up with the live run, or it was cut short
 
 
 def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path | None = None) -> ExitStatus:
@@ -50,13 +42,13 @@ def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path
     (out / "compare.json").write_bytes(_record(judged, beside, measured))
     _tell(console, out, judged, beside)
     ended = outcome.context.ended == COMPLETED
-    return _status(judged) if ended else ExitStatus.NOT_JUDGED
+    return _status(judged) if ended else ExitStatus.CUT_SHORT
 
 
 def _status(judged: Comparison) -> ExitStatus:
     if judged.reasons:
-        return ExitStatus.NOT_JUDGED
-    return ExitStatus.NEAR if judged.is_near else ExitStatus.APART
+        return ExitStatus.CUT_SHORT
+    return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
 
 
 def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts) -> bytes:

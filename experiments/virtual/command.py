@@ -12,12 +12,11 @@ from rich.console import Console
 
 from controller.core.facts import AnyFact
 from experiments import report
+from experiments.ending import ExitStatus
 from experiments.scenario import Scenario, load
 from experiments.traces import Trace, trace_of
 from experiments.virtual.run import VirtualRun, simulate
 from testbed.units import format_duration
-
-KEPT, BROKEN = 0, 1  # exit status: every promise was kept; one was broken
 
 
 def simulate_file(
@@ -62,7 +61,7 @@ def write(console: Console, out: Path, run: VirtualRun) -> int:
         for line in broken.story:
             console.print(f"    {line}", markup=False, highlight=False)
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
-    return BROKEN if summary.invariants_broken else KEPT
+    return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
 
 
 def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:

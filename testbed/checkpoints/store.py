@@ -113,9 +113,13 @@ class CheckpointStore:
 
     def holds(self, manifest: Manifest) -> bool:
         """Is exactly this checkpoint, to the byte, completed here?"""
+        return self.has(*manifest.key, manifest.digest)
+
+    def has(self, job: str, sequence: int, digest: bytes) -> bool:
+        """The same of a checkpoint that is known by the digest of its manifest."""
         with self._guard:
-            found = self._manifests.get(manifest.key)
-        return found is not None and found.digest == manifest.digest
+            found = self._manifests.get((job, sequence))
+        return found is not None and found.digest == digest
 
     def payload(self, manifest: Manifest) -> Path:
         """The file with the checkpoint's bytes; read only. Raises NotStored."""
@@ -235,7 +239,7 @@ class CheckpointStore:
         for manifest in dropped:
             self.drop(job, manifest.sequence)
         if mine:
-            self._drop_partials(job, below=mine[-1].sequence)
+            self.drop_attempts(job, below=mine[-1].sequence)
         return dropped
 
     def forget(self, job: str) -> None:
@@ -245,11 +249,12 @@ class CheckpointStore:
             if manifest.job == job:
                 self.drop(job, manifest.sequence)
         self._spares.shed(job)
-        self._drop_partials(job, below=1 << 63)
+        self.drop_attempts(job, below=1 << 63)
         with suppress(OSError):  # not there, or not empty: an attempt is running
             self._directory(job).rmdir()
 
-    def _drop_partials(self, job: str, below: int) -> None:
+    def drop_attempts(self, job: str, below: int) -> None:
+        """Removes what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
         for partial in self._directory(job).glob("*.partial"):
             name = FILE.fullmatch(partial.name)
             with self._guard:
