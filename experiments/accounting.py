@@ -143,7 +143,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_lost_s for w in journal.work_lost if w.cause == "emergency"),
+        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
         reclaims=_closings(journal.telling),
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
@@ -179,7 +179,8 @@ def _interruptions(journal: _Journal) -> Interruptions:
         causes.pop(over, None)
     lost: dict[str, float] = {}
     for work in journal.work_lost:
-        lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
+        if work.work_s:
+            lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
     total = losses(interruptions(journal.telling))
     return Interruptions(

@@ -43,6 +43,11 @@ def again(step: int = 0, sequence: int | None = None, attempt: int = 2, host: st
     return 3.0, f.JobDispatched("a", attempt, host, sequence, step)
 
 
+def lost(from_step: int, to_step: int, work_lost_s: float | None = None) -> Timed:
+    lost_s = (from_step - to_step) * 0.25 if work_lost_s is None else work_lost_s
+    return 3.0, f.WorkLost("a", 2, "emergency", from_step, to_step, lost_s)
+
+
 def running(step: int, sequence: int | None, digest: str = "x", attempt: int = 2) -> Timed:
     return 4.0, f.JobRunning("a", attempt, "h2", step, digest, sequence, 1.0)
 
@@ -115,6 +120,26 @@ CASES = [
         promises.restores_give_the_same_state,
         life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7)),
         life(COMPLETED, STOPPED, again(4, 7), running(4, 7), running(4, 7, digest="y")),
+    ),
+    case(
+        promises.losses_are_what_was_executed_less_what_was_kept,
+        life(STOPPED, lost(9, 0), again()),
+        life(STOPPED, again()),
+    ),
+    case(
+        promises.losses_are_what_was_executed_less_what_was_kept,
+        life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
+        life(COMPLETED, STOPPED, lost(9, 4, work_lost_s=0.6), again(4, 7)),
+    ),
+    case(
+        promises.losses_are_what_was_executed_less_what_was_kept,
+        life(COMPLETED, STOPPED, lost(9, 4), again(4, 7)),
+        life(COMPLETED, STOPPED, lost(9, 5), again(4, 7)),
+    ),
+    case(
+        promises.losses_are_what_was_executed_less_what_was_kept,
+        life(STOPPED, lost(9, 0), again()),
+        life(STOPPED, lost(9, 0), again(12, 7)),
     ),
     case(promises.grants_stay_within_the_share, [granted(SHARE)], [granted(SHARE * 1.00001)]),
     case(
