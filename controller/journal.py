@@ -91,6 +91,11 @@ class Journal:
         """Close the transaction: from here on it survives this process."""
         self._db.execute("COMMIT")
 
+    def undo(self) -> None:
+        """Close the transaction as if it had not been opened, if one is open."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
     def save(self, submitted: int, program: str, body: bytes) -> None:
         """A snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
         self.begin()

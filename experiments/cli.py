@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from experiments import native
+from experiments import ending, native
 from experiments.measure.commands import app as measure_app
 from experiments.options import Hosts, Out, console
 
@@ -264,7 +262,7 @@ def clean(
         bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
     ] = False,
 ) -> None:
-    """Remove exactly what earlier runs left behind, and nothing else."""
+    """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
     from testbed.emulation.ledger import clean_up
 
     report = clean_up(include_running=running)
@@ -275,7 +273,7 @@ def clean(
     for line in report.failed:
         console.print(f"[red]could not remove[/red] {line}")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
-    raise typer.Exit(1 if report.failed else 0)
+    raise typer.Exit(2 if report.failed else 0)
 
 
 @theory_app.command("check")
@@ -295,24 +293,8 @@ def theory() -> None:
 
 
 def main() -> None:
-    """Entry point: our own errors are one line, not a traceback."""
-    from bpf.errors import BpfError
-    from topologies.errors import TestbedError
-
-    try:
-        app()
-    except* (TestbedError, BpfError) as group:  # alone, or out of a nursery
-        for error in _leaves(group):
-            Console(stderr=True, highlight=False).print(f"reclaimnet: {error}", markup=False, soft_wrap=True)
-        sys.exit(2)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+    """Entry point; the exit status is one of `experiments.ending`."""
+    sys.exit(ending.run(lambda: app(standalone_mode=False)))
 
 
 if __name__ == "__main__":

@@ -69,8 +69,10 @@ async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
         listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
         async with AsyncExitStack() as idle, trio.open_nursery() as nursery:
             nursery.start_soon(receiver.serve, listeners)
-            for _ in range(MAX_FLOWS + 4):
-                stream = await trio.open_tcp_stream("127.0.0.1", listeners[0].socket.getsockname()[1])
+            port = listeners[0].socket.getsockname()[1]
+            for number in range(100):  # from five hosts, so that none of them has too many
+                source = f"127.0.0.{2 + number % 5}"
+                stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=source)
                 idle.push_async_callback(trio.aclose_forcefully, stream)
             await trio.testing.wait_all_tasks_blocked(0.05)
             assert list(host.flows.items()) == []
