@@ -30,6 +30,15 @@ finally:
 """
 
 
+MN = """
+import runpy, sys
+import mininet.clean
+mininet.clean.cleanup = lambda: print("CLEANED THE MACHINE")  # the true one would end every campus on it
+sys.argv = ["mn", "--custom", sys.argv[1], "--topo", sys.argv[2], "--switch", "lxbr", "--controller", "none", "--test", "none"]
+runpy.run_path("/usr/bin/mn", run_name="__main__")
+"""
+
+
 def test_topology_has_the_campus_nodes_and_links() -> None:
     spec = presets.campus54()
     topo = CampusTopo(spec)
@@ -72,3 +81,28 @@ class TestStock:
             cwd=tmp_path,
         )
         assert "lost 0.0" in done.stdout, done.stderr
+
+    @pytest.mark.parametrize(
+        ("topo", "said"),
+        [
+            ("campus,{}/none.toml", "none.toml"),
+            ("campus,{}/wrong.toml", "wrong.toml"),
+            ("campus", "campus"),
+            ("three_tier,hosts=-1", "hosts"),
+            ("three_tier,hosts=many", "hosts"),
+            ("three_tier,horses=2", "horses"),
+        ],
+    )
+    def test_wrong_argument_of_mn_is_said_and_cleans_nothing(
+        self, topo: str, said: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "wrong.toml").write_text("name = 3\n")
+        done = subprocess.run(
+            ["unshare", "-n", "/usr/bin/python3", "-c", MN, str(CUSTOM), topo.format(tmp_path)],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert said in done.stderr and "Traceback" not in done.stderr

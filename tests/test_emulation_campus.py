@@ -120,11 +120,50 @@ def test_running_campus_is_listed(campus: Campus) -> None:
     assert campus.id in {found.id for found in running_campuses(default_root())}
 
 
-def test_nodes_outside_the_description_are_refused(campus: Campus) -> None:
-    with pytest.raises(SetupError, match="description"):
-        campus.addHost("h99")
-    with pytest.raises(SetupError, match="description"):
-        campus.addLink("h1", "h2")
+def test_what_would_change_a_standing_campus_is_refused(campus: Campus) -> None:
+    host, link = campus["h1"], campus.links[0]
+    changes = [
+        lambda: campus.addHost("h99"),
+        lambda: campus.addLink("h1", "h2"),
+        lambda: campus.addNAT(),
+        lambda: campus.delHost(host),
+        lambda: campus.delSwitch(campus["s1"]),
+        lambda: campus.delNode(host),
+        lambda: campus.delLink(link),
+        lambda: campus.delLinkBetween(host, campus["s1"]),
+        lambda: host.intf().config(bw=10),
+        lambda: host.intf().delete(),
+        lambda: host.setIP("10.0.9.9"),
+        lambda: host.setMAC("02:00:00:00:00:09"),
+    ]
+    for change in changes:
+        with pytest.raises(SetupError, match="description"):
+            change()
+    with pytest.raises(SetupError, match="without an OpenFlow controller"):
+        campus.addController("c1")
+    assert len(campus) == len(campus.hosts) + len(campus.switches) == len(list(campus)) == 7
+    assert host.intf().config() == {} and host.IP() == "10.0.1.1"
+    assert campus.ping([host, campus["h2"]], timeout="2") == 0.0
+
+
+def test_link_that_was_cut_and_joined_carries_again(campus: Campus) -> None:
+    campus.configLinkStatus("h2", "s2", "down")
+    campus.configLinkStatus("h2", "s2", "up")
+    assert campus.ping([campus["h1"], campus["h2"]], timeout="2") == 0.0
+
+
+@pytest.mark.parametrize("command", ["printf 'whole\\npart'; sleep 1000", "printf 'whole\\npart'"])
+def test_commands_go_on_after_an_interrupted_monitor(campus: Campus, command: str) -> None:
+    """What `monitor` had read and not given out made the next command wait for ever."""
+    host = campus["h1"]
+    host.cmd("true")
+    host.sendCmd(command)
+    lines = [line for _, line in zip(range(2), campus.monitor([host], timeoutms=500), strict=False)]
+    assert lines[0][1] == "whole\r"
+    if host.waiting:  # as Mininet's command line does before its next command
+        host.sendInt()
+        host.waitOutput()
+    assert host.cmd("echo again").strip() == "again"
 
 
 def test_command_before_start_is_refused() -> None:

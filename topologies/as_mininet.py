@@ -3,6 +3,8 @@
     mn --custom topologies/as_mininet.py --topo campus,my_campus.toml --switch lxbr --controller none
     mn --custom topologies/as_mininet.py --topo three_tier,hosts=20,buildings=2 --switch lxbr --controller none --link tc
 
+A wrong file or argument is said, and `mn` ends with status 2 before it has made anything. (An unknown word after `--topo` is
+`mn`'s own error, and that it answers as any other: by `mn -c`, which removes every Mininet and every bridge of the machine.)
 Stock Mininet's TCLink leaves rates above 1 Gbit/s unshaped and ignores a delay that the kernel cannot make; the project's own
 `testbed.emulation` does neither.
 """
@@ -10,6 +12,7 @@ Stock Mininet's TCLink leaves rates above 1 Gbit/s unshaped and ignores a delay 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +26,7 @@ if (
     sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
 
 from topologies import files, presets
+from topologies.errors import SpecError
 from topologies.spec import SUBNET, Campus, Host, Link
 
 MBIT_PER_S = 125_000.0
@@ -67,8 +71,24 @@ def _link_options(link: Link) -> dict[str, Any]:
     return options
 
 
+def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:
+    """`make` for `mn`, which answers any exception with a clean-up of the whole machine: a wrong argument ends it before that."""
+
+    def made(*args: Any, **params: Any) -> Topo:
+        try:
+            inspect.signature(make).bind(*args, **params)
+            return make(*args, **params)
+        except (SpecError, TypeError) as error:
+            print(f"--topo: {error}", file=sys.stderr)
+            sys.exit(2)
+
+    return made
+
+
 topos: dict[str, Callable[..., Topo]] = {
     "campus": CampusTopo,
     "campus54": campus54_topo,
     "three_tier": three_tier_topo,
 }
+if __name__ != "topologies.as_mininet":  # executed by `mn --custom`, not imported
+    topos = {name: _or_exit(make) for name, make in topos.items()}

@@ -15,9 +15,10 @@ import os
 import re
 import resource
 import secrets
+import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from testbed.emulation.capabilities import explain_failure, require_before_start
 from testbed.emulation.fabric import FABRICS
 from testbed.emulation.kernel import KernelCampus, pids_in
 from testbed.emulation.ledger import Ledger
-from testbed.emulation.nodes import BridgeSwitch, CampusHost, CampusLink
+from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink
 from testbed.emulation.plan import End, Plan, plan, prefix_length
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.programs import HostEnforcement, PortEnforcement
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
-FIXED = "a campus's nodes and links come from its description: add them there"
 
 
 class Campus(Mininet):  # type: ignore[misc]
@@ -132,6 +132,18 @@ class Campus(Mininet):  # type: ignore[misc]
     def addLink(self, node1: Any, node2: Any, *args: Any, **params: Any) -> Any:  # noqa: N802
         """SetupError: a campus is what its description says."""
         raise SetupError(f"link {node1}-{node2}: {FIXED}")
+
+    def addController(self, name: Any = "c0", controller: Any = None, **params: Any) -> Any:  # noqa: N802
+        """SetupError: a campus's bridges learn by themselves."""
+        raise SetupError(f"controller {name}: the bridges of a campus forward without an OpenFlow controller")
+
+    def delNode(self, node: Any, nodes: Any = None) -> None:  # noqa: N802
+        """SetupError, as delHost, delSwitch and delController, which call it: a campus is what its description says."""
+        raise SetupError(f"node {node}: {FIXED}")
+
+    def delLink(self, link: Any) -> None:  # noqa: N802
+        """SetupError, as delLinkBetween, which calls it. `configLinkStatus(a, b, "down")` cuts a link for a while."""
+        raise SetupError(f"link {link}: {FIXED}")
 
     def start(self) -> None:
         """Make the campus in the kernel, and read every setting back.
@@ -231,6 +243,34 @@ class Campus(Mininet):  # type: ignore[misc]
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def monitor(
+        self, hosts: Sequence[Any] | None = None, timeoutms: int = -1
+    ) -> Iterator[tuple[Any, str] | tuple[None, None]]:
+        """(host, line) of all that the commands of `hosts` (default: all) print; (None, None) after each `timeoutms` of silence.
+
+        Mininet's own also wakes for room to write, which there always is: it spins, and no time-out ends.
+        """
+        poller = select.poll()
+        by_descriptor = {}
+        for host in self.hosts if hosts is None else hosts:
+            host.startShell()
+            poller.register(host.stdout, select.POLLIN)
+            by_descriptor[host.stdout.fileno()] = host
+        while by_descriptor:
+            ready = poller.poll(timeoutms)
+            for descriptor, event in ready:
+                host = by_descriptor[descriptor]
+                if not event & select.POLLIN:  # its shell has ended
+                    poller.unregister(descriptor)
+                    del by_descriptor[descriptor]
+                    continue
+                line = host.readline()
+                while line is not None:
+                    yield host, line
+                    line = host.readline() if "\n" in host.readbuf else None
+            if not ready:
+                yield None, None
 
     def iperf(
         self,

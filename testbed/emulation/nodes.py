@@ -9,6 +9,7 @@ machine's interfaces (use `ip`), while /sys/fs/bpf shows the pinned maps.
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Callable, Sequence
 from subprocess import Popen
@@ -21,6 +22,8 @@ from testbed.emulation.ledger import MARK
 from testbed.emulation.plan import End
 from testbed.errors import SetupError
 
+FIXED = "a campus's nodes and links come from its description: change them there"
+PROMPT = chr(127)  # of Mininet's shells: ends a command's output
 Started = Callable[[Popen[Any], str], None]
 
 
@@ -31,13 +34,29 @@ class CampusIntf(Intf):  # type: ignore[misc]
         super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=_stay)
         self.ip, self.prefixLen = address, prefix if address else None
 
-    def config(self, **_params: Any) -> dict[str, Any]:
-        """Nothing: netlink configures all interfaces in one batch."""
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Nothing, if nothing is asked: netlink configures all interfaces in one batch. SetupError for any parameter."""
+        if params:
+            raise SetupError(
+                f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands: {FIXED}"
+            )
         return {}
+
+    def setIP(self, ipstr: str, prefixLen: int | None = None) -> Any:  # noqa: N802, N803 - Mininet's
+        """SetupError: the switch takes frames of the planned address only."""
+        raise SetupError(f"{self.name}: address {ipstr}: {FIXED}")
+
+    def setMAC(self, macstr: str) -> Any:  # noqa: N802
+        """SetupError: the switch takes frames of the planned address only."""
+        raise SetupError(f"{self.name}: address {macstr}: {FIXED}")
+
+    def delete(self) -> None:
+        """SetupError: a campus is what its description says."""
+        raise SetupError(f"{self.name}: {FIXED}")
 
 
 class CampusLink(Link):  # type: ignore[misc]
-    """A cable of the plan; `delete` and `stop` of Mininet would run a command, the campus removes all at once."""
+    """A cable of the plan; `stop` of Mininet would run a command, the campus removes all at once."""
 
     def __init__(self, a: tuple[End, Any, str | None], b: tuple[End, Any, str | None], prefix: int) -> None:
         self.fast = True
@@ -55,6 +74,7 @@ class _LazyShell(Node):  # type: ignore[misc]
     isSetup = True  # noqa: N815 - what Mininet would look for, and exit without, is checked at the campus's start
     campus_id = ""
     on_started: Started | None = None
+    readbuf: str
     starting = True  # Node.__init__ calls startShell: not yet
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -87,6 +107,47 @@ class _LazyShell(Node):  # type: ignore[misc]
         if self.on_started:
             self.on_started(process, self.name)
         return process
+
+    def read(self, size: int = 1024) -> str:
+        """What is left of an earlier read, at once; else what the shell says next.
+
+        Mininet's own waits for more even if the prompt is left over, so that a command after an interrupted `monitor` hung.
+        """
+        if not self.readbuf:
+            return str(super().read(size))
+        text, self.readbuf = self.readbuf[:size], self.readbuf[size:]
+        return str(text)
+
+    def waitReadable(self, timeoutms: float | None = None) -> Any:  # noqa: N802
+        """Whether `read` has something, now or within `timeoutms` (None: for ever).
+
+        Mininet's own is satisfied by room to write, which there always is, so that no time-out ends.
+        """
+        if self.readbuf:
+            return True
+        poller = select.poll()
+        poller.register(self.stdout, select.POLLIN)
+        return poller.poll(timeoutms)
+
+    def readline(self) -> str | None:
+        """The next line without its end, or None if it is not complete yet. (Mininet's own doubles what came before.)"""
+        if "\n" not in self.readbuf:
+            self._read_more()
+        line, end, rest = self.readbuf.partition("\n")
+        if not end:
+            return None
+        self.readbuf = rest
+        return str(line)
+
+    def _read_more(self) -> None:
+        self.readbuf += self.decoder.decode(os.read(self.stdout.fileno(), 1024))
+
+    def sendInt(self, intr: str = "\x03") -> None:  # noqa: N802
+        """Mininet's, unless the command has ended by itself: its prompt would come twice, and end the next command's output."""
+        if not self.readbuf and self.waitReadable(0):
+            self._read_more()
+        if PROMPT not in self.readbuf:
+            super().sendInt(intr)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
         """Mininet's, after starting the shell if need be."""
