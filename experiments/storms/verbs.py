@@ -30,14 +30,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from experiments.storms.clock import Clock
 from experiments.storms.script import Line, Script
 from experiments.storms.weather import ANYBODY, OPERATIONS, Spell, Trigger
-from experiments.storms.world import ALL, StormWorld
+from experiments.storms.world import StormWorld
 from experiments.virtual.checks import broken
 from testbed.messages import JobSpec
 from topologies.errors import SpecError
+from topologies.spec import DirectedLink
 
 IT = "it"
 FOR_ANYBODY = ("return", "late", "fail")
@@ -178,7 +180,7 @@ def _pause(world: StormWorld, line: Line, host: str) -> bool:
     if machine.core is None or machine.paused:
         return False
     world.pause(host, _seconds(line, 1))
-    world.disturb(host, _seconds(line, 1))
+    world.disturb("an agent stood still", _seconds(line, 1), host=host)
     return True
 
 
@@ -198,11 +200,12 @@ def _restart(world: StormWorld, line: Line, host: str) -> bool:
 
 def _link(world: StormWorld, line: Line, host: str) -> bool:
     a, b = line.positional[:2]
-    for_s = _seconds(line, 3, float("inf"))
-    if not world.slow(a, b, _seconds(line, 2)):
+    factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
+    if not world.slow(a, b, factor):
         return False
-    world.disturb(ALL, for_s)
-    if for_s < float("inf"):
+    cause = "a cable was slow" if factor > 0.0 else "a cable was down"
+    world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
+    if for_s < inf:
         world.after(for_s, lambda: world.set_link(a, b, 1.0))
     return True
 
@@ -210,7 +213,7 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
 def _late(world: StormWorld, line: Line, host: str) -> bool:
     by_s, for_s = _seconds(line, 1), _seconds(line, 2)
     world.weather.add(Spell("message", host, world.now_s + for_s, by_s))
-    world.disturb(ALL, for_s + by_s)
+    world.disturb("messages were late", for_s + by_s, host=host)
     return True
 
 
@@ -226,12 +229,11 @@ def _fail(world: StormWorld, line: Line, host: str) -> bool:
     if what not in OPERATIONS:
         raise SpecError(str(line), what, f"one of {', '.join(OPERATIONS)}")
     world.weather.add(Spell(what, host, world.now_s + for_s, retryable="retry" in line.options))
-    world.disturb(ALL, for_s)
+    world.disturb(f"a {what} failed", for_s, host=host)
     return False
 
 
 def _fill(world: StormWorld, line: Line, host: str) -> bool:
-    world.disturb(ALL, float("inf"))
     return world.fill(host, full=True)
 
 
@@ -243,7 +245,8 @@ def _spoil(world: StormWorld, line: Line, host: str) -> bool:
     store = world.machines[host].store
     had = any(job == line.positional[1] for job, _ in store)
     world.spoil(host, line.positional[1])
-    world.disturb(ALL, float("inf"))
+    if had:
+        world.disturb("a checkpoint was gone", inf, host=host, job=line.positional[1])
     return had
 
 
