@@ -13,8 +13,6 @@ from pathlib import Path
 
 import trio
 
-from controller.core.admission import migration_share
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.facts import AnyFact, HostJoined
 from controller.journal import export_jsonl, read_facts
 from experiments.accounting import Summary, summarise
@@ -25,7 +23,7 @@ from experiments.live.settings import live_row, settings_of
 from experiments.live.world import LiveWorld, live_world
 from experiments.progress import Live
 from experiments.promises import not_promised
-from experiments.run_context import Fidelity, RunContext
+from experiments.run_context import Fidelity, RunContext, migration_shares
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.submissions import job_spec
 from experiments.traces import Trace
@@ -247,9 +245,7 @@ def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
         seed=scenario.seed,
         scale=run.real.scale,
         campus=campus,
-        share=migration_share(
-            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
-        ),
+        share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=scenario.queue.on_demand_cost,
         target_delay_s=scenario.queue.target_delay_s,

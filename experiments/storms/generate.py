@@ -14,6 +14,7 @@ from experiments.storms.ground import ground_of
 from experiments.storms.script import Line, Script
 from topologies.spec import Campus, Role
 
+RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
 STORM_S = 30.0
 SUBMIT_S = 20.0
 MOST_HOSTS = 20
@@ -112,6 +113,7 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
     )
     _plan_clocks(draft)
     _plan_arrivals(draft)
+    _plan_research(draft)
     if gentle:
         for owner in rng.sample(draft.owned, min(len(draft.owned), rng.randint(3, 8))):
             _long_notice(draft, owner, rng.uniform(5.0, STORM_S))
@@ -202,6 +204,20 @@ def _plan_arrivals(draft: _Draft) -> None:
             name,
             *(f"{k}={_word(v)}" for k, v in options.items()),
         )
+
+
+def _plan_research(draft: _Draft) -> None:
+    """Greedy research, measured against its reserve, or others' traffic that comes and goes (both at once would share it)."""
+    rng = draft.rng
+    if rng.random() >= RESEARCH_SHARE or len(draft.hosts) < 2:
+        return
+    source, target = rng.sample(draft.hosts, 2)
+    if rng.random() < 0.5:
+        draft.say(rng.uniform(0.0, 5.0), "research", source, target)
+        return
+    for _ in range(rng.randint(2, 8)):
+        rate = draft.campus.access_link(source).rate_bytes_per_s * rng.choice([0.0, 0.2, 0.5, 1.0])
+        draft.say(rng.uniform(0.0, STORM_S), "background", source, target, rate)
 
 
 def _plan_fault(draft: _Draft) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from controller.core.policies import policy
-from experiments.promises import IN_SHARE, IN_TIME, Broken, not_promised
+from experiments.promises import IN_SHARE, IN_TIME, RESERVED, Broken, not_promised
 from experiments.promises import broken as broken_promises
-from experiments.run_context import RunContext
+from experiments.run_context import ResearchSample, RunContext, migration_shares
 from experiments.storms.admissions import check_admissions
 from experiments.storms.ground import ground_of
 from experiments.storms.residue import check_nothing_is_left
@@ -130,7 +130,27 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
 
 def promises(world: StormWorld) -> list[Broken]:
     """What `experiments.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
-    return broken_promises(world.facts, context_of(world, _not_promised(world)))
+    context = context_of(world, _not_promised(world))
+    return broken_promises(world.facts, replace(context, research=_undisturbed(world)))
+
+
+def _undisturbed(world: StormWorld) -> list[ResearchSample]:
+    """What research got in windows in which no cable of its way was slow."""
+    way = {
+        (s.source, s.target): frozenset(world.stage.routes.route(s.source, s.target))
+        for s in world.research.samples
+    }
+    return [
+        sample
+        for sample in world.research.samples
+        if not any(
+            fault.links
+            and fault.acts_on(
+                "", frozenset(), way[sample.source, sample.target], sample.at_s - sample.window_s, sample.at_s
+            )
+            for fault in world.disturbances
+        )
+    ]
 
 
 def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
@@ -139,7 +159,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         0,
         Scale(),
         world.stage.campus,
-        world.coordinator.world.share,
+        migration_shares(world.stage.campus, keeps_reserve=policy(world.settings.policy).enforced),
         world.settings.on_demand_cost,
         world.settings.target_delay_s,
         world="storm",
@@ -153,6 +173,7 @@ def _not_promised(world: StormWorld) -> dict[str, str]:
     waived = not_promised(policy(world.settings.policy))
     waived[IN_TIME] = "a journal tells only of some faults"
     if world.ground.enforcement is Enforcement.NONE:
+        waived[RESERVED] = "nothing holds its senders to a share of a link"
         waived[IN_SHARE] = "nothing holds its senders to a share of a link"
     return waived
 

@@ -11,6 +11,8 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
     restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
+    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
+    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
     repeat HOST KIND                       the agent's next message of that kind is said twice (only kinds that are said again
                                            on a new connection: JobStarted JobEnded CheckpointStored SnapshotTaken)
@@ -32,6 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
+from experiments.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.script import Line, Script
 from experiments.storms.weather import ANYBODY, OPERATIONS, Spell, Trigger
@@ -210,6 +213,18 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+def _research(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.research.add(ResearchFlow(source, target, _seconds(line, 2, inf)))
+    return True
+
+
+def _background(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.set_background(source, target, _seconds(line, 2))
+    return True
+
+
 def _late(world: StormWorld, line: Line, host: str) -> bool:
     by_s, for_s = _seconds(line, 1), _seconds(line, 2)
     world.weather.add(Spell("message", host, world.now_s + for_s, by_s))
@@ -302,6 +317,8 @@ VERBS: dict[str, Verb] = {
     "cut": Verb(_cut, 1, 3),
     "restart": Verb(_restart, 0, 1, names_host=False),
     "link": Verb(_link, 3, 4, names_host=False),
+    "research": Verb(_research, 2, 3, names_host=False),
+    "background": Verb(_background, 3, 3, names_host=False),
     "late": Verb(_late, 3, 3),
     "repeat": Verb(_repeat, 2, 2),
     "fail": Verb(_fail, 3, 3),

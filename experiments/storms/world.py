@@ -9,6 +9,7 @@ from math import inf
 
 from controller.core import effects as cdo
 from controller.core import events as cev
+from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.coordinator import Coordinator
 from controller.core.levels.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent
@@ -23,9 +24,10 @@ from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
 from testbed.agent.shelf import Shelf
-from topologies.spec import DirectedLink, Role
+from topologies.spec import DirectedLink, Role, TrafficClass
 
 STORY_LINES = 4000
+STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows
 ALL = "*"
 FULL_DISK = "a disk was full"
 
@@ -42,12 +44,14 @@ class StormWorld(VirtualWorld):
             tuple[float, cev.Event]
         ] = []  # as on disk: every event, before anybody is told what followed
         self.disturbances: list[Disturbance] = []
+        self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
             ground.settings,
             ground.seed,
+            duration_s=STORM_S,
             costs=ground.costs,
             faults=self.weather.faults(messages=not ground.quiet),
             enforcement=ground.enforcement,
@@ -170,6 +174,21 @@ class StormWorld(VirtualWorld):
             return False
         self.set_link(a, b, factor)
         return True
+
+    def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
+        """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
+        key, links = f"background {source}>{target}", self.stage.routes.route(source, target)
+        if (source, target) not in self._background:
+            self.stage.wire.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+        self._background[source, target] = wire_bytes_per_s
+        self.stage.wire.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
+        for ends, rate in self._background.items():
+            for link in self.stage.routes.route(*ends):
+                if link in taken:
+                    taken[link] += rate
+        if not self.connections.refused:
+            self.decide(cev.LinksMeasured([(link.source, link.target, rate) for link, rate in taken.items()]))
 
     def repeat(self, kind: str, host: str) -> None:
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""

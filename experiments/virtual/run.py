@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controller.core.admission import migration_share
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.facts import AnyFact, HostJoined
 from controller.core.policies import policy
 from experiments.accounting import Summary, summarise
 from experiments.live.settings import settings_of
 from experiments.promises import not_promised
-from experiments.run_context import Fidelity, RunContext
+from experiments.run_context import Fidelity, RunContext, migration_shares
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.submissions import job_spec
 from experiments.traces import Trace
@@ -157,9 +155,7 @@ def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
         seed=seed,
         scale=scenario.scale,
         campus=campus,
-        share=migration_share(
-            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
-        ),
+        share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=queue.on_demand_cost,
         target_delay_s=queue.target_delay_s,
