@@ -6,14 +6,17 @@ transaction holds an event and all that followed from it, committed before anybo
 whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.restart`). The fourth,
 `snapshot`, only saves time.
 
-A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn disk, is
-named by its number and time, and whoever reads may ask for what is before it.
+A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn
+disk, is named by its number and time, and a reader may ask for what is before it.
+
+.venv/bin/python -m controller.journal journal.sqlite events.jsonl [--up-to SECONDS]
 
 One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import sqlite3
 from collections.abc import Iterator
@@ -234,3 +237,22 @@ def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
             out.write(msgspec.json.encode(record).decode() + "\n")
             count += 1
     return count
+
+
+def main() -> None:
+    """Write the facts of a journal as JSON lines."""
+    parser = argparse.ArgumentParser(prog="python -m controller.journal", description=main.__doc__)
+    parser.add_argument("journal", type=Path, help="as a coordinator wrote it; it may be in use")
+    parser.add_argument("out", type=Path, help="one JSON object a line")
+    parser.add_argument(
+        "--up-to", type=float, default=inf, metavar="SECONDS", help="only what is before this time"
+    )
+    given = parser.parse_args()
+    try:
+        print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
+    except (SetupError, OSError, sqlite3.Error) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -76,7 +76,9 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         return CoordinatorHost(core, journal, admission, started_s=config.started_s)
     check_origin(origin, mine, config.journal)
     if (whole := journal.cut(config.up_to_s)) is not None:
-        LOG.warning("what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole)
+        LOG.warning(
+            "what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole
+        )
     recalled = recall(journal, core)
     for _ in range(recalled.submitted):
         admission.random()

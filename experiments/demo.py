@@ -12,6 +12,7 @@ from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, Outcome, run_live
 from experiments.progress import Live
 from experiments.promises import TIMED
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, demo_scenario
 from experiments.traces import Trace, trace_of
 
@@ -31,14 +32,14 @@ def play(
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     outcome = run_live(replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed)
-    write(console, out, outcome)
+    write(console, out, outcome, provenance(scenario))
     return exit_status(outcome)
 
 
-def write(console: Console, out: Path, outcome: Outcome) -> None:
+def write(console: Console, out: Path, outcome: Outcome, origin: Provenance) -> None:
     """summary.json, report.html, and the table on the terminal."""
-    report.write_summary(out, outcome.summary)
-    page = report.write(out, outcome.summary, outcome.facts, outcome.context)
+    report.write_summary(out, outcome.summary, origin)
+    page = report.write(out, outcome.summary, outcome.facts, outcome.context, origin)
     console.print(report.summary_table(outcome.summary))
     registered_s = outcome.summary.fidelity.figures["agents_registered_s"]
     console.print(f"all agents had registered {registered_s:.2f} s after the campus stood")

@@ -46,7 +46,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=NAME_P
 Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 Sequence = Annotated[int, Meta(ge=0, le=LARGEST_SEQUENCE)]
 Attempt = Annotated[int, Meta(ge=0, le=LARGEST_ATTEMPT)]
-Step = Annotated[int, Meta(ge=0, le=LARGEST_STEP)]
+Step = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 PayloadBytes = Annotated[int, Meta(ge=0, le=LARGEST_PAYLOAD_BYTES)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]

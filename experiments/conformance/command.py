@@ -15,6 +15,7 @@ from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, run_live
 from experiments.live.settings import settings_of
 from experiments.progress import Live
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import load
 from experiments.traces import trace_of
 from experiments.virtual import simulate
@@ -36,10 +37,11 @@ def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path
     virtual = Played(told_costs.facts, told_costs.context)
     judged, beside = compare(live, virtual), compare(live, Played(usual.facts, usual.context))
     write_events(out / "virtual.jsonl", virtual.facts)
+    origin = provenance(described)
     (out / "compare.html").write_text(
-        page(described.name, live, virtual, judged, beside, measured, assumed), encoding="utf-8"
+        page(described.name, live, virtual, judged, beside, measured, assumed, origin), encoding="utf-8"
     )
-    (out / "compare.json").write_bytes(_record(judged, beside, measured))
+    (out / "compare.json").write_bytes(_record(judged, beside, measured, origin))
     _tell(console, out, judged, beside)
     ended = outcome.context.ended == COMPLETED
     return _status(judged) if ended else ExitStatus.CUT_SHORT
@@ -51,7 +53,7 @@ def _status(judged: Comparison) -> ExitStatus:
     return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
 
 
-def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts) -> bytes:
+def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts, origin: Provenance) -> bytes:
     record = {
         "near": judged.is_near,
         "not_to_be_believed": judged.reasons,
@@ -61,6 +63,7 @@ def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts) -> b
         "at_usual_costs": [_row(quantity) for quantity in usual.quantities],
         "costs": measured.costs,
         "observations": measured.counts,
+        "provenance": origin,
     }
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from controller.core.facts import AnyFact
 from experiments import report
 from experiments.ending import ExitStatus
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, load
 from experiments.traces import Trace, trace_of
 from experiments.virtual.run import VirtualRun, simulate
@@ -33,7 +34,7 @@ def simulate_file(
     described, trace = described_with_trace(scenario, seed, trace_file)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
     run = simulate(described, trace, system=system, until_over=until_over)
-    return write(console, out, run)
+    return write(console, out, run, provenance(described))
 
 
 def described_with_trace(
@@ -46,12 +47,12 @@ def described_with_trace(
     return described, trace_of(described, trace_file)
 
 
-def write(console: Console, out: Path, run: VirtualRun) -> int:
+def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
     """summary.json, events.jsonl and report.html into `out`, and the table on the terminal; the exit status."""
     summary = run.summary()
     write_events(out / "events.jsonl", run.facts)
-    report.write_summary(out, summary)
-    page = report.write(out, summary, run.facts, run.context)
+    report.write_summary(out, summary, origin)
+    page = report.write(out, summary, run.facts, run.context, origin)
     console.print(report.summary_table(summary))
     console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
     for rule, why in summary.not_promised.items():

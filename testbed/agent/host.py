@@ -50,6 +50,8 @@ class AgentHost:
         config = self.config
         config.directory.mkdir(parents=True, exist_ok=True)
         self.store = CheckpointStore(config.directory / "store")
+        for line in self.store.damaged:
+            LOG.error("set aside: %s", line)
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
         self.edge = Edge(config)
         self.jobs = Jobs(self.store, self.lease, config.directory / "workloads.log", self.handle)

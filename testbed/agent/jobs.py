@@ -84,7 +84,7 @@ class Jobs:
         process = self._running.get(key)
         if process is None:
             raise WorkloadEnded("the job's process has gone")
-        path = self._store.scratch(f"{order.job}-{order.sequence}")
+        path = self._store.scratch(order.job, order.sequence)
         taken = await process.snapshot(path)
         if order.final:
             self.kill(key)
