@@ -28,7 +28,7 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
 from testbed.emulation.campus import Campus
 from testbed.emulation.processes import ForkedProcess, ForkRequest
-from testbed.enforcement import payload_rate
+from testbed.enforcement import Enforcement, payload_rate
 from topologies.spec import Host, Role
 
 COORDINATOR = "coordinator"
@@ -202,7 +202,8 @@ def live_world(
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
         old.unlink()
-    with Campus(scenario.campus) as campus:
+    holds = enforcement_of(scenario) is not Enforcement.NONE
+    with Campus(scenario.campus, hold_migrations=holds) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid)
         try:
