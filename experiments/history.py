@@ -180,6 +180,7 @@ class Notice:
     in_time: bool | None = None
     took_s: float | None = None
     downtime_s: float | None = None
+    was_cut: bool = False  # the owner said again, and wants the host sooner
 
     @property
     def deadline_s(self) -> float:
@@ -211,6 +212,7 @@ class _Notices:
             if notice is None:
                 self._open(job, fact.host, at_s, fact.notice_s)
             else:
+                notice.was_cut |= at_s + fact.notice_s < notice.deadline_s
                 notice.notice_s = at_s + fact.notice_s - notice.at_s
 
     def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:

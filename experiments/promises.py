@@ -17,14 +17,13 @@ from msgspec import Struct
 
 from controller.core import facts as f
 from controller.core.policies import Policy
-from experiments.excuses import is_excused, possible_excuses
+from experiments.excuses import overdue
 from experiments.history import (
     Timed,
     Where,
     attempts,
     end_of_attempt,
     end_s,
-    notices,
     only,
     telling,
     whereabouts,
@@ -365,20 +364,17 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
     Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
     """
-    last_s = end_s(facts, context.ended_at_s)
-    reasons = possible_excuses(facts)
-    for notice in notices(facts):
-        if notice.admitted_s is None or notice.in_time:
+    for due in overdue(facts, end_s(facts, context.ended_at_s)):
+        if due.excuse is not None:
             continue
-        late = notice.in_time is False
-        if (late or notice.deadline_s < last_s) and not is_excused(notice, reasons):
-            what = "ran on only after the deadline" if late else "never ran on"
-            given = format_duration(notice.notice_s)
-            yield Breach(
-                notice.job,
-                notice.deadline_s if notice.finished_s is None else notice.finished_s,
-                f"admitted from {notice.source} to {notice.destination} with {given} of notice, it {what}",
-            )
+        notice = due.notice
+        what = "never ran on" if notice.finished_s is None else "ran on only after the deadline"
+        yield Breach(
+            notice.job,
+            notice.deadline_s if notice.finished_s is None else notice.finished_s,
+            f"admitted from {notice.source} to {notice.destination} with {format_duration(notice.notice_s)} of notice, "
+            f"it {what}",
+        )
 
 
 # ---------------------------------------------------------------- what others measured

@@ -114,11 +114,15 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobEnded(Message, frozen=True):
-    """The workload process is gone."""
+    """The workload process is gone.
+
+    Of itself: finished, or failed for good. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
+    signal that its agent did not send (the kernel's OOM killer, somebody on the host): it can go on from a checkpoint.
+    """
 
     job: Name
     attempt: Attempt
-    outcome: Literal["finished", "failed", "stopped"]
+    outcome: Literal["finished", "failed", "stopped", "killed"]
     step: Step
     digest: Digest = ""
     reason: Text = ""

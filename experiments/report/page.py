@@ -62,6 +62,8 @@ def summary_table(summary: Summary) -> Table:
             table.add_section()
         table.add_row("" if row.section == before else row.section, row.label, row.played, row.real)
         before = row.section
+    if excused := tables.excused(summary):
+        table.caption, table.caption_justify = "\n".join(excused), "left"
     return table
 
 
