@@ -112,6 +112,26 @@ def test_nothing_runs_before_the_first_lease() -> None:
     assert not of(core.handle(ev.Received(m.StartJob(JOB, 1, None)), 0.0), do.StartWorkload)
 
 
+def test_job_killed_from_outside_goes_on_elsewhere_from_its_latest_snapshot() -> None:
+    core = running()
+    core.handle(ev.Received(m.Protect("a", 1, None, 0.0, 5.0, 0.0)), 10.5)
+    snapshot(core, 1_000_001, 10.6)
+    effects = core.handle(ev.WorkloadEnded("a", 1, False, 9, reason="killed by SIGKILL", killed=True), 10.7)
+    (ended,) = said(effects, m.JobEnded)
+    assert (ended.outcome, ended.step, ended.reason) == ("killed", 9, "killed by SIGKILL")
+    assert [stored.checkpoint.sequence for stored in said(effects, m.CheckpointStored)] == [1_000_001]
+    assert not core.running
+    core.handle(ev.Disconnected(), 10.8)
+    (hello,) = said(core.handle(ev.Connected(), 10.9), m.Hello)
+    assert [again.outcome for again in hello.ended] == ["killed"]
+
+
+def test_job_that_finished_before_it_was_killed_has_finished() -> None:
+    core = running()
+    effects = core.handle(ev.WorkloadEnded("a", 1, True, 1000, "digest", killed=True), 10.7)
+    assert [ended.outcome for ended in said(effects, m.JobEnded)] == ["finished"]
+
+
 # ---------------------------------------------------------------- the owner
 
 

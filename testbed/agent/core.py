@@ -136,7 +136,7 @@ class AgentCore:
                 return self._cancel(job, destination)
             case m.Forget(job=job, before=before):
                 return self._forget(job, before)
-            case m.Refused():
+            case m.Refused() | m.Expect() | m.ExpectNoMore():
                 return []
 
     def _lapse(self, now_s: float) -> list[do.Effect]:
@@ -259,9 +259,13 @@ class AgentCore:
             return []
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(event.job, event.attempt, "the lease lapsed")
-        how: Literal["finished", "failed"] = "finished" if event.finished else "failed"
+        how: Literal["finished", "failed", "killed"] = "killed" if event.killed else "failed"
+        if event.finished:
+            how = "finished"
         outcome = m.JobEnded(event.job, event.attempt, how, event.step, event.digest, event.reason)
         self.ended[event.job] = outcome
+        if how == "killed":  # it goes on somewhere, from its latest snapshot perhaps
+            return [*self._end(job), do.Send(outcome)]
         del self.running[event.job]
         if job.latest is not None:  # said with the next Hello, should nobody have it forgotten until then
             self.stored.put(job.latest)

@@ -16,6 +16,7 @@ from testbed.agent.edge import Edge
 from testbed.agent.outgoing import Outgoing
 from testbed.checkpoints import CheckpointStore, Manifest, NotStored
 from testbed.enforcement import FlowGuard
+from testbed.peers import Occasions
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -42,6 +43,7 @@ class Shipping:
     ) -> None:
         self._store, self._edge, self._is_closed, self._handle = store, edge, is_closed, handle
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
+        self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
         """What lies in the store, by job and sequence."""
@@ -127,6 +129,7 @@ class Shipping:
                     self._store.drop(job, manifest.sequence)
                 except NotStored:
                     continue  # another order dropped it first
+        self._store.drop_attempts(job, before)
 
     def _accept(self, hello: Hello) -> str | None:
         return "the owner has this host" if self._is_closed() else None
@@ -136,8 +139,8 @@ class Shipping:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
-            case ReceiveFailed(reason=reason, transfer=transfer):
-                LOG.warning("reception of %s failed: %s", transfer, reason)
+            case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
+                self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
 
 
 def _key(order: do.StartSending) -> tuple[str, str]:

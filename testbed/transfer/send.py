@@ -25,7 +25,20 @@ import trio
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
 from testbed.transfer.errors import TransferFailed
-from testbed.transfer.messages import CODEC, Busy, Hello, Message, Rejected, Stored, Want, chunks_of, runs
+from testbed.transfer.messages import (
+    ANSWER,
+    CONTENTS,
+    Busy,
+    Contents,
+    Describe,
+    Hello,
+    Message,
+    Rejected,
+    Stored,
+    Want,
+    chunks_of,
+    runs,
+)
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
@@ -103,22 +116,26 @@ class _Sending:
         self._on_progress, self._idle_s = on_progress, idle_s
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        self._channel: Channel[Message] = Channel(stream, CODEC)
+        self._out: Channel[Message] = Channel(stream, CONTENTS)
+        self._in: Channel[Message] = Channel(stream, ANSWER)
         self._alive_s = trio.current_time()
         self._unacknowledged_bytes = 0
 
     async def converse(self, transfer: str) -> Stored:
         """The receiver's word that it is completed. Raises TransferFailed."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say_hello, Hello(transfer, self._manifest))
+            nursery.start_soon(self._say, Hello.of(transfer, self._manifest))
             answer = await self._hear()
-            if isinstance(answer, Want):
-                chunks = self._wanted(answer)
-                if isinstance(chunks, TransferFailed):
-                    answer = chunks
-                else:
-                    nursery.start_soon(self._stream, chunks)
-                    answer = await self._hear()
+            if isinstance(answer, Describe):
+                nursery.start_soon(self._say, Contents(self._manifest))
+                answer = await self._hear()
+                if isinstance(answer, Want):
+                    chunks = self._wanted(answer)
+                    if isinstance(chunks, TransferFailed):
+                        answer = chunks
+                    else:
+                        nursery.start_soon(self._stream, chunks)
+                        answer = await self._hear()
             nursery.cancel_scope.cancel()
         return self._verdict(answer)
 
@@ -139,9 +156,9 @@ class _Sending:
         except RemoteProtocolError as error:
             return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
 
-    async def _say_hello(self, hello: Hello) -> None:
+    async def _say(self, message: Message) -> None:
         try:
-            await self._channel.send(hello)
+            await self._out.send(message)
         except trio.BrokenResourceError:
             return  # whoever hears the receiver learns why
 
@@ -163,7 +180,7 @@ class _Sending:
 
     async def _heard(self) -> Message | TransferFailed:
         try:
-            message = await self._channel.receive()
+            message = await self._in.receive()
         except trio.BrokenResourceError as error:
             return TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True)
         except RemoteProtocolError as error:
