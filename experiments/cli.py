@@ -10,7 +10,7 @@ import typer
 
 from experiments import ending, native
 from experiments.measure.commands import app as measure_app
-from experiments.options import Hosts, Out, console
+from experiments.options import Hosts, Out, Owners, console
 
 app = typer.Typer(
     name="reclaimnet",
@@ -36,6 +36,7 @@ def demo(
     trace: Annotated[
         Path | None, typer.Option(help="Recorded owners: a spot trace (JSON), preemptions or events (CSV).")
     ] = None,
+    group: Owners = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -44,13 +45,16 @@ def demo(
     """
     from experiments.demo import demo as run
 
-    raise typer.Exit(run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace))
+    raise typer.Exit(
+        run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace, owners_gid=group)
+    )
 
 
 @app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    group: Owners = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -59,7 +63,7 @@ def run(
     from experiments.traces import trace_of
 
     described = load(scenario)
-    raise typer.Exit(play(console, out, described, trace_of(described, trace)))
+    raise typer.Exit(play(console, out, described, trace_of(described, trace), owners_gid=group))
 
 
 @app.command()
@@ -202,17 +206,29 @@ def up(
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
     ] = None,
     hosts: Hosts = 12,
-    buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
+    buildings: Annotated[
+        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
+    ] = None,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
     script: Annotated[
-        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.", exists=True)
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
     ] = None,
+    group: Owners = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
     from experiments.up import up as run
 
-    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents, script=script)
+    run(
+        console,
+        out,
+        campus,
+        hosts=hosts,
+        buildings=min(3, hosts) if buildings is None else buildings,
+        agents=agents,
+        script=script,
+        owners_gid=group,
+    )
 
 
 @app.command()

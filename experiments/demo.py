@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -18,20 +18,34 @@ from experiments.traces import Trace, trace_of
 
 
 def demo(
-    console: Console, out: Path, *, hosts: int, seconds: float, seed: int, trace_file: Path | None
+    console: Console,
+    out: Path,
+    *,
+    hosts: int,
+    seconds: float,
+    seed: int,
+    trace_file: Path | None,
+    owners_gid: int | None,
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
     trace = trace_of(scenario, trace_file)
-    return play(console, out, scenario, trace, directed=trace_file is None)
+    return play(console, out, scenario, trace, directed=trace_file is None, owners_gid=owners_gid)
 
 
 def play(
-    console: Console, out: Path, scenario: Scenario, trace: Trace, *, directed: bool = False
+    console: Console,
+    out: Path,
+    scenario: Scenario,
+    trace: Trace,
+    *,
+    directed: bool = False,
+    owners_gid: int | None = None,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    outcome = run_live(replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed)
+    display = partial(Live.of, scenario, console)
+    outcome = run_live(scenario, trace, out, display, directed=directed, owners_gid=owners_gid)
     write(console, out, outcome, provenance(scenario))
     return exit_status(outcome)
 

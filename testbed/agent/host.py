@@ -140,7 +140,9 @@ class AgentHost:
         path.unlink(missing_ok=True)
         with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             await sock.bind(str(path))
-            path.chmod(0o600)
+            if self.config.owners_gid is not None:
+                os.chown(path, -1, self.config.owners_gid)
+            path.chmod(0o600 if self.config.owners_gid is None else 0o660)
             task_status.started()
             while True:
                 data, sender = await sock.recvfrom(4096)
