@@ -63,6 +63,14 @@ def attach_requests(ifindex: int, egress_fd: int, ingress_fd: int, *, sequence: 
     ]
 
 
+def port_requests(ifindex: int, fd: int, *, sequence: int) -> list[bytes]:
+    """Two netlink messages, as `attach_requests`: clsact and the port program, for an interface of a switch."""
+    return [
+        _message(RTM_NEWQDISC, ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0, _text(TCA_KIND, "clsact"), sequence),
+        _filter(ifindex, INGRESS_PARENT, fd, "reclaim_port", sequence + 1),
+    ]
+
+
 def attach(ifindex: int, programs: HostPrograms) -> None:
     """Attaches both programs to an interface of the current network namespace. BpfError, with errno, if refused."""
     requests = attach_requests(ifindex, programs.egress_fd, programs.ingress_fd, sequence=1)

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 CREDIT_PER_BYTE = 1_000_000_000
 MAX_FLOWS = 256
+FIRST_PORT = 10_000
 LIVE_CONNECTIONS = 128
 MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
 MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
@@ -89,6 +90,22 @@ class MeterStruct(ctypes.Structure):
     ]
 
 
+class PortStruct(ctypes.Structure):
+    """`struct port`; addresses in network byte order."""
+
+    _fields_ = [
+        ("mac", ctypes.c_uint8 * 6),
+        ("zero", ctypes.c_uint8 * 2),
+        ("ipv4", ctypes.c_uint8 * 4),
+        ("ipv6", ctypes.c_uint8 * 16),
+        ("link_local", ctypes.c_uint8 * 16),
+        ("zero2", ctypes.c_uint32),
+        ("own", MeterStruct),
+        ("link", MeterStruct),
+        ("forged", TrafficStruct),
+    ]
+
+
 class LiveConnectionStruct(ctypes.Structure):
     """`struct live_connection`."""
 
@@ -116,6 +133,7 @@ MIRRORED: dict[str, type[ctypes.Structure]] = {
     "bucket": BucketStruct,
     "traffic": TrafficStruct,
     "meter": MeterStruct,
+    "port": PortStruct,
     "live_connection": LiveConnectionStruct,
     "kill_switch": KillSwitchStruct,
 }

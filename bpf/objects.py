@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -88,15 +88,15 @@ def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = Non
     `egress` is another object to load in the place of the built one (a benchmark's variant).
     BpfError: not permitted, refused by the verifier (with the tail of its log), or a pin that exists already.
     """
-    with _loaded("egress", egress) as outward, _loaded("ingress") as inward:
+    with loaded("egress", egress) as outward, loaded("ingress") as inward:
         maps = HostMaps(
-            FlowTable(_map_fd(outward, "reclaim_flows"), Meters(_map_fd(outward, "reclaim_meters"))),
-            AggregateBucket(_map_fd(outward, "reclaim_aggr")),
-            ClassCounters(_map_fd(outward, "reclaim_classes")),
-            KillSwitch(_map_fd(inward, "reclaim_switch")),
+            FlowTable(map_fd(outward, "reclaim_flows"), Meters(map_fd(outward, "reclaim_meters"))),
+            AggregateBucket(map_fd(outward, "reclaim_aggr")),
+            ClassCounters(map_fd(outward, "reclaim_classes")),
+            KillSwitch(map_fd(inward, "reclaim_switch")),
         )
         programs = HostPrograms(
-            _program_fd(outward, "reclaim_egress"), _program_fd(inward, "reclaim_ingress"), maps
+            program_fd(outward, "reclaim_egress"), program_fd(inward, "reclaim_ingress"), maps
         )
     if pin_dir is not None:
         _pin(programs, pin_dir)
@@ -142,8 +142,9 @@ def _image(name: str, path: Path | None) -> bytes:
 
 
 @contextmanager
-def _loaded(name: str, path: Path | None = None) -> Iterator[int]:
-    """A loaded object; whoever wants a descriptor of it duplicates it before the end."""
+def loaded(name: str, path: Path | None = None, *, entries: Mapping[str, int] | None = None) -> Iterator[int]:
+    """A loaded object, its maps of as many entries as `entries` says; its descriptors are closed at the end (`map_fd` and
+    `program_fd` duplicate them). BpfError with the tail of the verifier's log."""
     image, log = _image(name, path), ctypes.create_string_buffer(LOG_BYTES)
     options = _OpenOptions(
         sz=ctypes.sizeof(_OpenOptions),
@@ -154,6 +155,11 @@ def _loaded(name: str, path: Path | None = None) -> Iterator[int]:
     opened = libbpf().bpf_object__open_mem(image, len(image), ctypes.byref(options))
     pointer = check_pointer(opened, f"read {object_path(name)}")
     try:
+        for map_name, count in (entries or {}).items():
+            found = libbpf().bpf_object__find_map_by_name(pointer, map_name.encode())
+            check(
+                libbpf().bpf_map__set_max_entries(found, count), f"make the map {map_name} of {count} entries"
+            )
         check(libbpf().bpf_object__load(pointer), f"load the {name} program", "")
         yield pointer
     except BpfError as error:
@@ -166,13 +172,15 @@ def _tail(log: bytes) -> str:
     return "\n".join(log.decode(errors="replace").splitlines()[-LOG_LINES:])
 
 
-def _map_fd(pointer: int, name: str) -> int:
+def map_fd(pointer: int, name: str) -> int:
+    """A descriptor of a loaded object's map, the caller's own."""
     return os.dup(
         check(libbpf().bpf_object__find_map_fd_by_name(pointer, name.encode()), f"find the map {name}")
     )
 
 
-def _program_fd(pointer: int, name: str) -> int:
+def program_fd(pointer: int, name: str) -> int:
+    """A descriptor of a loaded object's program, the caller's own."""
     program = check_pointer(libbpf().bpf_object__find_program_by_name(pointer, name.encode()), f"find {name}")
     return os.dup(check(libbpf().bpf_program__fd(program), f"find {name}"))
 

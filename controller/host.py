@@ -4,7 +4,8 @@ Every event takes the same way: journal it, let the core handle it, journal what
 The core runs to its end without an await, so events have one order, the journal's. Its time is the journal's, seconds since the
 first start, to the bit: whoever hands the journal's events to another core gets the same decisions (`controller.restart`).
 
-A peer that breaks the protocol, or does not read what it is sent, loses its own connection and nothing else.
+A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
+and nothing else. Until it has introduced itself it has few connections, short frames and little time (`controller.connections`).
 """
 
 from __future__ import annotations
@@ -12,23 +13,32 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from time import perf_counter
 
 import trio
 
+from controller.connections import PEER_ERRORS, Complaints, Connections
 from controller.core import effects as do
 from controller.core import events as ev
 from controller.core.coordinator import Coordinator
+from controller.core.membership import not_yet
 from controller.journal import Journal
 from controller.snapshot import freeze, program
 from testbed import messages as m
 from testbed.errors import ProtocolError, RemoteProtocolError
-from testbed.wire import Channel, Codec
+from testbed.wire import MAX_BYTES, Channel, Codec
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
+HELLO_BYTES = 1 << 18  # a frame before Hello is taken, and Hello: a thousand stored checkpoints
+UNKNOWN, UNKNOWN_OF_ONE = (
+    256,
+    4,
+)  # connections without a Hello: 64 MB of frames in all; an agent has one, and an old one
+OPERATORS = 64  # connections of operators: commands, a page or two that watch
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
 LOG = logging.getLogger("controller")
@@ -72,6 +82,9 @@ class CoordinatorHost:
     ending: bool = False  # connections end with this process: a successor will find out who comes back
     _changed: trio.Event = field(default_factory=trio.Event)
     _operator_count: int = 0
+    _unknown: Connections = field(default_factory=lambda: Connections(UNKNOWN, UNKNOWN_OF_ONE))
+    _operators: Connections = field(default_factory=lambda: Connections(OPERATORS, OPERATORS))
+    _complaints: Complaints = field(default_factory=lambda: Complaints(LOG))
 
     async def serve(
         self,
@@ -86,11 +99,23 @@ class CoordinatorHost:
             nursery.start_soon(self._watch_clock)
             task_status.started()
 
-    @staticmethod
     async def _listen(
-        serve: Callable[[trio.SocketStream], Awaitable[None]], listeners: list[trio.SocketListener]
+        self,
+        serve: Callable[[trio.SocketStream, str], Awaitable[None]],
+        listeners: list[trio.SocketListener],
     ) -> None:
-        await trio.serve_listeners(serve, listeners)
+        async def serve_one(stream: trio.SocketStream) -> None:
+            """One connection, from its first byte to its last: what goes wrong with the peer ends here."""
+            peer = "a peer that has left"
+            try:
+                peer = _address(stream)
+                await serve(stream, peer)
+            except* PEER_ERRORS as group:
+                self._complaints.add(f"{peer}: {_words(group)}")
+            finally:
+                await trio.aclose_forcefully(stream)
+
+        await trio.serve_listeners(serve_one, listeners)
 
     # ------------------------------------------------------------ the one way of every event
 
@@ -100,25 +125,32 @@ class CoordinatorHost:
         return max(self.last_s, trio.current_time() - self.started_s)
 
     def handle(self, event: ev.Event, source: str) -> None:
-        """Journal, decide, journal, commit, perform."""
+        """Journal, decide, journal, commit, perform. What cannot be decided or written ends the run, and is in no journal."""
         at_s = self.last_s = self.now_s
-        self.journal.begin()
-        self.journal.append_input(at_s, source, event)
-        began_s = perf_counter()
-        effects = self.core.handle(event, at_s)
-        self.spent_s += perf_counter() - began_s
-        observed = [
-            m.Observed(at_s, self.journal.append_fact(at_s, effect.fact))
-            for effect in effects
-            if isinstance(effect, do.Record)
-        ]
-        self.journal.commit()
+        try:
+            effects, observed = self._decide(event, source, at_s)
+        except BaseException:
+            self.ending = True  # connections that end with it decide nothing more
+            self.journal.undo()
+            raise
         self._perform(effects)
         self._show(observed)
         self._changed.set()
         self.submitted += isinstance(event, ev.JobSubmitted)
         if self.spent_s >= SAVE_AFTER_S:
             self._save()
+
+    def _decide(self, event: ev.Event, source: str, at_s: float) -> tuple[list[do.Effect], list[m.Observed]]:
+        """What follows, and what of it is in the journal now, in one transaction with the event."""
+        self.journal.begin()
+        self.journal.append_input(at_s, source, event)
+        began_s = perf_counter()
+        effects = self.core.handle(event, at_s)
+        self.spent_s += perf_counter() - began_s
+        facts = [effect.fact for effect in effects if isinstance(effect, do.Record)]
+        observed = [m.Observed(at_s, self.journal.append_fact(at_s, fact)) for fact in facts]
+        self.journal.commit()
+        return effects, observed
 
     def _save(self) -> None:
         """A snapshot, so that a successor has little to decide again."""
@@ -153,28 +185,30 @@ class CoordinatorHost:
 
     # ------------------------------------------------------------ agents
 
-    async def _serve_agent(self, stream: trio.SocketStream) -> None:
-        channel_in = Channel(stream, AGENT_IN)
-        with trio.CancelScope() as scope:
+    async def _serve_agent(self, stream: trio.SocketStream, address: str) -> None:
+        channel, out = Channel(stream, AGENT_IN, HELLO_BYTES), Channel(stream, AGENT_OUT)
+        with trio.CancelScope() as scope, self._unknown.counted(address) as introduced:
             try:
-                hello = await self._introduction(channel_in, stream)
-                await self._talk_with_agent(hello, channel_in, Channel(stream, AGENT_OUT), scope)
+                hello = await self._introduction(channel, address)
             except ProtocolError as error:
-                LOG.warning("agent at %s: %s", stream.socket.getpeername(), error)
-                await _send_quietly(Channel(stream, AGENT_OUT), m.Refused(str(error)))
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                LOG.info("agent connection ended: %s", error)
-        await trio.aclose_forcefully(stream)
+                await _send_quietly(out, m.Refused(str(error)))
+                raise
+            introduced()
+            channel.allow(MAX_BYTES)
+            await self._talk_with_agent(hello, channel, out, scope)
 
-    async def _introduction(self, channel: Channel[m.FromAgent], stream: trio.SocketStream) -> m.Hello:
+    async def _introduction(self, channel: Channel[m.FromAgent], address: str) -> m.Hello:
         with trio.move_on_after(HELLO_TIMEOUT_S):
             hello = await channel.receive()
+            if hello is None:
+                raise trio.BrokenResourceError("it closed before its Hello")
             if not isinstance(hello, m.Hello):
                 raise RemoteProtocolError(f"the first message is Hello, not {type(hello).__name__}")
             known = self.core.world.hosts.get(hello.host)  # the coordinator's own host has no agent
-            peer = ip_address(stream.socket.getpeername()[0])
-            if known is None or known.spec.address != peer:
-                raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {peer}")
+            if known is None or known.spec.address != ip_address(address):
+                raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {address}")
+            if why := not_yet(self.core.world, known, hello, self.now_s):
+                raise RemoteProtocolError(why)
             return hello
         raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")
 
@@ -199,11 +233,11 @@ class CoordinatorHost:
                     self.handle(ev.AgentSaid(hello.host, message), hello.host)
                     message = await channel.receive()
                 nursery.cancel_scope.cancel()
-        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+        except* ProtocolError as group:
+            reason = f"broke the protocol: {_words(group)}"
+            self._complaints.add(f"agent {hello.host} {reason}")
+        except* PEER_ERRORS:
             reason = "connection lost"
-        except* RemoteProtocolError as group:
-            reason = f"broke the protocol: {group.exceptions[0]}"
-            LOG.warning("agent %s %s", hello.host, reason)
         finally:
             self._agent_gone(hello.host, peer, reason)
 
@@ -215,11 +249,11 @@ class CoordinatorHost:
 
     # ------------------------------------------------------------ operators
 
-    async def _serve_operator(self, stream: trio.SocketStream) -> None:
+    async def _serve_operator(self, stream: trio.SocketStream, address: str) -> None:
         out = Channel(stream, OPERATOR_OUT)
         self._operator_count += 1
         number = self._operator_count
-        with trio.CancelScope() as scope:
+        with trio.CancelScope() as scope, self._operators.counted(address):
             peer, unsent = _peer(f"operator {number}", scope)
             self.operators[number] = peer
             try:
@@ -227,13 +261,13 @@ class CoordinatorHost:
                     nursery.start_soon(_send_all, unsent, out)
                     await self._answer_operator(number, peer, Channel(stream, OPERATOR_IN))
                     nursery.cancel_scope.cancel()
-            except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            except* ProtocolError as group:
+                self._complaints.add(f"operator {number}: {_words(group)}")
+                await _send_quietly(out, m.Refused(_words(group)))
+            except* PEER_ERRORS:
                 pass  # it left
-            except* RemoteProtocolError as group:
-                await _send_quietly(out, m.Refused(str(group.exceptions[0])))
             finally:
                 del self.operators[number]
-        await trio.aclose_forcefully(stream)
 
     async def _answer_operator(self, number: int, peer: Peer, channel: Channel[m.FromOperator]) -> None:
         while (message := await channel.receive()) is not None:
@@ -263,8 +297,22 @@ async def _send_all(
 
 async def _send_quietly(channel: Channel[m.ToAgent] | Channel[m.ToOperator], message: m.Refused) -> None:
     """Tell a peer why it is being closed, if it still listens."""
-    with trio.move_on_after(1.0):
-        try:
-            await channel.send(message)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            LOG.info("could not say why: %s", error)
+    with trio.move_on_after(1.0), suppress(*PEER_ERRORS):
+        await channel.send(message)
+
+
+def _address(stream: trio.SocketStream) -> str:
+    """Where a connection comes from. BrokenResourceError: it was reset already, and has no other end."""
+    try:
+        name = stream.socket.getpeername()
+    except OSError as error:
+        raise trio.BrokenResourceError(str(error)) from error
+    return str(name[0]) if isinstance(name, tuple) else "a local process"
+
+
+def _words(group: BaseExceptionGroup[BaseException]) -> str:
+    """The first error of a group, in words."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return str(first) or type(first).__name__

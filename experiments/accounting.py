@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from controller.core import facts as f
+from experiments.excuses import overdue
 from experiments.history import Attempt, Timed, Where, attempts, end_s, notices, only, telling, whereabouts
 from experiments.losses import SECONDS_AN_HOUR, interruptions, losses, work_lost
 from experiments.promises import broken
@@ -20,6 +21,7 @@ from experiments.summary import (
     Cost,
     Delay,
     Emergencies,
+    Excused,
     Interruptions,
     Jobs,
     KillSwitch,
@@ -49,7 +51,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     verdict, journal = context.fidelity, _Journal(facts)
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=_migrations(journal),
+        migrations=_migrations(journal, end_s(facts, context.ended_at_s)),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         checkpoints=_checkpoints(journal),
@@ -111,19 +113,37 @@ def _jobs(journal: _Journal) -> Jobs:
         lost=len(submitted) - finished - failed - running - waiting,
         attempts=len(dispatched),
         restarts=sum(fact.attempt > 1 for fact in dispatched),
+        restarts_of=dict(sorted(Counter(fact.job for fact in dispatched if fact.attempt > 1).items())),
     )
 
 
-def _migrations(journal: _Journal) -> Migrations:
-    found = notices(journal.telling)
+def _migrations(journal: _Journal, ended_s: float) -> Migrations:
+    found, due = notices(journal.telling), overdue(journal.telling, ended_s)
+    admitted = sum(notice.admitted_s is not None for notice in found)
+    in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
+    excuses = [
+        Excused(
+            each.notice.job,
+            each.notice.source,
+            each.notice.destination or "",
+            each.notice.at_s,
+            each.excuse,
+        )
+        for each in due
+        if each.excuse is not None
+    ]
     downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
     return Migrations(
         planned=len(found),
-        admitted=sum(notice.admitted_s is not None for notice in found),
-        in_time=sum(notice.in_time is True for notice in found),
+        admitted=admitted,
+        in_time=in_time,
         degraded=sum(notice.degraded is not None and notice.in_time is None for notice in found),
         downtime_median_s=quantile(downtimes, 0.5),
         downtime_p90_s=quantile(downtimes, 0.9),
+        excused=len(excuses),
+        late=len(due) - len(excuses),
+        under_notice=admitted - in_time - len(due),
+        excuses=excuses,
     )
 
 
@@ -143,7 +163,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
     return Emergencies(
         count=len(ended),
         restored_verified=sum(verified),
-        work_lost_s=sum(w.work_lost_s for w in journal.work_lost if w.cause == "emergency"),
+        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
         reclaims=_closings(journal.telling),
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
@@ -179,7 +199,8 @@ def _interruptions(journal: _Journal) -> Interruptions:
         causes.pop(over, None)
     lost: dict[str, float] = {}
     for work in journal.work_lost:
-        lost[work.cause] = lost.get(work.cause, 0.0) + work.work_lost_s
+        if work.work_s:
+            lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
     downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
     total = losses(interruptions(journal.telling))
     return Interruptions(

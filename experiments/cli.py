@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from experiments import native
+from experiments import ending, native
 from experiments.measure.commands import app as measure_app
-from experiments.options import Hosts, Out, console
+from experiments.options import Hosts, Out, Owners, console
 
 app = typer.Typer(
     name="reclaimnet",
@@ -38,6 +36,7 @@ def demo(
     trace: Annotated[
         Path | None, typer.Option(help="Recorded owners: a spot trace (JSON), preemptions or events (CSV).")
     ] = None,
+    group: Owners = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -46,13 +45,16 @@ def demo(
     """
     from experiments.demo import demo as run
 
-    raise typer.Exit(run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace))
+    raise typer.Exit(
+        run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace, owners_gid=group)
+    )
 
 
 @app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    group: Owners = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -61,7 +63,7 @@ def run(
     from experiments.traces import trace_of
 
     described = load(scenario)
-    raise typer.Exit(play(console, out, described, trace_of(described, trace)))
+    raise typer.Exit(play(console, out, described, trace_of(described, trace), owners_gid=group))
 
 
 @app.command()
@@ -204,17 +206,29 @@ def up(
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
     ] = None,
     hosts: Hosts = 12,
-    buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
+    buildings: Annotated[
+        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
+    ] = None,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
     script: Annotated[
-        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.", exists=True)
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
     ] = None,
+    group: Owners = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
     from experiments.up import up as run
 
-    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents, script=script)
+    run(
+        console,
+        out,
+        campus,
+        hosts=hosts,
+        buildings=min(3, hosts) if buildings is None else buildings,
+        agents=agents,
+        script=script,
+        owners_gid=group,
+    )
 
 
 @app.command()
@@ -264,7 +278,7 @@ def clean(
         bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
     ] = False,
 ) -> None:
-    """Remove exactly what earlier runs left behind, and nothing else."""
+    """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
     from testbed.emulation.ledger import clean_up
 
     report = clean_up(include_running=running)
@@ -275,14 +289,14 @@ def clean(
     for line in report.failed:
         console.print(f"[red]could not remove[/red] {line}")
     console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
-    raise typer.Exit(1 if report.failed else 0)
+    raise typer.Exit(2 if report.failed else 0)
 
 
 @theory_app.command("check")
 def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (JSON).")]) -> None:
     """Hold each vector of a file to the formula that its id names: pass, FAIL or no such family, and the counts.
 
-    Exit status 0: none failed; 1: some did; 2: the file is not one of vectors.
+    Exit status 0: all are met; 1: one failed or is of no known family; 2: the file is not one of vectors.
     """
     from experiments.theory.check import check
 
@@ -295,24 +309,8 @@ def theory() -> None:
 
 
 def main() -> None:
-    """Entry point: our own errors are one line, not a traceback."""
-    from bpf.errors import BpfError
-    from topologies.errors import TestbedError
-
-    try:
-        app()
-    except* (TestbedError, BpfError) as group:  # alone, or out of a nursery
-        for error in _leaves(group):
-            Console(stderr=True, highlight=False).print(f"reclaimnet: {error}", markup=False, soft_wrap=True)
-        sys.exit(2)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+    """Entry point; the exit status is one of `experiments.ending`."""
+    sys.exit(ending.run(lambda: app(standalone_mode=False)))
 
 
 if __name__ == "__main__":

@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from enum import IntEnum
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from experiments import report
+from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, Outcome, run_live
 from experiments.progress import Live
 from experiments.promises import TIMED
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, demo_scenario
 from experiments.traces import Trace, trace_of
 
 
-class ExitStatus(IntEnum):
-    """How a run ends, for scripts."""
-
-    KEPT = 0  # it ran to its end and every promise was kept
-    BROKEN = 1  # a promise was broken
-    CUT_SHORT = 3  # the coordinator died or somebody interrupted; no promise was broken
-
-
 def demo(
-    console: Console, out: Path, *, hosts: int, seconds: float, seed: int, trace_file: Path | None
+    console: Console,
+    out: Path,
+    *,
+    hosts: int,
+    seconds: float,
+    seed: int,
+    trace_file: Path | None,
+    owners_gid: int | None,
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
     trace = trace_of(scenario, trace_file)
-    return play(console, out, scenario, trace, directed=trace_file is None)
+    return play(console, out, scenario, trace, directed=trace_file is None, owners_gid=owners_gid)
 
 
 def play(
-    console: Console, out: Path, scenario: Scenario, trace: Trace, *, directed: bool = False
+    console: Console,
+    out: Path,
+    scenario: Scenario,
+    trace: Trace,
+    *,
+    directed: bool = False,
+    owners_gid: int | None = None,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    outcome = run_live(replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed)
-    write(console, out, outcome)
+    display = partial(Live.of, scenario, console)
+    outcome = run_live(scenario, trace, out, display, directed=directed, owners_gid=owners_gid)
+    write(console, out, outcome, provenance(scenario))
     return exit_status(outcome)
 
 
-def write(console: Console, out: Path, outcome: Outcome) -> None:
+def write(console: Console, out: Path, outcome: Outcome, origin: Provenance) -> None:
     """summary.json, report.html, and the table on the terminal."""
-    report.write_summary(out, outcome.summary)
-    page = report.write(out, outcome.summary, outcome.facts, outcome.context)
+    report.write_summary(out, outcome.summary, origin)
+    page = report.write(out, outcome.summary, outcome.facts, outcome.context, origin)
     console.print(report.summary_table(outcome.summary))
     registered_s = outcome.summary.fidelity.figures["agents_registered_s"]
     console.print(f"all agents had registered {registered_s:.2f} s after the campus stood")

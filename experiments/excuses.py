@@ -1,21 +1,23 @@
-"""What may keep an admitted migration from being in time, and is no fault of the admission.
+"""What became of each admitted migration, and what may keep one from being in time that is no fault of its admission.
 
-Excused are those whose source or destination was lost or closed before the notice was over (an agent that stood still
-then is noticed up to SILENCE_S later), whose attempt broke down (a snapshot or a restore that failed), whose owner
-changed or withdrew the notice, whose job ended by itself first, and those during which the coordinator was dead for a while.
+Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
+only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
+admission, before the deadline, and before the job ran on. A destination that was lost and is back excuses nothing that is
+admitted later, and a coordinator's death nothing that was admitted after it or due before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from controller.core import facts as f
-from experiments.history import Notice, Timed, only
+from experiments.history import Notice, Timed, notices, only
 
-SILENCE_S = 5.0  # as played: an agent that stands still is known as lost a lease and a little more after its last word
-STOOD_STILL_S = (
-    1.8  # counters come with a heartbeat, every second: a longer window is that of a process that was stopped
-)
+# As played: an agent that stands still is known as lost a lease and a little more after its last word.
+SILENCE_S = 5.0
+# Counters come with a heartbeat, every second: a longer window is that of a process that was stopped.
+STOOD_STILL_S = 1.8
 KINDS = (
     f.CoordinatorRestarted,
     f.HostLost,
@@ -26,44 +28,68 @@ KINDS = (
     f.JobFailed,
     f.JobStopped,
 )
+# Causes of JobStopped that no admission can foresee; one stopped by its deadline, or by the coordinator, is not among them.
+ENDED = {
+    "emergency": "its owner closed the host before the notice was over",
+    "agent_lost": "the agent of its host was lost",
+    "failed_start": "the job could not be restored",
+    "destination_lost": "the destination was lost",
+    "checkpoint_lost": "every holder of its checkpoint was lost",
+    "superseded": "a better checkpoint came into reach",
+}
 
 
-def possible_excuses(facts: Sequence[Timed]) -> list[Timed]:
-    """The few facts of a journal that can excuse anybody."""
-    return only(facts, KINDS)
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An admitted migration whose deadline passed before the job ran on; `excuse` None: nothing excuses it."""
+
+    notice: Notice
+    excuse: str | None
 
 
-def is_excused(notice: Notice, facts: Sequence[Timed]) -> bool:
-    """Whether one of these facts, given in the journal's order, excuses an admitted migration that was late."""
-    if any(_was_down(notice, at_s, fact) for at_s, fact in facts):
-        return True
-    later = (at_fact for at_fact in facts if notice.at_s <= at_fact[0] < notice.deadline_s + SILENCE_S)
-    return any(_excuses(notice, at_s, fact) for at_s, fact in later)
+def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
+    """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due."""
+    causes = only(facts, KINDS)
+    return [
+        Overdue(notice, excuse(notice, causes))
+        for notice in notices(facts)
+        if notice.admitted_s is not None
+        and not notice.in_time
+        and (notice.in_time is False or notice.deadline_s < ended_s)
+    ]
 
 
-def _was_down(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
-    """Whether the coordinator was not there for a part of the time between the admission and the deadline."""
-    if not isinstance(fact, f.CoordinatorRestarted) or notice.admitted_s is None:
-        return False
-    return at_s >= notice.admitted_s and at_s - fact.silent_s < notice.deadline_s
+def excuse(notice: Notice, facts: Sequence[Timed]) -> str | None:
+    """The first cause among these facts, in words; None if none of them excuses the migration."""
+    return next(_excuses(notice, facts), None)
 
 
-def _excuses(notice: Notice, at_s: float, fact: f.AnyFact) -> bool:
-    """Whether something happened that no admission could foresee; all but a silence must come before the deadline."""
-    ends = (notice.source, notice.destination)
-    if isinstance(fact, f.HostLost):
-        return fact.host in ends
-    if isinstance(fact, f.EgressMeasured):
-        return fact.host in ends and fact.window_s > STOOD_STILL_S
-    if at_s >= notice.deadline_s:
-        return False
-    match fact:
-        case f.HostReclaimed(host=host) if host in ends and notice.admitted_s is not None:
-            return host == notice.destination or at_s > notice.admitted_s
-        case f.HostReturned(host=host):
-            return host == notice.source
-        case f.JobFinished(job=job) | f.JobFailed(job=job):
-            return job == notice.job
-        case f.JobStopped(job=job, cause=cause):
-            return job == notice.job and cause != "deadline"
-    return False
+def _excuses(notice: Notice, facts: Sequence[Timed]) -> Iterator[str]:
+    ends = {notice.source: "source", notice.destination: "destination"}
+    for at_s, fact in facts:
+        if notice.admitted_s is None or at_s < notice.admitted_s:
+            continue
+        match fact:
+            case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:
+                yield "the coordinator was dead for a part of the notice"
+            case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
+                if notice.finished_s is None or at_s <= notice.finished_s:
+                    yield f"the agent of its {ends[host]} {host} was lost"
+            case f.EgressMeasured(host=host, window_s=window_s) if host in ends and window_s > STOOD_STILL_S:
+                if at_s - window_s < notice.deadline_s:
+                    yield f"the agent of its {ends[host]} {host} stood still"
+            case _ if at_s >= notice.deadline_s:
+                continue
+            case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
+                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
+                    yield f"the owner of its source {host} took it before the notice was over"
+            case f.HostReclaimed(host=host) if host == notice.destination:
+                yield f"the owner of its destination {host} reclaimed it"
+            case f.HostReturned(host=host) if host == notice.source:
+                yield f"the owner of its source {host} withdrew the notice"
+            case f.JobFinished(job=job) if job == notice.job:
+                yield "the job finished first"
+            case f.JobFailed(job=job) if job == notice.job:
+                yield "the job failed first"
+            case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
+                yield ENDED[cause]

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.core import facts as f
+from testbed.messages import SEQUENCES_PER_ATTEMPT
 
 Timed = tuple[float, f.AnyFact]
 
 OF_ATTEMPTS = frozenset(
-    (f.JobDispatched, f.JobRunning, f.JobFinished, f.JobFailed, f.JobStopped, f.CheckpointTaken)
+    (f.JobDispatched, f.JobRunning, f.JobFinished, f.JobFailed, f.JobStopped, f.CheckpointTaken, f.WorkLost)
 )
 OF_NOTICES = frozenset(
     (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
@@ -44,12 +45,18 @@ def telling(facts: Iterable[Timed]) -> list[Timed]:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a job on one host; `ended_s` None: it was there when the journal ended."""
+    """One attempt of a job on one host; `ended_s` None: it was there when the journal ended.
+
+    It executed the steps after `from_step` up to `to_step`, as far as the journal proves: by its last known step, by a
+    final checkpoint, or by a checkpoint of it that a later attempt begins from.
+    """
 
     job: str
     attempt: int
     host: str
     dispatched_s: float
+    from_step: int = 0
+    to_step: int = 0
     running_s: float | None = None
     ended_s: float | None = None
     how: str = ""  # finished, failed, or a cause of JobStopped
@@ -60,19 +67,31 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
     found: dict[tuple[str, int], Attempt] = {}
     for at_s, fact in only(facts, OF_ATTEMPTS):
         match fact:
-            case f.JobDispatched(job=job, attempt=number, host=host):
-                found.setdefault((job, number), Attempt(job, number, host, at_s))
-            case f.JobRunning(job=job, attempt=number, host=host):
-                attempt = found.setdefault((job, number), Attempt(job, number, host, at_s))
+            case f.JobDispatched(job=job, attempt=number, host=host, restore_step=step):
+                found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                if fact.restore_sequence is not None:
+                    _reached(found.get((job, fact.restore_sequence // SEQUENCES_PER_ATTEMPT)), step)
+            case f.JobRunning(job=job, attempt=number, host=host, step=step):
+                attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
                 attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
-        if (ending := end_of_attempt(fact)) and (attempt_or_none := found.get(ending[:2])):
-            _end(attempt_or_none, at_s, ending[2])
+            case f.JobStopped(job=job, attempt=number, last_step=step):
+                _reached(found.get((job, number)), step)
+            case f.JobFinished(job=job, attempt=number, step=step):
+                _reached(found.get((job, number)), step)
+            case f.CheckpointTaken(job=job, attempt=number, step=step, final=True):
+                _reached(found.get((job, number)), step)
+            case f.WorkLost(job=job, attempt=number, from_step=step):
+                _reached(found.get((job, number - 1)), step)
+        ending = end_of_attempt(fact)
+        ended = found.get(ending[:2]) if ending else None
+        if ending and ended and ended.ended_s is None:
+            ended.ended_s, ended.how = at_s, ending[2]
     return list(found.values())
 
 
-def _end(attempt: Attempt, at_s: float, how: str) -> None:
-    if attempt.ended_s is None:
-        attempt.ended_s, attempt.how = at_s, how
+def _reached(attempt: Attempt | None, step: int) -> None:
+    if attempt is not None:
+        attempt.to_step = max(attempt.to_step, step)
 
 
 def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
@@ -161,6 +180,7 @@ class Notice:
     in_time: bool | None = None
     took_s: float | None = None
     downtime_s: float | None = None
+    was_cut: bool = False  # the owner said again, and wants the host sooner
 
     @property
     def deadline_s(self) -> float:
@@ -192,6 +212,7 @@ class _Notices:
             if notice is None:
                 self._open(job, fact.host, at_s, fact.notice_s)
             else:
+                notice.was_cut |= at_s + fact.notice_s < notice.deadline_s
                 notice.notice_s = at_s + fact.notice_s - notice.at_s
 
     def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:

@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
+import fcntl
+import grp
+import os
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 from rich.console import Console
 
+from testbed.errors import SetupError
+
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 MOST_HOSTS = 2000  # of a live campus on one machine
+LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
+_HELD: dict[Path, IO[str]] = {}
 
 
 def _results(path: Path) -> Path:
-    """The directory for results, made now: better to fail before the campus stands than after."""
+    """The directory for results, made and taken now: better to fail before the campus stands than after.
+
+    SetupError: another process writes there.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
+        lock = (path / LOCK).open("a+")
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error
+    if path.resolve() not in _HELD:
+        _take(path, lock)
+        _HELD[path.resolve()] = lock
     return path
+
+
+def _take(path: Path, lock: IO[str]) -> None:
+    """Lock the directory for as long as this process lives. A lock that cannot be had for another reason is done without."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        holder = lock.read().strip() or "another run"
+        lock.close()
+        raise SetupError(f"{path}: {holder} writes there: wait for its end, or name another --out") from None
+    except OSError:  # a file system without locks
+        return
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()} ({shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])})\n")
+    lock.flush()
+
+
+def _gid(group: str | None) -> int | None:
+    try:
+        return None if group is None else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise typer.BadParameter(
+            f"{group}: no group of this machine; add one with: groupadd {group}"
+        ) from None
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
 Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
+Owners = Annotated[
+    int | None,
+    typer.Option(
+        "--group",
+        parser=_gid,
+        metavar="GROUP",
+        help="Owners: members of this group may reclaim and return hosts without root.",
+    ),
+]

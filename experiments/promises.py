@@ -17,17 +17,18 @@ from msgspec import Struct
 
 from controller.core import facts as f
 from controller.core.policies import Policy
-from experiments.excuses import is_excused, possible_excuses
+from experiments.excuses import overdue
 from experiments.history import (
     Timed,
     Where,
+    attempts,
     end_of_attempt,
     end_s,
-    notices,
     only,
     telling,
     whereabouts,
 )
+from experiments.losses import work_lost
 from experiments.run_context import SUPER_PACKET_BYTES, WIRE_PER_PAYLOAD, RunContext, research_shares
 from experiments.sentences import concerns, describe
 from testbed.units import format_duration, format_rate
@@ -36,6 +37,7 @@ from topologies.paths import Routes
 from topologies.spec import DirectedLink
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
+ROUNDING_S = 1e-6  # of a sum of seconds
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
 STORY_LINES = 12
 MOST_TOLD = 20  # breaches of one rule that are told one by one
@@ -167,6 +169,56 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
 
 
 # ---------------------------------------------------------------- checkpoints
+
+
+def losses_are_what_was_executed_less_what_was_kept(
+    facts: Sequence[Timed], context: RunContext
+) -> Iterator[Breach]:
+    """The steps that a job is reported to have lost are those of its attempts but the latest, less where that one began.
+
+    And the coordinator says so when it happens: a dispatch from an earlier step than the last known one comes with a
+    `WorkLost` of the steps between, at the job's seconds a step.
+    """
+    yield from _told_losses(facts)
+    reported: dict[str, int] = {}
+    for lost in work_lost(facts):
+        reported[lost.job] = reported.get(lost.job, 0) + lost.steps
+    executed: dict[str, list[int]] = {}  # the last one's too
+    kept: dict[str, int] = {}
+    for attempt in attempts(facts):
+        executed.setdefault(attempt.job, []).append(attempt.to_step - attempt.from_step)
+        kept[attempt.job] = attempt.from_step
+    for job, steps in executed.items():
+        truly = sum(steps[:-1]) - kept[job]
+        if reported.get(job, 0) != truly:
+            words = f"{reported.get(job, 0)} steps are reported lost, executed less kept are {truly}"
+            yield Breach(job, end_s(facts), words)
+
+
+def _told_losses(facts: Sequence[Timed]) -> Iterator[Breach]:
+    step_s: dict[str, float] = {}
+    reached: dict[str, int] = {}
+    told: dict[tuple[str, int], f.WorkLost] = {}
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job):
+                step_s.setdefault(job, fact.step_s)
+            case f.JobStopped(job=job, last_step=step) | f.CheckpointTaken(job=job, step=step, final=True):
+                reached[job] = max(step, reached.get(job, 0))
+            case f.WorkLost(job=job, attempt=attempt):
+                told[job, attempt] = fact
+                lost_s = (fact.from_step - fact.to_step) * step_s.get(job, 0.0)
+                if not abs(fact.work_lost_s - lost_s) <= ROUNDING_S:
+                    yield Breach(job, at_s, f"{fact.work_lost_s:g} s are said to be lost, {lost_s:g} s are")
+            case f.JobDispatched(job=job, attempt=attempt, restore_step=step):
+                lost = told.pop((job, attempt), None)
+                from_step, to_step = (step, step) if lost is None else (lost.from_step, lost.to_step)
+                if from_step < reached.get(job, 0) or to_step != step:
+                    words = f"from step {from_step} to {to_step}" if lost else "nothing"
+                    yield Breach(
+                        job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {words}"
+                    )
+                reached[job] = step
 
 
 def checkpoints_complete_once(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
@@ -312,20 +364,17 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
     Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
     """
-    last_s = end_s(facts, context.ended_at_s)
-    reasons = possible_excuses(facts)
-    for notice in notices(facts):
-        if notice.admitted_s is None or notice.in_time:
+    for due in overdue(facts, end_s(facts, context.ended_at_s)):
+        if due.excuse is not None:
             continue
-        late = notice.in_time is False
-        if (late or notice.deadline_s < last_s) and not is_excused(notice, reasons):
-            what = "ran on only after the deadline" if late else "never ran on"
-            given = format_duration(notice.notice_s)
-            yield Breach(
-                notice.job,
-                notice.deadline_s if notice.finished_s is None else notice.finished_s,
-                f"admitted from {notice.source} to {notice.destination} with {given} of notice, it {what}",
-            )
+        notice = due.notice
+        what = "never ran on" if notice.finished_s is None else "ran on only after the deadline"
+        yield Breach(
+            notice.job,
+            notice.deadline_s if notice.finished_s is None else notice.finished_s,
+            f"admitted from {notice.source} to {notice.destination} with {format_duration(notice.notice_s)} of notice, "
+            f"it {what}",
+        )
 
 
 # ---------------------------------------------------------------- what others measured
@@ -364,6 +413,7 @@ RULES: dict[str, Rule] = {
     "at most one copy of a job runs": one_copy_runs,
     "attempts grow": attempts_grow,
     "a finished job has done all its steps, once": finished_is_done,
+    "reported loss is what was executed less what was kept": losses_are_what_was_executed_less_what_was_kept,
     COMPLETED_ONCE: checkpoints_complete_once,
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,

@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def revision() -> str:
-    """The commit of this source, if git knows."""
+    """The commit of this source, if git knows; an installed package is in nobody's working tree, whatever lies around it."""
+    if not (Path(__file__).parents[1] / ".git").exists():
+        return "unknown"
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, timeout=10.0, check=False)

@@ -1,36 +1,6 @@
-"""The figures of one run, from its journal and from what observers measured; nothing else.
+"""The figures of one run, from its journal and from what observers measured; nothing else. What each means stands at its field.
 
-What each number means (`Summary` holds them under these names; times, sizes and rates as they were played, `real_scale` has
-those with a unit once more, scaled back):
-
-jobs        *submitted*: accepted into the journal. *finished*, *failed*: ended so. *running*: at the end of the run an attempt
-            is on a host (told to start, running, fetching its checkpoint, moving). *waiting*: at the end in the queue or
-            waiting for an on-demand slot. *lost* = submitted - finished - failed - running - waiting, must be 0.
-            *on_demand*: jobs that the queue redirected. *attempts*: dispatches. *restarts*: dispatches after the first.
-migrations  Counted once for each (job, notice), however often it is planned again. *planned*: pairs of a notice and a job on
-            its host. *admitted*: pairs for which P2 found a destination and P3 a rate. *in_time*: those running at
-            their destination before the notice was over. *degraded*: pairs whose last word was that no migration is
-            feasible. The rest of *planned* ended otherwise (the job finished first, the notice still ran at the end).
-            *downtime_*: from the stop of a job at its source to its proved state at the destination.
-emergencies *count*: attempts that an owner ended without notice. *reclaims*: closings of a host without notice, idle hosts
-            included. *restored_verified*: of *count*, jobs that ran on from a completed checkpoint whose state was proved
-            by hash. *restarted*: from step 0, no checkpoint had completed. *pending*: not running again at the end.
-            *work_lost_s*: work that emergencies made the jobs compute again, in seconds of a GPU.
-interruptions  *by_cause*: attempts that ended before their job, by cause; *work_lost_s* by cause; *downtime_* over all restarts.
-            *events*: all of them; *lost_gpu_s*, *lost_per_event_s*: what they lost, by the one definition in `losses`.
-checkpoints *completed*: verified and on disk on another host. *bytes_sent*, *bytes_deduplicated*: payload of all transfers
-            that ended, and payload that the receiver had already. *taken*: local snapshots.
-rates       *flows*: transfers long enough to measure. *worst_*, *median_goodput_over_grant*: payload rate over the grant, of
-            those. *bucket_drops*: packets that the flows' buckets dropped. *egress_drops*: all drops counted at hosts' egress.
-traffic     Wire bytes that left hosts, by kind, and the highest 100 ms rate of migrations at any host.
-research    *lowest_share*: while greedy research flows ran, the lowest throughput of all that were measured over the narrowest
-            link of one, in any window, over that link's capacity, both on the wire; None if nothing was measured.
-            *reserve_share*: the least that is kept for research, over capacity; *reserve_bytes_per_s*: the smallest
-            reserve on such a link (none measured: of any access link).
-cost        *mean* over first dispatches (paper B): 1 for a spot, *k* for on-demand. *delay* likewise: from submission to the
-            first dispatch, on-demand 0; against the *target_s*. *level*: r = N + p at the end.
-kill_switch *probes* by watched uses of the switch; *set_to_closed_*: length of the call; *first_drop_*: from its return to the
-            first dropped packet; *connections_admitted*: of *connections_tried* after its return, must be 0.
+Times, sizes and rates are as they were played; `Summary.real_scale` has those with a unit once more, scaled back.
 """
 
 from __future__ import annotations
@@ -43,111 +13,180 @@ from topologies.dimension import Dimension
 
 
 class Jobs(Struct, frozen=True):
-    """See the module."""
+    """Jobs, and where they are when the run ends; submitted = finished + failed + running + waiting + lost."""
 
+    # accepted into the journal
     submitted: int
+    # ended with all steps done
     finished: int
+    # ended by the workload's own failure
     failed: int
+    # at the end an attempt is on a host: told to start, running, fetching its checkpoint, or moving
     running: int
+    # at the end in the queue, or waiting for an on-demand slot
     waiting: int
+    # redirected to on-demand by the queue
     on_demand: int
+    # accepted, and in none of the states above: must be 0
     lost: int
+    # dispatches, of all jobs
     attempts: int
+    # dispatches after a job's first one, of all jobs
     restarts: int
+    # the same of each job that had any, by name
+    restarts_of: dict[str, int] = {}
+
+
+class Excused(Struct, frozen=True):
+    """An admitted migration that was not in time, and the cause that excuses it."""
+
+    job: str
+    # the host that the owner wanted back
+    source: str
+    destination: str
+    # when the notice was given, seconds since the coordinator started
+    at_s: float
+    # in words: see `experiments.excuses`
+    cause: str
 
 
 class Migrations(Struct, frozen=True):
-    """See the module."""
+    """Pairs of a notice and a job on its host, each counted once, however often it is planned again.
+
+    admitted = in_time + excused + late + under_notice; what is not admitted and not degraded ended before it was planned.
+    """
 
     planned: int
+    # for which P2 found a destination and P3 a rate
     admitted: int
+    # admitted, and running at the destination before the notice was over
     in_time: int
+    # whose last word was that no migration is feasible
     degraded: int
+    # from the stop of a job at its source to its proved state at the destination
     downtime_median_s: float | None
     downtime_p90_s: float | None
+    # admitted, not in time for a cause that is no fault of the admission
+    excused: int = 0
+    # admitted, not in time, and nothing excuses it: where migrations in time are promised, each is a breach
+    late: int = 0
+    # admitted, and the notice still ran at the end
+    under_notice: int = 0
+    # the excused ones, with their causes
+    excuses: list[Excused] = []
 
 
 class Emergencies(Struct, frozen=True):
-    """See the module."""
+    """What owners closed without notice."""
 
+    # attempts that were ended so
     count: int
+    # of these, jobs that ran on from a completed checkpoint whose state was proved by hash
     restored_verified: int
+    # seconds of a GPU that these attempts computed and no later attempt kept (`experiments.losses`)
     work_lost_s: float
+    # closings of a host without notice, idle hosts included
     reclaims: int
+    # of `count`, jobs that began again from step 0: no checkpoint had completed
     restarted: int
+    # of `count`, jobs that were not running again at the end
     pending: int
 
 
 class Interruptions(Struct, frozen=True):
-    """See the module."""
+    """Attempts that ended before their job did, whatever ended them; losses by the one definition in `experiments.losses`."""
 
+    # attempts, by cause; those stopped for a better checkpoint included
     by_cause: dict[str, int]
+    # seconds of a GPU that they computed and no later attempt kept, by cause
     work_lost_s: dict[str, float]
+    # from the stop to the proved state, over all restarts
     downtime_median_s: float | None
     downtime_p90_s: float | None
+    # all of them, less those that were stopped for a better checkpoint
     events: int = 0
+    # what they lost in all, seconds of a GPU: executed less kept
     lost_gpu_s: float = 0.0
+    # lost_gpu_s / events; None without events
     lost_per_event_s: float | None = None
 
 
 class Checkpoints(Struct, frozen=True):
-    """See the module."""
+    """Snapshots, and their way to other hosts."""
 
+    # verified and on disk on another host
     completed: int
+    # payload of all transfers that ended
     bytes_sent: int
+    # payload that the receiver had already
     bytes_deduplicated: int
+    # local snapshots
     taken: int
 
 
 class Rates(Struct, frozen=True):
-    """See the module."""
+    """What transfers got of what they were granted."""
 
+    # transfers long enough to measure
     flows: int
+    # payload rate over the grant, of those
     worst_goodput_over_grant: float | None
     median_goodput_over_grant: float | None
+    # packets that the flows' own buckets dropped
     bucket_drops: int
+    # all packets dropped at hosts' egress
     egress_drops: int
 
 
 class Traffic(Struct, frozen=True):
-    """See the module."""
+    """Wire bytes that left hosts, by kind."""
 
     migration_bytes: int
     research_bytes: int
+    # the highest rate of migrations at any host in 100 ms
     peak_migration_bytes_per_s: float
 
 
 class Research(Struct, frozen=True):
-    """See the module."""
+    """What research keeps of the links, on the wire."""
 
+    # the smallest reserve on a link that was measured; none measured: on any access link
     reserve_bytes_per_s: float
+    # the least that is kept for research, over the link's capacity
     reserve_share: float
+    # while greedy research flows ran: the lowest throughput of all flows over the narrowest link of one, in any window, over
+    # that link's capacity; None if nothing was measured
     lowest_share: float | None
+    # windows that were measured
     samples: int
 
 
 class Cost(Struct, frozen=True):
-    """See the module."""
+    """Paper B's cost of a job's first dispatch: 1 for a spot, k for on-demand."""
 
     mean: float | None
     k: float
 
 
 class Delay(Struct, frozen=True):
-    """See the module."""
+    """Paper B's delay: from submission to the first dispatch, 0 for on-demand."""
 
     mean_s: float | None
     target_s: float
 
 
 class KillSwitch(Struct, frozen=True):
-    """See the module."""
+    """Watched uses of the kill-switch."""
 
     probes: int
+    # length of the call
     set_to_closed_median_s: float | None
     set_to_closed_worst_s: float | None
+    # from the call's return to the first dropped packet
     first_drop_median_s: float | None
+    # after the call's return
     connections_tried: int
+    # of those, the ones that got in: must be 0
     connections_admitted: int
 
 
@@ -155,12 +194,14 @@ class Verdict(Struct, frozen=True):
     """Whether the machine played the campus as described, and what says so."""
 
     valid: bool
+    # what speaks against it, in words
     reasons: list[str]
+    # what was measured, by name
     figures: dict[str, float]
 
 
 class Summary(Struct, frozen=True):
-    """What `summary.json` holds; the module's docstring defines every number."""
+    """What `summary.json` holds."""
 
     jobs: Jobs
     migrations: Migrations
@@ -172,19 +213,28 @@ class Summary(Struct, frozen=True):
     research: Research
     cost: Cost
     delay: Delay
+    # paper B's r = N + p at the end; None if no job came to the queue
     level: float | None
     kill_switch: KillSwitch
     fidelity: Verdict
+    # every promise that did not hold, with its story
     invariants_broken: list[Broken]
+    # live or virtual
     world: str
+    # factors by which bytes and time were played: real times factor is played
     scale: dict[str, float]
     seed: int
+    # the campus's name
     campus: str
     duration_s: float
+    # completed, or what cut the run short
     ended: str
+    # deaths of the coordinator and agents that nobody had planned
     deaths: list[Death]
+    # figures with a unit once more, by section.name, at real scale
     real_scale: dict[str, float]
-    not_promised: dict[str, str] = {}  # rule of `promises` that the system does not promise -> why
+    # rule of `promises` that the system does not promise -> why
+    not_promised: dict[str, str] = {}
 
 
 # ---------------------------------------------------------------- real scale

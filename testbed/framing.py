@@ -70,11 +70,11 @@ class Codec(Generic[M]):
 class Decoder(Generic[M]):
     """The receiving half of one connection. After an error it stays broken: the connection must be closed."""
 
-    __slots__ = ("_buffer", "_decoder", "_error", "_max_bytes")
+    __slots__ = ("_buffer", "_decoder", "_error", "max_bytes")
 
     def __init__(self, union_type: Any, max_bytes: int) -> None:
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union_type)
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._buffer = bytearray()
         self._error: str | None = None
 
@@ -123,8 +123,8 @@ class Decoder(Generic[M]):
             raise RemoteProtocolError(
                 f"the peer speaks protocol version {version}, this side version {VERSION}"
             )
-        if length > self._max_bytes:
-            raise RemoteProtocolError(f"a frame of {length} bytes: at most {self._max_bytes} are allowed")
+        if length > self.max_bytes:
+            raise RemoteProtocolError(f"a frame of {length} bytes: at most {self.max_bytes} are allowed")
         end = _HEADER.size + length
         if len(buffer) < end:
             return None

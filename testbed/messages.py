@@ -2,7 +2,8 @@
 
 Durations are relative seconds, because two machines share no clock; rates are payload bytes per second. A host name, a job
 name and a (job, attempt) pair identify things; `attempt` grows with each start of a job anywhere, so that a late message of
-an earlier attempt is recognised. A checkpoint is named (job, sequence): sequences of one job grow over all attempts.
+an earlier attempt is recognised. A checkpoint is named (job, sequence): sequences of one job grow over all attempts. The range of
+each number is `testbed.bounds`'.
 """
 
 from __future__ import annotations
@@ -11,15 +12,31 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
-Rate = Annotated[float, Meta(ge=0.0, le=1e12)]
-Port = Annotated[int, Meta(ge=1, le=65535)]
-Text = Annotated[str, Meta(max_length=4096)]
-Digest = Annotated[str, Meta(max_length=128)]
+from testbed.bounds import (
+    LARGEST_PAYLOAD_BYTES,
+    LARGEST_STEP,
+    MOST_CLASSES,
+    MOST_SAMPLES,
+    SEQUENCES_PER_ATTEMPT,
+    Address,
+    Attempt,
+    Count,
+    Counted,
+    Digest,
+    Name,
+    PayloadBytes,
+    Period,
+    Port,
+    Rate,
+    Ratio,
+    Seconds,
+    Sequence,
+    Step,
+    Text,
+    Ticket,
+)
 
-SEQUENCES_PER_ATTEMPT = 1_000_000  # an attempt's checkpoints are attempt * this + 1, + 2, ...
+__all__ = ["SEQUENCES_PER_ATTEMPT"]
 
 
 class Message(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -33,14 +50,14 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """A job as a user submits it."""
 
     name: Name
-    steps: Annotated[int, Meta(ge=1, le=10**12)]
+    steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP)]
     step_s: Annotated[float, Meta(gt=0.0, le=1e6)]  # emulated GPU time of one step
-    payload_bytes: Annotated[int, Meta(ge=1, le=2**50)]  # size of a checkpoint
+    payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES)]  # size of a checkpoint
     workload: Text = "synthetic"  # a built-in name, or "module:Class"
     params: dict[str, str | int | float | bool] = {}  # passed on to the workload
-    memory_bytes: Annotated[float, Meta(ge=0.0)] = 0.0  # GPU memory needed
-    min_capability: Annotated[float, Meta(ge=0.0)] = 0.0  # CUDA compute capability needed
-    loss_budget_s: Annotated[float, Meta(gt=0.0)] = 900.0  # L_max of paper A, eq. (9)
+    memory_bytes: Ratio = 0.0  # GPU memory needed
+    min_capability: Ratio = 0.0  # CUDA compute capability needed
+    loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
 
     @property
     def runtime_s(self) -> float:
@@ -55,9 +72,9 @@ class StoredCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
     """A checkpoint that a host holds, verified and fsynced."""
 
     job: Name
-    sequence: Count
-    step: Count
-    payload_bytes: Count
+    sequence: Sequence
+    step: Step
+    payload_bytes: PayloadBytes
     digest: Digest
 
 
@@ -65,25 +82,25 @@ class JobClaim(Struct, frozen=True, forbid_unknown_fields=True):
     """A job that is running on the host which says so."""
 
     job: Name
-    attempt: Count
-    step: Count
+    attempt: Attempt
+    step: Step
 
 
 class ClassCount(Struct, frozen=True, forbid_unknown_fields=True):
     """Egress counters of one class of service since the programs were loaded (kernel, wire bytes)."""
 
-    bytes: Count
-    packets: Count
-    drops: Count
+    bytes: Counted
+    packets: Counted
+    drops: Counted
 
 
 class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
     """One running transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
 
     transfer: Text
-    payload_bytes: Count
+    payload_bytes: PayloadBytes
     grant_bytes_per_s: Rate
-    drops: Count
+    drops: Counted
     age_s: Seconds
 
 
@@ -91,18 +108,22 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
     """Egress wire bytes of one sampling period (100 ms)."""
 
     ago_s: Seconds
-    period_s: Seconds
-    migration_bytes: Count
-    research_bytes: Count
+    period_s: Period
+    migration_bytes: PayloadBytes
+    research_bytes: PayloadBytes
 
 
 class JobEnded(Message, frozen=True):
-    """The workload process is gone."""
+    """The workload process is gone.
+
+    Of itself: finished, or failed for good. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
+    signal that its agent did not send (the kernel's OOM killer, somebody on the host): it can go on from a checkpoint.
+    """
 
     job: Name
-    attempt: Count
-    outcome: Literal["finished", "failed", "stopped"]
-    step: Count
+    attempt: Attempt
+    outcome: Literal["finished", "failed", "stopped", "killed"]
+    step: Step
     digest: Digest = ""
     reason: Text = ""
 
@@ -127,9 +148,9 @@ class Heartbeat(Message, frozen=True):
 
     number: Count
     jobs: list[JobClaim]
-    classes: dict[str, ClassCount] = {}
+    classes: Annotated[dict[str, ClassCount], Meta(max_length=MOST_CLASSES)] = {}
     flows: list[FlowCount] = []
-    samples: list[EgressSample] = []
+    samples: Annotated[list[EgressSample], Meta(max_length=MOST_SAMPLES)] = []
     loop_lag_s: Seconds = 0.0
 
 
@@ -154,20 +175,20 @@ class JobStarted(Message, frozen=True):
     """The workload runs; after a restore it has proved by hash that its state is that of `step`."""
 
     job: Name
-    attempt: Count
-    step: Count
+    attempt: Attempt
+    step: Step
     digest: Digest
-    restored_sequence: Count | None = None
+    restored_sequence: Sequence | None = None
 
 
 class SnapshotTaken(Message, frozen=True):
     """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`."""
 
     job: Name
-    attempt: Count
-    sequence: Count
-    step: Count
-    payload_bytes: Count
+    attempt: Attempt
+    sequence: Sequence
+    step: Step
+    payload_bytes: PayloadBytes
     final: bool
 
 
@@ -176,14 +197,14 @@ class TransferEnded(Message, frozen=True):
 
     transfer: Text
     job: Name
-    sequence: Count
+    sequence: Sequence
     destination: Name
     ok: bool
-    bytes_sent: Count
-    bytes_deduplicated: Count
+    bytes_sent: PayloadBytes
+    bytes_deduplicated: PayloadBytes
     duration_s: Seconds
-    goodput_over_grant: Annotated[float, Meta(ge=0.0)] | None = None  # None: too short to measure
-    drops: Count = 0
+    goodput_over_grant: Ratio | None = None  # None: too short to measure
+    drops: Counted = 0
     reason: Text = ""
 
 
@@ -228,11 +249,12 @@ class HeartbeatAck(Message, frozen=True):
 
 
 class Endpoint(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a host takes checkpoints."""
+    """Where a host takes checkpoints, and the one-time number of the `Expect` under which it takes these (0: none)."""
 
     host: Name
-    address: Annotated[str, Meta(max_length=64)]
+    address: Address
     port: Port
+    ticket: Ticket = 0
 
 
 class StartJob(Message, frozen=True):
@@ -242,16 +264,48 @@ class StartJob(Message, frozen=True):
     """
 
     job: JobSpec
-    attempt: Count
+    attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
+
+
+class Expect(Message, frozen=True):
+    """A transfer is announced to its receiver, which takes no other: checkpoints of `job` from one host, under one number.
+
+    The sender is told the same number in the `Endpoint` of its order (`Protect`, `Migrate`, `SendStored`) and says it in the
+    Hello of each connection. The receiver takes a checkpoint exactly if an announcement of that number is in force, the
+    connection comes from `address`, and the manifest names `job`, a sequence from `first` to `last` and at most `most_bytes`
+    of payload. The range says the attempt too: its checkpoints are attempt * SEQUENCES_PER_ATTEMPT + 1, + 2, ...; of
+    `SendStored` it is one sequence.
+
+    - The announcement is told before the order, on another connection: a Hello may overtake it. The receiver lets a
+      connection with an unknown number wait for a moment (seconds) before it rejects it, retryable.
+    - One number serves any number of connections (a retry, the next checkpoint of the stream); it is never used for another
+      announcement. An announcement with a number that is in force replaces that one (its range may have moved).
+    - It is in force until `ExpectNoMore` names it, or until the next `Welcome`: behind that, all that still hold are told again.
+      Losing the connection alone ends none; nor does either end a reception that was accepted before.
+    """
+
+    ticket: Ticket
+    job: Name
+    first: Sequence
+    last: Sequence
+    source: Name
+    address: Address
+    most_bytes: PayloadBytes
+
+
+class ExpectNoMore(Message, frozen=True):
+    """The announcement of this number is over: what comes under it is not taken. Unknown numbers are ignored."""
+
+    ticket: Ticket
 
 
 class StopJob(Message, frozen=True):
     """End this attempt, at once; answered by JobEnded."""
 
     job: Name
-    attempt: Count
+    attempt: Attempt
 
 
 class Protect(Message, frozen=True):
@@ -261,7 +315,7 @@ class Protect(Message, frozen=True):
     """
 
     job: Name
-    attempt: Count
+    attempt: Attempt
     standby: Endpoint | None
     rate_bytes_per_s: Rate
     interval_s: Annotated[float, Meta(gt=0.0)]
@@ -272,14 +326,14 @@ class Unprotect(Message, frozen=True):
     """There is no standby at present: take no checkpoints."""
 
     job: Name
-    attempt: Count
+    attempt: Attempt
 
 
 class Migrate(Message, frozen=True):
     """Move the job: copy a running snapshot first, then stop it with a final one, at the latest in `final_within_s`."""
 
     job: Name
-    attempt: Count
+    attempt: Attempt
     destination: Endpoint
     rate_bytes_per_s: Rate
     final_within_s: Seconds
@@ -289,7 +343,7 @@ class SendStored(Message, frozen=True):
     """Send a stored checkpoint to a host that will resume the job; not urgent: to one that only keeps it."""
 
     job: Name
-    sequence: Count
+    sequence: Sequence
     destination: Endpoint
     rate_bytes_per_s: Rate
     urgent: bool = True
@@ -314,7 +368,7 @@ class Forget(Message, frozen=True):
     """Drop the stored checkpoints of a job older than `before` (all of them: the job is over)."""
 
     job: Name
-    before: Count
+    before: Count  # one more than a sequence may be: all
 
 
 ToAgent = (
@@ -322,6 +376,8 @@ ToAgent = (
     | Refused
     | HeartbeatAck
     | StartJob
+    | Expect
+    | ExpectNoMore
     | StopJob
     | Protect
     | Unprotect

@@ -20,12 +20,17 @@ RECEIVE_BYTES: Final = 1 << 16
 
 
 class Channel(Generic[M]):
-    """One connection that carries the messages of a codec, both ways."""
+    """One connection that carries the messages of a codec, both ways.
 
-    def __init__(self, stream: trio.abc.Stream, codec: Codec[M]) -> None:
+    Until `allow` says otherwise, a frame that arrives may have `most_bytes`, by default the codec's bound.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, codec: Codec[M], most_bytes: int | None = None) -> None:
         self.stream = stream
         self._codec = codec
         self._decoder = codec.decoder()
+        if most_bytes is not None:
+            self._decoder.max_bytes = most_bytes
         self._arrived: deque[M] = deque()
         self._sending = trio.Lock()
         self._cut_off = False
@@ -56,6 +61,10 @@ class Channel(Generic[M]):
                 return None
             self._arrived.extend(self._decoder.feed(data))
         return self._arrived.popleft()
+
+    def allow(self, most_bytes: int) -> None:
+        """From the next frame on one may be so long."""
+        self._decoder.max_bytes = most_bytes
 
     def require_silence(self) -> None:
         """Before raw bytes follow on the stream. Raises RemoteProtocolError if the peer has already said more."""

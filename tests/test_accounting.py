@@ -101,6 +101,7 @@ def test_cost_and_delay_are_means_over_first_dispatches() -> None:
     assert summary.cost.mean == 5.5
     assert summary.delay.mean_s == 1.0
     assert summary.jobs.restarts == 1
+    assert summary.jobs.restarts_of == {"a": 1}
 
 
 def admitted(at_s: float, destination: str = "h2") -> tuple[float, f.AnyFact]:

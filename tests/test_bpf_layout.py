@@ -60,7 +60,7 @@ def compiled() -> dict[str, tuple[int, dict[str, tuple[int, int]]]]:
         build.build()
     except BpfError as error:
         pytest.skip(str(error))
-    return structs_of("egress") | structs_of("ingress")
+    return structs_of("egress") | structs_of("ingress") | structs_of("port")
 
 
 @pytest.mark.parametrize("name", layout.MIRRORED)
@@ -71,6 +71,7 @@ def test_ctypes_mirror_has_the_size_and_offsets_of_the_btf(compiled, name):
 def test_constants_of_the_header_are_those_of_the_mirror():
     header = (build.SOURCES / "reclaim.h").read_text()
     assert f"#define MAX_FLOWS {layout.MAX_FLOWS} " in header
+    assert f"#define FIRST_PORT {layout.FIRST_PORT} " in header
     assert f"#define CREDIT_PER_BYTE {layout.CREDIT_PER_BYTE}LL" in header
     for prefix, enum in (("CLASS", layout.ClassId), ("MODE", layout.BucketMode), ("SWITCH", layout.Mode)):
         for member in enum:

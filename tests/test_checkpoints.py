@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.bounds import LARGEST_COUNT, LARGEST_SEQUENCE
 from testbed.checkpoints import (
     BadManifest,
     CheckpointConflict,
@@ -26,6 +27,7 @@ from testbed.checkpoints import (
     StoreInUse,
 )
 from testbed.checkpoints.manifest import MAX_CHUNKS
+from testbed.messages import StoredCheckpoint
 
 CHUNK = 4096
 
@@ -154,7 +156,8 @@ def test_job_name_that_is_no_plain_name_is_refused(store: CheckpointStore, job: 
         ({"payload_bytes": 3 * CHUNK + 1}, "4 hashes"),
         ({"payload_bytes": 2 * CHUNK}, "2 hashes"),
         ({"payload_bytes": 0}, "0 hashes"),
-        ({"payload_bytes": 1 << 60}, f"at most {MAX_CHUNKS * CHUNK}"),
+        ({"payload_bytes": 1 << 51}, "from 0 to"),
+        ({"payload_bytes": 1 << 50}, f"at most {MAX_CHUNKS * CHUNK}"),
         ({"chunk_bytes": 0}, "power of two"),
         ({"chunk_bytes": 5000}, "power of two"),
         ({"chunk_bytes": 1 << 30}, "power of two"),
@@ -439,6 +442,57 @@ def test_damage_on_disk_hides_only_the_damaged_checkpoint(store: CheckpointStore
         assert "2.manifest" in again.damaged[0]
         with pytest.raises(NotStored):
             again.payload(bad)
+        assert [path.name for path in (again.root / ".quarantine").iterdir()] == ["job.2.manifest.0"]
+    with reopened(again) as clean:
+        assert (clean.manifests(), clean.damaged) == ([good], [])
+
+
+def test_number_that_no_message_can_name_is_set_aside_with_its_payload(store: CheckpointStore) -> None:
+    """What an earlier version stored under sequence 2**62 + 5 made its holder unacceptable to the coordinator for ever."""
+    good = ingest(store, payload(2, 1), sequence=1)
+    beyond = str(2**62 + 5)
+    for kind, like in (("manifest", "manifest"), ("payload", "payload"), ("partial", "payload")):
+        shutil.copy(store.root / "job" / f"1.{like}", store.root / "job" / f"{beyond}.{kind}")
+    with reopened(store) as again:
+        assert again.manifests() == [good]
+        assert len(again.damaged) == 3
+        assert all("a sequence is at most" in line for line in again.damaged)
+        assert sorted(path.name for path in (again.root / "job").iterdir()) == ["1.manifest", "1.payload"]
+        assert len(list((again.root / ".quarantine").iterdir())) == 3
+
+
+@pytest.mark.parametrize("kind", ["manifest", "payload", "partial", "manifest.new"])
+def test_what_is_no_file_is_set_aside_and_the_store_opens(store: CheckpointStore, kind: str) -> None:
+    ingest(store, payload(2, 1), sequence=1)
+    (store.root / "job" / f"2.{kind}").mkdir()
+    (store.root / "job" / f"3.{kind}").symlink_to("/dev/zero")
+    with reopened(store) as again:
+        assert [m.sequence for m in again.manifests()] == [1]
+        assert len(again.damaged) == 2
+
+
+def test_names_of_every_allowed_length_have_scratch_and_checkpoints(store: CheckpointStore) -> None:
+    for length in (1, 57, 64):
+        job, sequence = "j" * length, LARGEST_SEQUENCE
+        path = store.scratch(job, sequence)
+        path.write_bytes(payload(1))
+        assert store.ingest(job, sequence, 1, path).key == (job, sequence)
+    with pytest.raises(BadManifest, match="job"):
+        store.scratch("j" * 65)
+
+
+@pytest.mark.parametrize(("field", "largest"), [("sequence", LARGEST_SEQUENCE), ("step", LARGEST_COUNT)])
+def test_manifest_takes_exactly_the_numbers_that_messages_take(field: str, largest: int) -> None:
+    numbers = {"sequence": 0, "step": 0, field: largest}
+    manifest = Manifest.of("job", payload_bytes=0, chunk_bytes=CHUNK, chunks=(), **numbers)
+    packed = msgspec.msgpack.encode(manifest)
+    assert msgspec.msgpack.decode(packed, type=Manifest) == manifest
+    StoredCheckpoint(job="job", payload_bytes=0, digest="", **numbers)
+    with pytest.raises(BadManifest, match=field):
+        Manifest.of("job", payload_bytes=0, chunk_bytes=CHUNK, chunks=(), **{**numbers, field: largest + 1})
+    with pytest.raises(msgspec.ValidationError):
+        beyond = msgspec.msgpack.encode(msgspec.structs.replace(manifest, **{field: largest + 1}))
+        msgspec.msgpack.decode(beyond, type=Manifest)
 
 
 def test_strangers_in_the_directory_are_left_alone(store: CheckpointStore) -> None:

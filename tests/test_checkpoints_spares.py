@@ -303,7 +303,7 @@ def test_disk_full_after_taking_a_spare_leaves_no_attempt_behind(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr("testbed.checkpoints.reception.allocate", refuse)
+    monkeypatch.setattr("os.posix_fallocate", refuse)
     with pytest.raises(StoreFull):
         standby.begin(offered(origin, content(6, 3), 3))
     assert sorted(path.name for path in (standby.root / "job").iterdir()) == ["1.manifest", "1.payload"]

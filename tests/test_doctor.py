@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,20 @@ from rich.console import Console
 from testbed.emulation import capabilities
 from testbed.emulation.capabilities import Capability, Need, doctor_table, probe, required_missing
 from tests.emulation_campuses import kernel, machine
+
+CONTAINED = """
+import sys
+from pathlib import Path
+from mininet.log import setLogLevel
+from testbed.emulation.campus import Campus
+from testbed.emulation.capabilities import Need, probe
+from tests.emulation_campuses import small_campus
+setLogLevel("error")
+with Campus(small_campus(2), root=Path(sys.argv[1])) as net:
+    lost = net.pingAll(timeout="2")
+(table,) = [c for c in probe([Need.OPTIONAL]) if c.name == "size of the neighbour table"]
+print(lost, table.present, table.detail)
+"""
 
 
 def missing(name: str, need: Need) -> Capability:
@@ -33,6 +49,7 @@ def test_every_probe_says_what_its_absence_means_and_what_mends_it() -> None:
     assert len({p.name for p in capabilities.PROBES}) == len(capabilities.PROBES)
 
 
+@pytest.mark.kernel  # it tries out namespaces and programs
 def test_probe_never_raises_whoever_runs_it() -> None:
     found = probe()
     assert len(found) == len(capabilities.PROBES)
@@ -60,6 +77,21 @@ class TestKernel:
         tried = subprocess.run(["unshare", "-n", "sh", "-c", script], check=False, capture_output=True)
         (netem,) = probe([Need.NETEM])
         assert netem.present == (tried.returncode == 0)
+
+    def test_in_a_namespace_of_its_own_a_campus_starts_and_doctor_says_what_is_out_of_reach(
+        self, tmp_path: Path
+    ) -> None:
+        done = subprocess.run(
+            ["unshare", "-n", sys.executable, "-c", CONTAINED, str(tmp_path)],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[1],
+        )
+        assert done.returncode == 0, done.stderr
+        lost, present, detail = done.stdout.splitlines()[-1].split(maxsplit=2)
+        assert (lost, present) == ("0.0", "False") and "gc_thresh3" in detail
+        assert list(tmp_path.iterdir()) == []
 
     def test_this_machine_can_build_a_campus(self) -> None:
         found = probe([Need.CAMPUS])

@@ -1,19 +1,23 @@
-"""What reclaims cost: every interruption once, with what the next attempt computes again; summaries say the same."""
+"""What reclaims cost: every interruption once, with the steps executed that no later attempt kept; summaries say the same."""
 
 import pytest
 
 from controller.core import facts as f
 from experiments.history import Timed
-from experiments.losses import interruptions, losses
+from experiments.losses import interruptions, losses, work_lost
 from experiments.traces import paper_campus
-from experiments.virtual import simulate
+from experiments.virtual import VirtualWorld, simulate
+from testbed.messages import SEQUENCES_PER_ATTEMPT
+from tests.test_oracle_play import half_a_day
 
 
 def story(*facts: Timed) -> list[Timed]:
     return list(facts)
 
 
+SUBMITTED = (0.0, f.JobSubmitted("j", 20, 10.0, 1_000))
 RUN = story(
+    SUBMITTED,
     (0.0, f.JobDispatched("j", 1, "h1")),
     (1.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
     (100.0, f.JobStopped("j", 1, "h1", "emergency", 9)),
@@ -42,32 +46,66 @@ def test_loss_per_event_counts_events_that_lost_nothing() -> None:
 
 
 def test_who_is_not_dispatched_again_is_open_and_has_lost_nothing_yet() -> None:
-    [one] = interruptions(RUN[:3])
+    [one] = interruptions(RUN[:4])
     assert (one.is_open, one.lost_s, one.downtime_s) == (True, 0.0, None)
     assert not any(one.is_open for one in interruptions(RUN))
 
 
-def test_what_is_taken_up_later_comes_off_the_loss_and_the_attempt_that_was_stopped_for_it_is_no_event() -> (
-    None
-):
+@pytest.mark.parametrize("cause", ["superseded", "emergency", "agent_lost"])
+def test_what_is_taken_up_later_comes_off_the_loss_however_the_attempt_between_was_ended(cause: str) -> None:
     """20 steps were lost to 0; 3 were done again when the copy of step 18 came back: lost are the 2 after it, and the 3."""
     found = interruptions(
         story(
+            SUBMITTED,
             (0.0, f.JobDispatched("j", 1, "h1")),
             (200.0, f.JobStopped("j", 1, "h1", "emergency", 20)),
-            (200.0, f.WorkLost("other", 2, "emergency", 9, 0, 90.0)),
-            (200.0, f.WorkLost("j", 2, "emergency", 20, 0, 200.0)),
             (200.0, f.JobDispatched("j", 2, "h2")),
-            (230.0, f.JobStopped("j", 2, "h2", "superseded", 3)),
-            (230.0, f.WorkTakenUp("j", 3, 3, 18, 150.0)),
+            (230.0, f.JobStopped("j", 2, "h2", cause, 3)),
             (230.0, f.JobDispatched("j", 3, "h3", 7, 18)),
         )
     )
-    assert [(one.at_s, one.cause, one.lost_s) for one in found] == [(200.0, "emergency", 50.0)]
+    lost = [(one.at_s, one.cause, one.lost_s) for one in found]
+    assert lost[0] == (200.0, "emergency", 50.0)
+    assert lost[1:] == ([] if cause == "superseded" else [(230.0, cause, 0.0)])
+
+
+def test_an_old_copy_gives_back_the_latest_losses_first() -> None:
+    """From 20 to 0, from 6 to 0, from 3 on to 18: executed 29, kept 18, and the 6 of the second attempt are given back first."""
+    lost = work_lost(
+        story(
+            SUBMITTED,
+            (0.0, f.JobDispatched("j", 1, "h1")),
+            (200.0, f.JobStopped("j", 1, "h1", "emergency", 20)),
+            (200.0, f.JobDispatched("j", 2, "h2")),
+            (260.0, f.JobStopped("j", 2, "h2", "agent_lost", 6)),
+            (270.0, f.JobDispatched("j", 3, "h2")),
+            (300.0, f.JobStopped("j", 3, "h2", "emergency", 3)),
+            (300.0, f.JobDispatched("j", 4, "h3", 7, 18)),
+        )
+    )
+    assert [(one.steps, one.work_s, one.cause) for one in lost] == [
+        (11, 110.0, "emergency"),
+        (0, 0.0, "agent_lost"),
+        (0, 0.0, "emergency"),
+    ]
+
+
+def test_a_checkpoint_that_is_resumed_from_proves_the_steps_of_the_attempt_that_wrote_it() -> None:
+    """The host fell silent at step 10 and had computed up to 14, as its last checkpoint shows: none of that is lost."""
+    wrote = 1 * SEQUENCES_PER_ATTEMPT + 3
+    [lost] = work_lost(
+        story(
+            SUBMITTED,
+            (0.0, f.JobDispatched("j", 1, "h1")),
+            (100.0, f.JobStopped("j", 1, "h1", "agent_lost", 10)),
+            (150.0, f.JobDispatched("j", 2, "h2", wrote, 14)),
+        )
+    )
+    assert (lost.steps, lost.work_s) == (0, 0.0)
 
 
 def test_nothing_interrupted_has_no_loss_per_event() -> None:
-    assert losses(interruptions(RUN[:2])).per_event_s is None
+    assert losses(interruptions(RUN[:3])).per_event_s is None
 
 
 def test_a_summary_has_the_same_losses() -> None:
@@ -81,3 +119,24 @@ def test_a_summary_has_the_same_losses() -> None:
         == pytest.approx(sum(told.work_lost_s.values()))
     )
     assert told.lost_per_event_s == total.per_event_s
+
+
+@pytest.mark.parametrize(("row", "seed"), [("static", 1), ("slurm-pr", 4), ("reclaimnet", 4)])
+def test_reported_loss_is_what_the_processes_computed_in_vain(row: str, seed: int) -> None:
+    """Many resume from an older and better copy here. A process is looked at after each event: its last step may be missed."""
+    scenario, trace = half_a_day(seed)
+    computed: dict[tuple[str, int], int] = {}
+
+    def watch(world: VirtualWorld) -> None:
+        for machine in world.machines.values():
+            for key, process in machine.processes.items():
+                if process.alive:
+                    computed[key] = process.step(world.now_s) - process.base_step
+
+    run = simulate(scenario, trace, system=row, after_each=watch)
+    last = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobDispatched)}
+    executed = sum(steps for (job, attempt), steps in computed.items() if attempt < last[job].attempt)
+    truly = executed - sum(fact.restore_step for fact in last.values())
+    lost = work_lost(run.facts)
+    assert truly <= sum(one.steps for one in lost) <= truly + len(lost)
+    assert sum(one.steps for one in lost) > 0

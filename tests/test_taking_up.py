@@ -28,8 +28,8 @@ def test_nobody_takes_up_more_than_was_lost(run: VirtualRun) -> None:
     lost = [fact for _, fact in run.facts if isinstance(fact, f.WorkLost)]
     taken_up = [fact for _, fact in run.facts if isinstance(fact, f.WorkTakenUp)]
     left = work_lost(run.facts)
-    assert all(fact.work_lost_s >= 0.0 for fact in left)
-    assert sum(fact.work_lost_s for fact in left) == pytest.approx(
+    assert all(one.work_s >= 0.0 for one in left)
+    assert sum(one.work_s for one in left) == pytest.approx(
         sum(fact.work_lost_s for fact in lost) - sum(fact.work_s for fact in taken_up)
     )
 

@@ -110,6 +110,7 @@ def test_bath_tub_ends_where_its_formula_is_one(share: float, tau1: float, tau2:
         ("Gamma(shape12,scale1)", Gamma(12.0, 1.0)),
         ("Uniform( 0 , 24. )", Uniform(0.0, 24.0)),
         ("bath-tub(.5,1,.8,24)", BathTub(0.5, 1.0, 0.8, 24.0)),
+        ("bathtub(A=.5,tau1=1,tau2 = .8,b=24)", BathTub(0.5, 1.0, 0.8, 24.0)),
     ],
 )
 def test_laws_are_read_as_the_papers_write_them(text: str, law: Law) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
+from blake3 import blake3
 
 from testbed.checkpoints import CheckpointStore, Manifest, Reception
+from testbed.checkpoints.reception import RESERVED_BYTES
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -33,7 +36,19 @@ from testbed.transfer import (
     send_checkpoint,
     serve_checkpoints,
 )
-from testbed.transfer.messages import CODEC, Busy, Message, Rejected, Stored, Want, bitmap_of, chunks_of
+from testbed.transfer.limits import LIMITS, Limits
+from testbed.transfer.messages import (
+    CONTENTS,
+    Busy,
+    Contents,
+    Describe,
+    Message,
+    Rejected,
+    Stored,
+    Want,
+    bitmap_of,
+    chunks_of,
+)
 from testbed.wire import Channel
 
 CHUNK = 64 << 10
@@ -76,7 +91,9 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, idle_timeout_s: float = 2.0) -> AsyncIterator[Pair]:
+async def serving(
+    tmp_path: Path, idle_timeout_s: float = 2.0, limits: Limits = LIMITS
+) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
         CheckpointStore(tmp_path / "target", chunk_bytes=CHUNK) as target,
@@ -86,13 +103,18 @@ async def serving(tmp_path: Path, idle_timeout_s: float = 2.0) -> AsyncIterator[
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             pair.address = listeners[0].socket.getsockname()
 
+            async def accept(hello: Hello, address: str) -> None:
+                if pair.refusal is not None:
+                    raise TransferFailed(pair.refusal, retryable=False)
+
             async def serve(task_status: trio.TaskStatus[Any]) -> None:
                 await serve_checkpoints(
                     target,
                     listeners,
-                    accept=lambda _: pair.refusal,
+                    accept=accept,
                     on_event=pair.events.append,
                     idle_timeout_s=idle_timeout_s,
+                    limits=limits,
                     task_status=task_status,
                 )
 
@@ -143,17 +165,35 @@ async def peer(pair: Pair) -> AsyncIterator[Channel[Message]]:
     """A hand-made sender, that can say anything."""
     stream = await trio.open_tcp_stream(*pair.address)
     async with stream:
-        yield Channel(stream, CODEC)
+        yield Channel(stream, CONTENTS)
 
 
-async def send_a_part_and_stop(sender: Channel[Message], hello: Hello, part: bytes, tmp_path: Path) -> None:
+async def offer(sender: Channel[Message], manifest: Manifest, transfer: str = "t0") -> Message | None:
+    """Hello and manifest; what the receiver wants, or why it does not."""
+    await sender.send(Hello.of(transfer, manifest))
+    answer = await sender.receive()
+    if not isinstance(answer, Describe):
+        return answer
+    await sender.send(Contents(manifest))
+    return await sender.receive()
+
+
+async def send_a_part_and_stop(
+    sender: Channel[Message], transfer: str, manifest: Manifest, part: bytes, tmp_path: Path
+) -> None:
     """The receiver has what was sent, and waits for the rest."""
-    await sender.send(hello)
-    await sender.receive()
+    assert isinstance(await offer(sender, manifest, transfer), Want)
     await sender.stream.send_all(part)
     while not (tmp_path / "target/job/1.partial").exists():
         await trio.sleep(0.01)
     await trio.sleep(0.1)
+
+
+async def describe(channel: Channel[Message]) -> None:
+    """Hears a hello and its manifest."""
+    await channel.receive()
+    await channel.send(Describe())
+    await channel.receive()
 
 
 @asynccontextmanager
@@ -164,7 +204,7 @@ async def receiver(behaviour: Callable[[Channel[Message]], Any]) -> AsyncIterato
 
         async def handle(stream: trio.SocketStream) -> None:
             async with stream:
-                await behaviour(Channel(stream, CODEC))
+                await behaviour(Channel(stream, CONTENTS))
 
         nursery.start_soon(trio.serve_listeners, handle, listeners)
         yield listeners[0].socket.getsockname()
@@ -299,7 +339,8 @@ async def test_host_may_refuse_with_its_reason(tmp_path: Path) -> None:
     [
         ({"payload_bytes": 5 * CHUNK}, "5 hashes"),
         ({"job": "../../../etc/cron.d"}, "job"),
-        ({"chunk_bytes": 1}, "power of two"),
+        ({"chunk_bytes": 1}, "`int` >= 4096"),
+        ({"chunk_bytes": CHUNK + 1}, "power of two"),
         ({"step": 99}, "digest"),
         ({"chunks": (b"",)}, "4 hashes"),
     ],
@@ -310,8 +351,7 @@ async def test_lying_manifest_is_refused_and_others_are_served(
     async with serving(tmp_path) as pair:
         manifest = pair.ingest(content(4))
         async with peer(pair) as liar:
-            await liar.send(Hello("lie", msgspec.structs.replace(manifest, **lie)))
-            answer = await liar.receive()
+            answer = await offer(liar, msgspec.structs.replace(manifest, **lie))
             assert isinstance(answer, Rejected)
             assert said in answer.reason
             assert not answer.retryable
@@ -325,8 +365,7 @@ async def test_manifest_with_hashes_of_other_bytes_never_completes(tmp_path: Pat
         honest = pair.ingest(content(2))
         lie = Manifest.of("job", 5, 1, 2 * CHUNK, CHUNK, [honest.chunks[0], bytes(32)])
         async with peer(pair) as liar:
-            await liar.send(Hello("lie", lie))
-            assert await liar.receive() == Want(b"\x03")
+            assert await offer(liar, lie) == Want(b"\x03")
             await liar.stream.send_all(content(2))
             answer = await liar.receive()
         assert isinstance(answer, Rejected)
@@ -338,8 +377,8 @@ async def test_manifest_with_hashes_of_other_bytes_never_completes(tmp_path: Pat
     ("first", "said"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "begins with"),
-        (CODEC.encode(Busy()), "begins with a hello"),
-        (CODEC.encode(Busy())[:5], "ended after"),
+        (CONTENTS.encode(Busy()), "begins with a hello"),
+        (CONTENTS.encode(Busy())[:5], "ended after"),
         (b"", "begins with a hello"),
     ],
 )
@@ -352,7 +391,7 @@ async def test_stranger_is_closed_alone(tmp_path: Path, first: bytes, said: str)
             await pair.until(ReceiveFailed)
         failure = pair.of(ReceiveFailed)[0]
         assert said in failure.reason
-        assert failure.manifest is None
+        assert failure.transfer is None
         assert (await pair.send(pair.ingest(content(1)))).fresh
 
 
@@ -363,7 +402,7 @@ async def test_sender_that_speaks_before_it_is_asked_is_refused(
     async with serving(tmp_path) as pair:
         stream = await trio.open_tcp_stream(*pair.address)
         async with stream:
-            await stream.send_all(CODEC.encode(Hello("t", pair.ingest(content(1)))) + early)
+            await stream.send_all(CONTENTS.encode(Hello.of("t", pair.ingest(content(1)))) + early)
             await pair.until(ReceiveFailed)
         assert said in pair.of(ReceiveFailed)[0].reason
 
@@ -373,8 +412,7 @@ async def test_silent_sender_is_given_up_and_its_chunks_kept(tmp_path: Path) -> 
         data = content(4)
         manifest = pair.ingest(data)
         async with peer(pair) as silent:
-            await silent.send(Hello("t0", manifest))
-            await silent.receive()
+            await offer(silent, manifest)
             await silent.stream.send_all(data[: 2 * CHUNK + 5])
             answer = await silent.receive()
         assert isinstance(answer, Rejected)
@@ -390,6 +428,95 @@ async def test_sender_that_never_says_hello_is_given_up(tmp_path: Path) -> None:
         assert "no hello" in answer.reason
 
 
+async def test_stranger_cannot_make_the_receiver_keep_more_than_a_hello(tmp_path: Path) -> None:
+    """A frame that is announced as longer is refused by its header."""
+    async with serving(tmp_path) as pair:
+        stream = await trio.open_tcp_stream(*pair.address)
+        async with stream:
+            await stream.send_all(b"RCLM" + (1).to_bytes(2, "big") + (8 << 20).to_bytes(4, "big"))
+            answer = await Channel(stream, CONTENTS).receive()
+        assert isinstance(answer, Rejected)
+        assert "at most 1024 are allowed" in answer.reason
+
+
+async def test_manifest_longer_than_its_hello_allows_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        small, large = pair.ingest(content(1)), pair.ingest(content(100), 2)
+        async with peer(pair) as liar:
+            await liar.send(Hello.of("lie", small))
+            assert isinstance(await liar.receive(), Describe)
+            await liar.send(Contents(large))
+            answer = await liar.receive()
+        assert isinstance(answer, Rejected)
+        assert "are allowed" in answer.reason
+
+
+async def test_manifest_of_another_checkpoint_than_the_hellos_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as pair:
+        announced, other = pair.ingest(content(1)), pair.ingest(content(1), 2)
+        async with peer(pair) as liar:
+            await liar.send(Hello.of("lie", announced))
+            await liar.receive()
+            await liar.send(Contents(other))
+            answer = await liar.receive()
+        assert isinstance(answer, Rejected)
+        assert "not the one of the hello" in answer.reason
+        assert pair.target.manifests() == []
+
+
+async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_has_fewer(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, limits=Limits(connections_of_peer=3)) as pair:
+        manifest = pair.ingest(content(1))
+        async with AsyncExitStack() as idle:
+            for _ in range(3):
+                await idle.enter_async_context(peer(pair))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            with pytest.raises(TransferFailed) as caught:
+                await pair.send(manifest)
+            assert caught.value.retryable
+            assert [event.reason for event in pair.of(ReceiveFailed)] == ["too many connections"]
+        await pair.until(ReceiveFailed, 4)
+        assert (await pair.send(manifest)).fresh
+
+
+async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> None:
+    """It is never silent for the idle time, yet sends less than the least rate."""
+    limits = Limits(least_rate_bytes_per_s=1e6, rate_window_s=0.2)
+    async with serving(tmp_path, limits=limits) as pair, peer(pair) as slow:
+        manifest = pair.ingest(content(2))
+        assert isinstance(await offer(slow, manifest), Want)
+        with trio.move_on_after(10) as patience:
+            while not pair.of(ReceiveFailed):
+                await slow.stream.send_all(b"x")
+                await trio.sleep(0.01)
+        assert not patience.cancelled_caught
+        assert "at least 1e+06 a second" in pair.of(ReceiveFailed)[0].reason
+        assert pair.of(ReceiveFailed)[0].retryable
+        assert list(tmp_path.glob("target/*/*.partial")) == []
+
+
+async def test_room_is_taken_as_bytes_come_and_given_back_with_the_connection(tmp_path: Path) -> None:
+    """512 MiB are announced and 64 KiB sent: the disk holds a step, then the chunk, then nothing that was not verified."""
+    chunk = 1 << 20
+    first = os.urandom(chunk)
+    hashes = [blake3(first).digest(), *(n.to_bytes(32, "big") for n in range(1, 512))]
+    manifest = Manifest.of("job", 1, 1, 512 * chunk, chunk, hashes)
+    async with serving(tmp_path) as pair:
+        partial = tmp_path / "target/job/1.partial"
+        async with peer(pair) as sender:
+            assert isinstance(await offer(sender, manifest), Want)
+            assert partial.stat().st_blocks * 512 <= RESERVED_BYTES + chunk
+            await sender.stream.send_all(first)
+        await pair.until(ReceiveFailed)
+        assert partial.stat().st_blocks * 512 <= 2 * chunk
+        async with peer(pair) as sender:
+            wanted = await offer(sender, manifest)
+            assert isinstance(wanted, Want)
+            assert chunks_of(wanted.chunks, 512)[0] == 1  # the verified one was kept
+
+
 async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
     async with serving(tmp_path) as pair, receiver(lambda _: trio.sleep_forever()) as address:
         with pytest.raises(TransferFailed, match="no sign of life") as caught:
@@ -399,7 +526,7 @@ async def test_receiver_that_never_answers_is_given_up(tmp_path: Path) -> None:
 
 async def test_receiver_that_stops_reading_is_given_up(tmp_path: Path) -> None:
     async def want_and_sleep(channel: Channel[Message]) -> None:
-        await channel.receive()
+        await describe(channel)
         await channel.send(Want(bitmap_of(list(range(400)), 400)))
         await trio.sleep_forever()
 
@@ -415,7 +542,7 @@ async def test_receiver_that_stops_reading_is_given_up(tmp_path: Path) -> None:
         (Want(b"\xff"), "wants chunk 7 of 2"),
         (Want(b"\x01\x00"), "2 bytes for 2 chunks"),
         (Stored(bytes(32), fresh=True), "out of turn"),
-        (Hello("t", Manifest.of("j", 1, 1, 0, CHUNK, ())), "out of turn"),
+        (Describe(), "out of turn"),
         (None, "without an answer"),
     ],
 )
@@ -423,7 +550,7 @@ async def test_receiver_that_answers_nonsense_fails_the_transfer(
     tmp_path: Path, answer: Message | None, said: str
 ) -> None:
     async def behave(channel: Channel[Message]) -> None:
-        await channel.receive()
+        await describe(channel)
         if answer is not None:
             await channel.send(answer)
             await channel.receive()
@@ -474,7 +601,7 @@ async def test_later_transfer_of_the_same_checkpoint_supersedes_and_resumes(tmp_
         data = content(6)
         manifest = pair.ingest(data)
         async with peer(pair) as first:
-            await send_a_part_and_stop(first, Hello("old", manifest), data[: 4 * CHUNK], tmp_path)
+            await send_a_part_and_stop(first, "old", manifest, data[: 4 * CHUNK], tmp_path)
             result = await pair.send(manifest, transfer="new")
             answer = await first.receive()
         assert isinstance(answer, Rejected)
@@ -493,7 +620,7 @@ async def test_later_checkpoint_of_the_same_host_supersedes_and_goes_on_with_wha
         changed = content(1, seed=9) + data[CHUNK:]
         earlier, later = pair.ingest(data), pair.ingest(changed, sequence=2)
         async with peer(pair) as first:
-            await send_a_part_and_stop(first, Hello("old", earlier), data[: 4 * CHUNK], tmp_path)
+            await send_a_part_and_stop(first, "old", earlier, data[: 4 * CHUNK], tmp_path)
             result = await pair.send(later, transfer="new")
         assert result.bytes_sent == 3 * CHUNK  # the one that changed, and two that had not arrived
         assert [event.transfer for event in pair.of(ReceiveFailed)] == ["old"]
@@ -599,7 +726,7 @@ from testbed.transfer import serve_checkpoints
 async def main():
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     print(listeners[0].socket.getsockname()[1], flush=True)
-    await serve_checkpoints(CheckpointStore(Path(sys.argv[1])), listeners, accept=lambda _: None, on_event=lambda _: None)
+    await serve_checkpoints(CheckpointStore(Path(sys.argv[1])), listeners, on_event=lambda _: None)
 
 trio.run(main)
 """

@@ -23,6 +23,7 @@ from testbed.errors import LocalProtocolError
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import (
+    KILLS,
     Event,
     Exited,
     SnapshotImpossible,
@@ -259,6 +260,38 @@ async def test_killed_job_is_gone_and_answers_nothing_more(tmp_path: Path) -> No
         job.kill()
         assert (await job.stop()).status == -9
         assert not Path(f"/proc/{job.pid}").exists()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("blow", KILLS)
+async def test_signal_that_the_agent_did_not_send_is_told_as_one_from_outside(
+    tmp_path: Path, blow: signal.Signals
+) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000))
+        await next_of(job, Started)
+        os.kill(job.pid, blow)
+        exited = await next_of(job, Exited)
+        assert exited == Exited(-blow, f"killed by {blow.name}", from_outside=True)
+
+
+@pytest.mark.trio
+async def test_process_that_ends_its_socket_and_lives_on_is_killed_by_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.workloads.process.STOP_GRACE_S", 0.05)
+    name = third_party(tmp_path, "def work(self): os.closerange(3, 64); time.sleep(60)")
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        assert await next_of(job, Exited) == Exited(-9, "killed by SIGKILL")
+
+
+@pytest.mark.trio
+async def test_fault_of_a_programs_own_is_not_one_from_outside(tmp_path: Path) -> None:
+    name = third_party(tmp_path, "def work(self): os.abort()")
+    async with desk(tmp_path) as d:
+        exited = await next_of(await d.start(WorkloadSpec(name, {})), Exited)
+        assert (exited.status, exited.from_outside) == (-signal.SIGABRT, False)
 
 
 @pytest.mark.trio

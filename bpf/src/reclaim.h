@@ -14,6 +14,7 @@
 #define RECLAIM_H
 
 #define CREDIT_PER_BYTE 1000000000LL
+#define FIRST_PORT 10000 /* interface number of the first host's port; those of all hosts follow each other */
 #define MAX_FLOWS 256 /* flows a host can have under enforcement at once */
 #define LIVE_BITS 7
 #define LIVE_CONNECTIONS (1 << LIVE_BITS) /* established connections that a draining host knows without asking */
@@ -26,6 +27,11 @@ enum reclaim_class {
 	CLASS_RESEARCH = 3, /* BE: everything else */
 	CLASSES = 4,
 };
+
+/* The code points of the testbed's own classes. */
+#define DSCP_EMERGENCY 46
+#define DSCP_PLANNED 34
+#define DSCP_PRESYNC 8
 
 /* What a bucket does to a packet. */
 enum reclaim_mode {
@@ -78,6 +84,22 @@ struct meter {
 	__u8 zero[2];
 	struct bucket bucket;
 	struct traffic traffic;
+};
+
+/*
+ * A port of a switch, on the switch's side: which addresses its host has, and what it may send. The switch's side is in the
+ * fabric's namespace, out of the host's reach.
+ */
+struct port {
+	__u8 mac[6];
+	__u8 zero[2];
+	__u32 ipv4; /* addresses in network byte order */
+	__u32 ipv6[4]; /* all 0: the host has no IPv6, and sends none */
+	__u32 link_local[4];
+	__u32 zero2;
+	struct meter own; /* the testbed's own classes and ARP, together */
+	struct meter link; /* everything */
+	struct traffic forged; /* dropped: not by the host's own addresses */
 };
 
 /*

@@ -16,10 +16,11 @@ from controller.core.placement import NoDestination
 from controller.core.queue import Dispatch, Lapsed, OnDemand, Queued, SpotJob, Standing
 from controller.core.state import Checkpoint, Flow, HostState, JobState
 from controller.core.world import World, record
+from testbed.bounds import LARGEST_SEQUENCE
 from testbed.messages import Forget, SendStored, StartJob
 from topologies.spec import TrafficClass
 
-EVERYTHING = 2**62  # above every sequence: Forget all of a job
+EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
 # ---------------------------------------------------------------- arrivals and offers
 

@@ -39,6 +39,24 @@ def join(world: World, host: HostState, hello: Hello, now_s: float) -> list[do.E
     return [*effects, *stop_copying(world, host.name)]
 
 
+def not_yet(world: World, host: HostState, hello: Hello, now_s: float) -> str:
+    """Why this agent cannot register now; empty: it can. An agent that connects anew, known by its incarnation, always can.
+
+    Another one may be what was started in place of one that died, or a stranger on that machine. Its word that no job runs there
+    would end a lease under which one may run, so it waits until that lease has lapsed (or, if no job was to run there, until the
+    first one's connection is gone).
+    """
+    if host.incarnation in (-1, hello.incarnation):
+        return ""
+    if host.connected:
+        lapses_s = host.lease_until_s + world.settings.fence_margin_s
+    else:
+        lapses_s = host.fence_at_s if host.fence_at_s < inf and told_to_run(world, host) else -inf
+    if now_s >= lapses_s:
+        return ""
+    return f"the lease of another agent of {host.name} runs for {lapses_s - now_s:.3f} s yet: try again then"
+
+
 def told_to_run(world: World, host: HostState) -> list[tuple[str, int]]:
     """(job, attempt) of what the host was told to run, by name: what its Hello should claim."""
     here = [job for job in world.jobs_on(host) if job.host == host.name and job.phase is not Phase.FETCHING]

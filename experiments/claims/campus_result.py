@@ -73,13 +73,12 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     end_s = run.context.ended_at_s or 0.0
     count = max(1, math.ceil(end_s / DAY_S - 1e-3))
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
-    again_s = {(lost.job, lost.attempt - 1): lost.work_lost_s for lost in work_lost(run.facts)}
-    steps = _steps(run.facts, {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals})
+    again_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(run.facts)}
+    step_s = {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals}
     for attempt in attempts(run.facts):
         if attempt.ended_s is not None:
-            useful_s = steps.get((attempt.job, attempt.attempt), 0.0) - again_s.get(
-                (attempt.job, attempt.attempt), 0.0
-            )
+            executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
+            useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
             _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
     for from_s, until_s in _in_progress(run.facts, end_s):
         _spread(days, from_s, until_s, until_s - from_s, column=0)
@@ -115,25 +114,6 @@ def _by_day(from_s: float, until_s: float, count: int) -> Iterator[tuple[int, fl
         midnight_s = (day + 1) * DAY_S if day < count - 1 else math.inf
         yield day, min(until_s, midnight_s) - from_s
         from_s, day = midnight_s, day + 1
-
-
-def _steps(facts: Iterable[Timed], step_s: dict[str, float]) -> dict[tuple[str, int], float]:
-    """Seconds of work that each attempt that ended had done, as far as its end proves it."""
-    begun: dict[tuple[str, int], int] = {}
-    done: dict[tuple[str, int], float] = {}
-    for _, fact in facts:
-        match fact:
-            case f.JobRunning():
-                begun.setdefault((fact.job, fact.attempt), fact.step)
-            case (
-                f.JobFinished(step=step)
-                | f.JobStopped(last_step=step)
-                | f.CheckpointTaken(final=True, step=step)
-            ):
-                key = fact.job, fact.attempt
-                if key in begun and key not in done:
-                    done[key] = max(0, step - begun[key]) * step_s[fact.job]
-    return done
 
 
 def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tuple[str, float, float]]:

@@ -13,6 +13,7 @@ from experiments.claims.claim import Check, Kind, Level, Outcome
 from experiments.claims.records import PICTURE, Record, directories, read_record
 from experiments.claims.registry import CLAIMS
 from experiments.claims.values import Value, Values
+from experiments.provenance import provenance
 
 TONES = {
     Level.REPRODUCED: "good",
@@ -54,7 +55,7 @@ def write_index(out: Path) -> Path:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Claims of both papers</title><style>{style}</style></head><body><main>"
         f'<h1>Claims of both papers</h1>{_summary(records)}<p class="lead">{escape(LEAD)}</p>{hint}'
-        f"{_overview(records)}{_cards(found)}</main></body></html>\n"
+        f"{_overview(records)}{_cards(found)}{provenance().html()}</main></body></html>\n"
     )
     path = out / "index.html"
     path.write_text(page, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from pathlib import Path
 
 import msgspec
@@ -12,22 +11,16 @@ from rich.table import Table
 from experiments.conformance.comparison import Comparison, Played, Quantity, compare
 from experiments.conformance.costs import MeasuredCosts, measure_costs
 from experiments.conformance.page import page, told
+from experiments.ending import ExitStatus
 from experiments.live.run import COMPLETED, run_live
 from experiments.live.settings import settings_of
 from experiments.progress import Live
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import load
 from experiments.traces import trace_of
 from experiments.virtual import simulate
 from experiments.virtual.command import write_events
 from experiments.virtual.costs import costs_of
-
-
-class ExitStatus(IntEnum):
-    """How a comparison ends, for scripts."""
-
-    NEAR = 0
-    APART = 1
-    NOT_JUDGED = 3  # the machine did not keep up with the live run, or it was cut short
 
 
 def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path | None = None) -> ExitStatus:
@@ -44,22 +37,23 @@ def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path
     virtual = Played(told_costs.facts, told_costs.context)
     judged, beside = compare(live, virtual), compare(live, Played(usual.facts, usual.context))
     write_events(out / "virtual.jsonl", virtual.facts)
+    origin = provenance(described)
     (out / "compare.html").write_text(
-        page(described.name, live, virtual, judged, beside, measured, assumed), encoding="utf-8"
+        page(described.name, live, virtual, judged, beside, measured, assumed, origin), encoding="utf-8"
     )
-    (out / "compare.json").write_bytes(_record(judged, beside, measured))
+    (out / "compare.json").write_bytes(_record(judged, beside, measured, origin))
     _tell(console, out, judged, beside)
     ended = outcome.context.ended == COMPLETED
-    return _status(judged) if ended else ExitStatus.NOT_JUDGED
+    return _status(judged) if ended else ExitStatus.CUT_SHORT
 
 
 def _status(judged: Comparison) -> ExitStatus:
     if judged.reasons:
-        return ExitStatus.NOT_JUDGED
-    return ExitStatus.NEAR if judged.is_near else ExitStatus.APART
+        return ExitStatus.CUT_SHORT
+    return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
 
 
-def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts) -> bytes:
+def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts, origin: Provenance) -> bytes:
     record = {
         "near": judged.is_near,
         "not_to_be_believed": judged.reasons,
@@ -69,6 +63,7 @@ def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts) -> b
         "at_usual_costs": [_row(quantity) for quantity in usual.quantities],
         "costs": measured.costs,
         "observations": measured.counts,
+        "provenance": origin,
     }
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 

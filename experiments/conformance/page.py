@@ -11,6 +11,7 @@ from experiments.conformance.comparison import Comparison, Played, Quantity
 from experiments.conformance.costs import MeasuredCosts
 from experiments.conformance.journeys import Journey, first_submission_s
 from experiments.history import Timed
+from experiments.provenance import Provenance
 from experiments.report.svg import Axis, Canvas, tag
 from experiments.report.timeline import timeline
 from experiments.virtual.costs import Costs
@@ -27,6 +28,7 @@ def page(
     usual: Comparison,
     measured: MeasuredCosts,
     assumed: Costs,
+    origin: Provenance | None = None,
 ) -> str:
     """The HTML. `judged` compares with virtual time at measured costs, `usual` with virtual time at the usual ones."""
     here = files("experiments.report")
@@ -41,6 +43,7 @@ def page(
         f'<div class="pair">{_section("Jobs", _DOTS, _dots(judged.jobs))}'
         f"{_section('Costs of the machinery', _COSTS, _costs(measured, assumed))}</div>"
         f"{_section('Every job', '', _jobs(judged.jobs))}"
+        f"{'' if origin is None else origin.html()}"
         f'</main><div id="tip" hidden></div><script>{script}</script></body></html>\n'
     )
 

@@ -202,11 +202,13 @@ def run_live(
     display: Callable[[], Live],
     *,
     directed: bool = False,
+    owners_gid: int | None = None,
 ) -> Outcome:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot, SpecError if the system, or
-    the trace's background, is one that only the virtual world can play.
+    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root. Raises
+    SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
+    can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
     live_row(played)
@@ -214,7 +216,7 @@ def run_live(
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     settings = settings_of(played)
-    with live_world(played, settings, out) as world:
+    with live_world(played, settings, out, owners_gid=owners_gid) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, list(_probed_pairs(played))))
         with monitor, display() as shown:

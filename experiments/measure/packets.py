@@ -20,16 +20,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from bpf.build import compile_program
-from bpf.layout import BucketMode, ClassId, Mode
+from bpf.layout import FIRST_PORT, BucketMode, ClassId, Mode
 from bpf.maps import FlowKey
 from bpf.objects import HostPrograms, load_host_programs
-from bpf.testrun import load_nothing, run
+from bpf.ports import Limit, PortRule, load_port_program
+from bpf.testrun import SkBuff, load_nothing, run
+from testbed.emulation import link_requests
+from testbed.emulation.kernel import in_thread
+from testbed.emulation.linux import unshare_network
+from testbed.emulation.netlink import NetlinkSocket
+from testbed.emulation.plan import Bridge
 
 REPEAT: Final = 500_000
 ROUNDS: Final = 7
-TARGETS_NS: Final = {"egress": 150, "ingress": 50}
-KEY: Final = FlowKey(IPv4Address("10.0.0.1"), 40000, IPv4Address("10.0.0.2"), 7000)
+TARGETS_NS: Final = {"egress": 150, "ingress": 50, "port": 100}
+HERE: Final = IPv4Address("10.0.0.1")
+KEY: Final = FlowKey(HERE, 40000, IPv4Address("10.0.0.2"), 7000)
+MAC: Final = bytes.fromhex("020000000001")
 AMPLE: Final = (1 << 40, 1 << 30)  # bytes/s, bytes: never empty at any speed of this loop
+COLOURS: Final = {"egress": "#2f6f9f", "ingress": "#b5652b", "port": "#5b8c5a"}
 DSCP: Final = {ClassId.PLANNED: 34, ClassId.RESEARCH: 0}
 
 
@@ -68,7 +77,12 @@ def _cases() -> dict[str, Case]:
     for name, mode in modes.items():
         cases[f"egress {name}"] = _egress(mode, False)
         cases[f"egress {name}, rewritten"] = _egress(mode, True)
-    return cases | {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
+    cases |= {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
+    return cases | {
+        "port research": _port(DSCP[ClassId.RESEARCH], HERE),
+        "port migration": _port(DSCP[ClassId.PLANNED], HERE),
+        "port forged": _port(DSCP[ClassId.RESEARCH], IPv4Address("10.9.9.9")),
+    }
 
 
 def _egress(mode: BucketMode | None, is_rewritten: bool) -> Case:
@@ -98,6 +112,30 @@ def _ingress(mode: Mode) -> Case:
             return _least_ns(host.ingress_fd, packet(0, key=key), rounds, repeat)
 
     return measure
+
+
+def _port(dscp: int, address: IPv4Address) -> Case:
+    """A packet at the port of the host of `address`, in a namespace that has the port's interface."""
+
+    def measure(rounds: int, repeat: int) -> int:
+        limit = Limit(*AMPLE)
+        program = load_port_program(1)
+        try:
+            program.table.set(0, PortRule(MAC, address, limit, limit))
+            return in_thread(lambda: _least_at_port_ns(program.fd, packet(dscp), rounds, repeat))
+        finally:
+            program.close()
+
+    return measure
+
+
+def _least_at_port_ns(fd: int, frame: bytes, rounds: int, repeat: int) -> int:
+    unshare_network()
+    with NetlinkSocket() as netlink:
+        netlink.send([link_requests.bridge(Bridge("port0", FIRST_PORT, MAC))])
+    return min(
+        run(fd, frame, repeat=repeat, ctx=SkBuff(ifindex=FIRST_PORT)).duration_ns for _ in range(rounds)
+    )
 
 
 @contextmanager
@@ -138,7 +176,7 @@ def _least_ns(fd: int, frame: bytes, rounds: int, repeat: int) -> int:
 
 def packet(dscp: int, payload_bytes: int = 1448, key: FlowKey = KEY) -> bytes:
     """A full TCP segment of a flow in Ethernet and IPv4."""
-    ethernet = bytes(6) + bytes.fromhex("020000000001") + b"\x08\x00"
+    ethernet = bytes(6) + MAC + b"\x08\x00"
     tcp = struct.pack("!HHIIBBHHH", key.source_port, key.destination_port, 1, 1, 5 << 4, 0x10, 502, 0, 0)
     length = 20 + len(tcp) + payload_bytes
     fields = [
@@ -174,7 +212,7 @@ def _draw(result: dict[str, Any], path: Path) -> None:
     names = list(result["packet_ns"])
     places = range(len(names))
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    colours = ["#2f6f9f" if name.startswith("egress") else "#b5652b" for name in names]
+    colours = [COLOURS[name.split()[0]] for name in names]
     bars = axes.barh(places, list(result["packet_ns"].values()), color=colours)
     axes.bar_label(bars, labels=[f"{ns} ns" for ns in result["packet_ns"].values()], padding=4, fontsize=9)
     for program, limit in TARGETS_NS.items():

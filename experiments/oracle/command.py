@@ -11,6 +11,7 @@ from rich.table import Table
 
 from experiments.oracle.run import OracleRun, run_oracle
 from experiments.oracle.windows import Window
+from experiments.provenance import provenance
 from experiments.virtual.command import described_with_trace, write
 from testbed.units import format_duration
 
@@ -33,7 +34,7 @@ def play_file(
     console.print(_table(played))
     out.mkdir(parents=True, exist_ok=True)
     (out / "windows.json").write_bytes(msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
-    return write(console, out, played.run)
+    return write(console, out, played.run, provenance(described))
 
 
 def _table(played: OracleRun) -> Table:

@@ -29,8 +29,8 @@ document.addEventListener("click", (event) => {
   const part = event.target.closest("[data-job]");
   pinned = part && part.dataset.job !== pinned ? part.dataset.job : null;
   pick(document.querySelector("svg.timeline"), pinned);
-  if (pinned && !part.closest("svg")) document.querySelector("svg.timeline").scrollIntoView({ behavior: "smooth" });
+  if (pinned && !part.closest("svg")) document.querySelector("svg.timeline")?.scrollIntoView({ behavior: "smooth" });
 });
 
-const all = document.getElementById("all");
-all.addEventListener("change", () => document.querySelector(".story").classList.toggle("all", all.checked));
+const all = document.getElementById("all"); // a page without a story has none
+all?.addEventListener("change", () => document.querySelector(".story").classList.toggle("all", all.checked));

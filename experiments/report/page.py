@@ -12,6 +12,7 @@ from rich.table import Table
 
 from experiments import summary as definitions
 from experiments.history import Timed
+from experiments.provenance import Provenance
 from experiments.report import charts, tables
 from experiments.report.campus_map import campus_map
 from experiments.report.svg import tag
@@ -21,19 +22,28 @@ from experiments.summary import Summary
 from testbed.units import format_duration
 
 
-def write(directory: Path, summary: Summary, facts: Sequence[Timed], context: RunContext) -> Path:
+def write(
+    directory: Path,
+    summary: Summary,
+    facts: Sequence[Timed],
+    context: RunContext,
+    origin: Provenance | None = None,
+) -> Path:
     """`directory`/report.html, one self-contained page; returns its path. The directory is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "report.html"
-    path.write_text(page(summary, facts, context), encoding="utf-8")
+    path.write_text(page(summary, facts, context, origin), encoding="utf-8")
     return path
 
 
-def write_summary(directory: Path, summary: Summary) -> Path:
-    """`directory`/summary.json, in the shape of `Summary`; returns its path."""
+def write_summary(directory: Path, summary: Summary, origin: Provenance | None = None) -> Path:
+    """`directory`/summary.json, in the shape of `Summary`, and where it comes from under `provenance`; returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "summary.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
+    told = msgspec.to_builtins(summary) | (
+        {} if origin is None else {"provenance": msgspec.to_builtins(origin)}
+    )
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n")
     return path
 
 
@@ -52,10 +62,14 @@ def summary_table(summary: Summary) -> Table:
             table.add_section()
         table.add_row("" if row.section == before else row.section, row.label, row.played, row.real)
         before = row.section
+    if excused := tables.excused(summary):
+        table.caption, table.caption_justify = "\n".join(excused), "left"
     return table
 
 
-def page(summary: Summary, facts: Sequence[Timed], context: RunContext) -> str:
+def page(
+    summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
+) -> str:
     """The HTML."""
     here = files("experiments.report")
     style, script = (here.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
@@ -65,6 +79,7 @@ def page(summary: Summary, facts: Sequence[Timed], context: RunContext) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
         f"{_header(summary, facts)}{_body(summary, facts, context)}"
+        f"{'' if origin is None else origin.html()}"
         f'</main><div id="tip" hidden></div><script>{script}</script></body></html>\n'
     )
 

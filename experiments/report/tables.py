@@ -49,6 +49,9 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("migrations", "planned (job, notice)", "migrations.planned"),
     ("migrations", "admitted", "migrations.admitted"),
     ("migrations", "in time", "migrations.in_time"),
+    ("migrations", "not in time, excused for a cause", "migrations.excused"),
+    ("migrations", "not in time, nothing excuses it", "migrations.late"),
+    ("migrations", "under notice at the end", "migrations.under_notice"),
     ("migrations", "degraded", "migrations.degraded"),
     ("migrations", "downtime, median", "migrations.downtime_median_s"),
     ("migrations", "downtime, 90 %", "migrations.downtime_p90_s"),
@@ -115,11 +118,22 @@ def verdict(summary: Summary) -> tuple[str, str]:
     if summary.invariants_broken:
         count = len(summary.invariants_broken)
         return "bad", f"{count} breach{'es' * (count > 1)} of a promise"
+    count = summary.migrations.excused
+    but = f", {count} move{'s' * (count > 1)} not in time excused" if count else ""
     if not summary.fidelity.valid:
         return "invalid", "Every promise kept, but the machine did not keep up: the run is not valid"
     if summary.not_promised:
-        return "good", f"Every promise kept, {len(summary.not_promised)} not made"
-    return "good", "Every promise kept"
+        return "good", f"Every promise kept, {len(summary.not_promised)} not made{but}"
+    return "good", f"Every promise kept{but}"
+
+
+def excused(summary: Summary) -> list[str]:
+    """A line for each admitted migration that was not in time for a named cause."""
+    return [
+        f"excused: {each.job}, admitted from {each.source} to {each.destination} at {each.at_s:.1f} s, was not in time: "
+        f"{each.cause}"
+        for each in summary.migrations.excuses[:MOST_ROWS]
+    ]
 
 
 def banner(summary: Summary) -> str:
@@ -135,6 +149,7 @@ def banner(summary: Summary) -> str:
     body = "".join(tag("li", reason) for reason in summary.fidelity.reasons)
     for rule, why in summary.not_promised.items():
         body += tag("li", f"not promised: {rule}: {why}")
+    body += "".join(tag("li", line) for line in excused(summary))
     for breach in summary.invariants_broken[:50]:
         story = escape("\n".join(breach.story))
         body += f"<li><b>{escape(breach.subject)}</b>: {escape(breach.rule)}<pre>{story}</pre></li>"
@@ -157,7 +172,7 @@ def tiles(summary: Summary) -> str:
         (
             moved,
             "admitted moves in time",
-            f"{s.migrations.planned} planned, {s.migrations.degraded} degraded",
+            f"{s.migrations.planned} planned, {s.migrations.degraded} degraded, {s.migrations.excused} excused",
         ),
         (
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from experiments.ending import ExitStatus
 from experiments.revision import revision
 from experiments.storms.campaign import CHUNK, Campaign, Failed, Plan, one_of_each, run
 from experiments.storms.play import play
@@ -23,7 +24,6 @@ from experiments.storms.results import admissions_told, page, story, write_failu
 from experiments.storms.script import parse
 from topologies.errors import SpecError
 
-KEPT, BROKEN = 0, 1  # exit status
 LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
 
@@ -51,7 +51,7 @@ def storm(
     _tell_counts(console, campaign, out)
     console.print(admissions_told(campaign.counts), highlight=False)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
-    return BROKEN if campaign.failed else KEPT
+    return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
 
 
 def replay(console: Console, file: Path) -> int:
@@ -66,7 +66,7 @@ def replay(console: Console, file: Path) -> int:
             story(Failed(int(script.campus.get("seed", 0)), outcome.failure)), markup=False, highlight=False
         )
     console.print(f"1 storms, {int(outcome.failure is not None)} failed")
-    return BROKEN if outcome.failure is not None else KEPT
+    return ExitStatus.BROKEN if outcome.failure is not None else ExitStatus.KEPT
 
 
 def _range(seeds: str) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """`reclaimnet theory check FILE`: every vector of a file against the formula that its id names.
 
-A line a vector, `pass ID`, `FAIL ID name: expected X, found Y` or `no such family ID` (which is neither), then the counts.
+A line a vector, `pass ID`, `FAIL ID name: expected X, found Y` or `no such family ID`, then the counts of all three.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ class Verdict:
 
 
 def check(path: Path, say: Callable[[str], object]) -> int:
-    """Judge a file, saying each line; the number that failed. SpecError: the file is not one of vectors."""
+    """Judge a file, saying each line; the number of vectors that were not met, for want of a family too.
+
+    SpecError: the file is not one of vectors.
+    """
     verdicts = []
     for verdict in judge_all(load(path)):
         say(str(verdict))
         verdicts.append(verdict)
     failed = sum(bool(verdict.faults) for verdict in verdicts)
-    say(f"{sum(v.known for v in verdicts) - failed} passed, {failed} failed")
-    return failed
+    unknown = sum(not verdict.known for verdict in verdicts)
+    say(f"{len(verdicts) - unknown - failed} passed, {failed} failed, {unknown} without a family")
+    return failed + unknown
 
 
 def judge_all(vectors: Iterable[Vector]) -> Iterator[Verdict]:
@@ -53,8 +57,8 @@ def judge_all(vectors: Iterable[Vector]) -> Iterator[Verdict]:
 
 
 def judge(vector: Vector) -> Verdict:
-    """By the family with the longest prefix of the id."""
-    prefixes = [prefix for prefix in FAMILIES if vector.id.startswith(prefix)]
+    """By the family with the longest prefix of the id; the last dot of a prefix may be the id's end."""
+    prefixes = [prefix for prefix in FAMILIES if f"{vector.id}.".startswith(prefix)]
     if not prefixes:
         return Verdict(vector.id, known=False)
     evaluate = FAMILIES[max(prefixes, key=len)]

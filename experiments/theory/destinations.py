@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from controller.core import checkpointing, hazard, placement
 from experiments.theory.domain import not_negative, require, share
@@ -41,6 +42,29 @@ def score_s(
     for name, value in (("T_mig", migration_s), ("mean T_mig", mean_onward_s), ("alpha", alpha)):
         require(value >= 0.0, name, value, "must be 0 or more")
     return placement.score_s(migration_s, 1.0 - share("S", survival), mean_onward_s, alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """Lemma 3 on given bottlenecks: the best transfer within the building and across it, restart included.
+
+    `separated`: no path within is slower than the quickest across, which is what the lemma assumes.
+    """
+
+    local_s: float
+    cross_s: float
+    separated: bool
+
+
+def locality(
+    payload_bytes: float, local: Sequence[float], cross: Sequence[float], restart_s: float
+) -> Locality:
+    """Lemma 3, from the bottlenecks (bytes/s) of paths within the building and across. DomainError: none of either."""
+    require(min(len(local), len(cross)) > 0, "paths", (len(local), len(cross)), "must be some of both kinds")
+    within, across = (
+        [migration_s(payload_bytes, bandwidth, restart_s) for bandwidth in some] for some in (local, cross)
+    )
+    return Locality(min(within), min(across), min(local) >= max(cross))
 
 
 def _table(hourly_per_s: Sequence[float], start_s: float, duration_s: float) -> None:

@@ -131,6 +131,63 @@ def score(given: Given, wanted: Collection[str]) -> Found:
     return {"score_s": attempt(destinations.score_s, move, given.number("S"), onward, alpha), "T_mig_s": move}
 
 
+def locality(given: Given, wanted: Collection[str]) -> Found:
+    """Lemma 3, and whether Algorithm 2 then looks at the source's building alone."""
+    payload, restart_s = given.number("C_bytes", "C"), given.number("T_r", default=0.0)
+    local = given.numbers("B_local", "bw_local", count=1)
+    cross = given.numbers("B_core", "B_cross", "bw_cross", count=1)
+    found = attempt(destinations.locality, payload, local, cross, restart_s)
+    if isinstance(found, DomainError):
+        return dict.fromkeys(wanted, found)
+    return {
+        "T_local_s": found.local_s,
+        "T_cross_s": found.cross_s,
+        "separated": found.separated,
+        "local_no_slower": found.local_s <= found.cross_s,
+        "filtered": len(local) >= max(1.0, given.number("k_min", default=1.0)),
+    }
+
+
+def static_interval(given: Given, wanted: Collection[str]) -> Found:
+    """Appendix C-C: the interval of Static-Ckpt from mean size, mean bandwidth, and events over exposure."""
+    time_s = attempt(intervals.write_s, given.number("C_bytes", "C"), given.number("B_bytes_per_s", "B"))
+    if "events" in given:
+        per_h = attempt(intervals.hazard_bounds, given.number("events"), given.number("exposure_h", "T"))
+        per_h = per_h if isinstance(per_h, DomainError) else per_h.mle
+    else:
+        per_h = given.number("lam_per_h", "lam")
+    interval_s = (
+        per_h
+        if isinstance(per_h, DomainError)
+        else attempt(
+            intervals.local_interval_s,
+            per_h / HOUR_S,
+            given.number("C_bytes", "C"),
+            given.number("B_bytes_per_s", "B"),
+        )
+    )
+    return {
+        "C_time_s": time_s,
+        "lam_per_h": per_h,
+        "delta_s": interval_s,
+        "delta_min": interval_s if isinstance(interval_s, DomainError) else interval_s / 60.0,
+    }
+
+
+def binding_regimes(given: Given, wanted: Collection[str]) -> Found:
+    """Appendix C-A: B_eff = min(W, B), the share of epochs in which B binds, and eq. (6)'s ratio of all and of those."""
+    link = given.numbers("B", count=1)
+    hazards = given.numbers("lam", "lam_per_h", count=len(link))
+    found = attempt(intervals.binding_regimes, hazards, link, given.number("W"))
+    if isinstance(found, DomainError):
+        return dict.fromkeys(wanted, found)
+    return {
+        "share_B_binding": found.share,
+        "ratio": found.ratio,
+        "ratio_B_binding": found.ratio_where_binding,
+    }
+
+
 def equation12(given: Given, wanted: Collection[str]) -> Found:
     rate = attempt(
         isolation.minimum_rate,
@@ -192,6 +249,9 @@ FAMILIES: dict[str, Evaluate] = {
     "p2.finalckpt.": final_checkpoint,
     "p2.survival.": survival,
     "p2.score.": score,
+    "p2.locality.": locality,
+    "p2.appC.static.": static_interval,
+    "p2.appC.binding.": binding_regimes,
     "p2.eq12.": equation12,
     "p2.bres.": reserve,
     "p2.adm.": admissions,

@@ -131,6 +131,39 @@ def lognormal_gap_ratio(cv_hazard: float, cv_slowness: float, log_correlation: f
     return math.exp((s * s + t * t - 2.0 * log_correlation * s * t) / 8.0)
 
 
+def write_s(payload_bytes: float, rate_bytes_per_s: float) -> float:
+    """C/B, the time of a write; infinite without bandwidth. DomainError: a negative argument."""
+    _job(0.0, payload_bytes, rate_bytes_per_s)
+    return checkpointing.transfer_s(payload_bytes, rate_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRegimes:
+    """Where the link and not the disk limits a write: the share of epochs, and eq. (6)'s ratio of all and of those epochs."""
+
+    share: float
+    ratio: float
+    ratio_where_binding: float | DomainError
+
+
+def binding_regimes(
+    hazards_per_s: Sequence[float], link_bytes_per_s: Sequence[float], write_bytes_per_s: float
+) -> BindingRegimes:
+    """Appendix C-A, with B_eff = min(W, B); ties are the link's. Raises as `adaptivity_gap`.
+
+    The ratio of the epochs in which the link binds is the DomainError where there are none, or none with a hazard.
+    """
+    positive("W", write_bytes_per_s)
+    both = list(zip(hazards_per_s, link_bytes_per_s, strict=False))
+    binding = [(hazard, link) for hazard, link in both if link <= write_bytes_per_s]
+    ratio = adaptivity_gap(hazards_per_s, [min(link, write_bytes_per_s) for link in link_bytes_per_s]).ratio
+    try:
+        there: float | DomainError = adaptivity_gap([h for h, _ in binding], [b for _, b in binding]).ratio
+    except DomainError as error:
+        there = error
+    return BindingRegimes(len(binding) / len(both), ratio, there)
+
+
 def constrained_interval(
     hazard_per_s: float,
     payload_bytes: float,

@@ -329,7 +329,10 @@ LAWS: dict[str, Callable[..., Law]] = {
     "bathtub": BathTub,
 }
 _CALL = re.compile(r"\s*([a-z-]+)\s*\((.*)\)\s*", re.IGNORECASE)
-_NUMBER = re.compile(r"(?:[a-z_]+ *=? *)??(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:/(\d*\.?\d+))?", re.IGNORECASE)
+# .5, shape12 (no digit in the name: what follows is the number), tau1=1, 1/12
+_NUMBER = re.compile(
+    r"(?:[a-z_]\w* *= *|[a-z_]+ *)??(\d*\.?\d+(?:e[+-]?\d+)?|\d+\.)(?:/(\d*\.?\d+))?", re.IGNORECASE
+)
 _SPELLINGS = {
     "exponential": "exp",
     "deterministic": "det",

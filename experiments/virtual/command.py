@@ -12,12 +12,12 @@ from rich.console import Console
 
 from controller.core.facts import AnyFact
 from experiments import report
+from experiments.ending import ExitStatus
+from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, load
 from experiments.traces import Trace, trace_of
 from experiments.virtual.run import VirtualRun, simulate
 from testbed.units import format_duration
-
-KEPT, BROKEN = 0, 1  # exit status: every promise was kept; one was broken
 
 
 def simulate_file(
@@ -34,7 +34,7 @@ def simulate_file(
     described, trace = described_with_trace(scenario, seed, trace_file)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
     run = simulate(described, trace, system=system, until_over=until_over)
-    return write(console, out, run)
+    return write(console, out, run, provenance(described))
 
 
 def described_with_trace(
@@ -47,12 +47,12 @@ def described_with_trace(
     return described, trace_of(described, trace_file)
 
 
-def write(console: Console, out: Path, run: VirtualRun) -> int:
+def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
     """summary.json, events.jsonl and report.html into `out`, and the table on the terminal; the exit status."""
     summary = run.summary()
     write_events(out / "events.jsonl", run.facts)
-    report.write_summary(out, summary)
-    page = report.write(out, summary, run.facts, run.context)
+    report.write_summary(out, summary, origin)
+    page = report.write(out, summary, run.facts, run.context, origin)
     console.print(report.summary_table(summary))
     console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
     for rule, why in summary.not_promised.items():
@@ -62,7 +62,7 @@ def write(console: Console, out: Path, run: VirtualRun) -> int:
         for line in broken.story:
             console.print(f"    {line}", markup=False, highlight=False)
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
-    return BROKEN if summary.invariants_broken else KEPT
+    return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
 
 
 def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:

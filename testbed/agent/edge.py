@@ -12,16 +12,19 @@ from math import inf
 import trio
 
 from bpf.errors import BpfError
-from bpf.layout import BucketMode, ClassId, Mode
+from bpf.layout import MAX_FLOWS, BucketMode, ClassId, Mode
 from bpf.maps import HostMaps
 from bpf.switch import SwitchStatus
 from testbed import messages as m
 from testbed.agent import events as ev
 from testbed.agent.config import AgentConfig
 from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
+from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
 NO_END_S = 1e6  # a drain that nobody gave an end
+# Of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
+MARKED_MOST = MAX_FLOWS // 2
 LOG = logging.getLogger("agent")
 CLASS_IDS = {
     TrafficClass.EMERGENCY: ClassId.EMERGENCY,
@@ -37,6 +40,7 @@ class Edge:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         self.maps = HostMaps.open_pinned(config.pin_dir) if config.pin_dir else None
+        self._marked = 0  # connections that are metadata now
         self._switch_seen: tuple[Mode, int] | None = None
         self._egress_before: tuple[float, int, int] | None = None
 
@@ -88,24 +92,30 @@ class Edge:
         )
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
-        """Holds a transfer's socket at a rate, as this agent is configured to."""
-        return FlowGuard(
-            self.maps,
-            sock,
-            traffic_class,
-            rate_bytes_per_s,
-            enforcement=self.config.enforcement,
-            congestion=self.config.congestion,
-        )
+        """Holds a transfer's socket at a rate, as this agent is configured to.
+
+        Raises TransferFailed where there is nothing to hold: the flow table is full, or the connection is gone already.
+        """
+        try:
+            return FlowGuard(
+                self.maps,
+                sock,
+                traffic_class,
+                rate_bytes_per_s,
+                enforcement=self.config.enforcement,
+                congestion=self.config.congestion,
+            )
+        except (BpfError, OSError) as error:
+            raise TransferFailed(f"no guard for its flow: {error}", retryable=True) from error
 
     @contextmanager
     def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
         """What this host says on a connection is class EF while it is open (paper A, section VII-A: metadata, notifications).
 
         That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
-        its owner's, a receiver's acknowledgements would be late, and the sender slow.
+        its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.
         """
-        if self.maps is None or not isinstance(stream, trio.SocketStream):
+        if self.maps is None or not isinstance(stream, trio.SocketStream) or self._marked >= MARKED_MOST:
             yield
             return
         try:
@@ -116,9 +126,11 @@ class Edge:
             LOG.warning("not marked: %s", error)  # the table is full, or the peer gone already
             yield
             return
+        self._marked += 1
         try:
             yield
         finally:
+            self._marked -= 1
             self.maps.flows.delete(key)
 
 

@@ -47,7 +47,10 @@ class WorkloadProgressed(Struct, frozen=True):
 
 
 class WorkloadEnded(Struct, frozen=True):
-    """The workload process is gone, of itself (killed ones are not announced). `fenced`: it saw its lease lapse."""
+    """The workload process is gone, but not by its agent's hand (that is not announced).
+
+    `fenced`: it saw its lease lapse. `killed`: by a signal from outside.
+    """
 
     job: str
     attempt: int
@@ -56,6 +59,7 @@ class WorkloadEnded(Struct, frozen=True):
     digest: str = ""
     reason: str = ""
     fenced: bool = False
+    killed: bool = False
 
 
 class SnapshotDone(Struct, frozen=True):

@@ -84,7 +84,7 @@ class Jobs:
         process = self._running.get(key)
         if process is None:
             raise WorkloadEnded("the job's process has gone")
-        path = self._store.scratch(f"{order.job}-{order.sequence}")
+        path = self._store.scratch(order.job, order.sequence)
         taken = await process.snapshot(path)
         if order.final:
             self.kill(key)
@@ -112,7 +112,8 @@ class Jobs:
                     pass
                 case Exited():
                     why = reason or event.reason
-                    self._over(key, ev.WorkloadEnded(*key, finished, step, digest, why, event.lease_lapsed))
+                    fenced, killed = event.lease_lapsed, event.from_outside
+                    self._over(key, ev.WorkloadEnded(*key, finished, step, digest, why, fenced, killed))
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
         if key in self._expected:

@@ -1,4 +1,4 @@
-"""The few file operations that a store needs: durable, allocated up front, copied inside the kernel, hashed in place."""
+"""The few file operations that a store needs: durable, copied inside the kernel, hashed in place."""
 
 from __future__ import annotations
 
@@ -30,16 +30,6 @@ def write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(fd)
-
-
-def allocate(fd: int, size_bytes: int, held_bytes: int = 0) -> None:
-    """Gives a file exactly this size with all blocks reserved. OSError with an errno of NO_ROOM if there is no room.
-
-    The first `held_bytes` were written before and have their blocks: asking again would cost a look at every page.
-    """
-    os.ftruncate(fd, size_bytes)
-    if size_bytes > held_bytes:
-        os.posix_fallocate(fd, held_bytes, size_bytes - held_bytes)
 
 
 def free_bytes(path: Path) -> int:

@@ -6,7 +6,6 @@ manifest whose fields were changed on the way no longer matches its own name. Ha
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -14,6 +13,17 @@ from typing import Final
 import msgspec
 from blake3 import blake3
 
+from testbed.bounds import (
+    LARGEST_COUNT,
+    LARGEST_PAYLOAD_BYTES,
+    LARGEST_SEQUENCE,
+    NAME_RULE,
+    Name,
+    PayloadBytes,
+    Sequence,
+    Step,
+    is_name,
+)
 from testbed.checkpoints.errors import BadManifest
 
 CHUNK_BYTES: Final = (
@@ -25,11 +35,14 @@ MAX_CHUNKS: Final = (
     1 << 17
 )  # 32 GiB at 256 KiB; keeps a manifest under 5 MB and its map of missing chunks at 16 KiB
 DIGEST_BYTES: Final = 32
-JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _FIELDS = struct.Struct(">QQQQQ")
 _CONTEXT = "reclaimnet 2026-01-01 checkpoint manifest v1"
-_MAX_COUNTER: Final = (1 << 63) - 1
+_LARGEST: Final = {
+    "sequence": LARGEST_SEQUENCE,
+    "step": LARGEST_COUNT,
+    "payload_bytes": LARGEST_PAYLOAD_BYTES,
+}
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +52,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `chunk_bytes` long but the last, which may be shorter.
     """
 
-    job: str
-    sequence: int
-    step: int
-    payload_bytes: int
+    job: Name
+    sequence: Sequence
+    step: Step
+    payload_bytes: PayloadBytes
     chunk_bytes: int
     chunks: tuple[bytes, ...]
     digest: bytes
@@ -77,9 +90,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _check_fields(self) -> None:
         check_job(self.job)
-        for name in ("sequence", "step", "payload_bytes"):
+        for name, largest in _LARGEST.items():
             value = getattr(self, name)
-            _require(0 <= value <= _MAX_COUNTER, name, value, f"a whole number from 0 to {_MAX_COUNTER}")
+            _require(0 <= value <= largest, name, value, f"a whole number from 0 to {largest}")
         _check_chunk_bytes(self.chunk_bytes)
         count = -(-self.payload_bytes // self.chunk_bytes)
         limit = MAX_CHUNKS * self.chunk_bytes
@@ -106,8 +119,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def check_job(job: str) -> None:
     """Raises BadManifest unless `job` is a plain name: it becomes the name of a directory."""
-    allowed = "1 to 64 letters, digits, dots, dashes and underscores, beginning with a letter or digit"
-    _require(JOB.fullmatch(job) is not None, "job", job, allowed)
+    _require(is_name(job), "job", job, NAME_RULE)
 
 
 def _check_chunk_bytes(chunk_bytes: int) -> None:

@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from blake3 import blake3
 
 from testbed.checkpoints.errors import CheckpointError, ChunkMismatch, StoreFull
 from testbed.checkpoints.files import (
     NO_ROOM,
-    allocate,
     copy_span,
     data_spans,
     free_bytes,
@@ -28,6 +28,9 @@ from testbed.checkpoints.files import (
 )
 from testbed.checkpoints.manifest import Manifest
 from testbed.checkpoints.mapped import MappedFile
+
+# of a checkpoint that arrives, what is reserved at a time: few calls a second at any rate, little to a liar
+RESERVED_BYTES: Final = 64 << 20
 
 Finder = Callable[[bytes], tuple[int, int] | None]  # hash -> (open file, offset) of a stored copy
 
@@ -50,6 +53,8 @@ class Reception:
         self.manifest = manifest
         self.bytes_found = 0  # resumed or copied locally: need not be sent
         self.bytes_written = 0  # that came through `write`
+        self._surveyed = False  # what an earlier attempt left is known
+        self._reserved_bytes = 0  # from the file's beginning: blocks that it has
         self._partial = partial
         self._publish, self._release = publish, release
         self._file: MappedFile | None = file
@@ -59,13 +64,14 @@ class Reception:
         self._buffer = memoryview(bytearray(manifest.chunk_bytes))
 
     def prepare(self, find: Finder, held: Manifest | None = None) -> None:
-        """Resumes what an earlier attempt left, reserves the room for all of it, and copies what the store has.
+        """Resumes what an earlier attempt left, looks whether there is room for all of it, and copies what the store has.
 
         `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
         """
         likely = self._touched(list(data_spans(self.fileno()))) if held is None else self._shared(held)
-        self._reserve(0 if held is None else held.payload_bytes)
+        self._size(0 if held is None else held.payload_bytes)
         self._resume(likely)
+        self._surveyed = True
         for digest, numbers in list(self._wanted.items()):
             place = find(digest)
             if place is not None and self._copy(place, digest, numbers[0]):
@@ -95,6 +101,18 @@ class Reception:
     def fileno(self) -> int:
         """The file, for bytes that come by splice(2) to a chunk's own place: they count after `seal`."""
         return self._open().fd
+
+    def reserve(self, offset: int, length: int) -> None:
+        """Room on the disk for bytes that are about to come: a step ahead of them, never all that a sender says will come.
+
+        Raises StoreFull.
+        """
+        if offset + length > self._reserved_bytes:
+            start = max(offset, self._reserved_bytes)
+            end = min(self.manifest.payload_bytes, start + max(length, RESERVED_BYTES))
+            with self._no_room_is_said(end - start):
+                os.posix_fallocate(self.fileno(), start, end - start)
+            self._reserved_bytes = end
 
     @contextmanager
     def memory(self) -> Iterator[memoryview | None]:
@@ -135,28 +153,44 @@ class Reception:
         return self.manifest
 
     def abandon(self, *, keep_partial: bool = True) -> None:
-        """Gives up. What was verified stays for the next attempt, unless `keep_partial` is False."""
+        """Gives up. What was verified stays for the next attempt, unless `keep_partial` is False; other room is given back."""
         if self._file is None:
             return
+        if self._surveyed:
+            missing = {number for numbers in self._wanted.values() for number in numbers}
+            kept = max((n for n in range(len(self.manifest.chunks)) if n not in missing), default=None)
+            os.ftruncate(self._file.fd, 0 if kept is None else sum(self.manifest.span(kept)))
         if not keep_partial or os.fstat(self._file.fd).st_blocks == 0:
             self._partial.unlink(missing_ok=True)
         self._file.close()
         self._file = None
         self._release()
 
-    def _reserve(self, held_bytes: int) -> None:
+    def _size(self, held_bytes: int) -> None:
+        """Gives the file its length, and the first of its room that is not there; the blocks of `held_bytes` are."""
         before = os.fstat(self.fileno())
         needed = max(0, self.manifest.payload_bytes - before.st_blocks * 512)
         free = free_bytes(self._partial.parent)
         if needed > free:
             raise StoreFull(self._partial.parent, needed, free)
+        self._reserved_bytes = min(held_bytes, before.st_size, self.manifest.payload_bytes)
         try:
-            allocate(self.fileno(), self.manifest.payload_bytes, min(held_bytes, before.st_size))
+            with self._no_room_is_said(needed):
+                os.ftruncate(self.fileno(), self.manifest.payload_bytes)
+            self.reserve(self._reserved_bytes, min(1, self.manifest.payload_bytes - self._reserved_bytes))
+        except StoreFull:
+            os.ftruncate(self.fileno(), min(before.st_size, self.manifest.payload_bytes))
+            raise
+
+    @contextmanager
+    def _no_room_is_said(self, needed_bytes: int) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            os.ftruncate(self.fileno(), min(before.st_size, self.manifest.payload_bytes))
-            raise StoreFull(self._partial.parent, needed, free) from error
+            directory = self._partial.parent
+            raise StoreFull(directory, needed_bytes, free_bytes(directory)) from error
 
     def _touched(self, written: list[tuple[int, int]]) -> set[int]:
         """The chunks where anything was written."""
@@ -202,12 +236,8 @@ class Reception:
         return sum(self.manifest.span(number)[1] for number in chunks)
 
     def _write_span(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        try:
+        with self._no_room_is_said(len(data)):
             write_span(self.fileno(), data, offset)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            raise StoreFull(self._partial.parent, len(data), free_bytes(self._partial.parent)) from error
 
     def _open(self) -> MappedFile:
         if self._file is None:

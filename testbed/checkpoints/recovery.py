@@ -1,30 +1,38 @@
-"""What a crash left of a store's directories, sorted out: each checkpoint is either completed or an attempt, nothing between.
+"""What a crash or a hand left of a store's directories, sorted out: each checkpoint is completed or an attempt, nothing between.
 
-A manifest that cannot be read, is filed under another name, or whose payload is missing or has another size is removed and told
-of. A payload without a manifest becomes a partial one; a manifest under its first name is removed.
+A manifest that cannot be read, is filed under another name, or whose payload is missing or has another size is set aside and
+told of: moved to QUARANTINE, where nothing reads it. So is a file whose number is no sequence: a checkpoint that no message can
+name would make its host unacceptable to every coordinator. A payload without a manifest becomes a partial one; a manifest under
+its first name is removed. What has no name of the store's is left alone.
 """
 
 from __future__ import annotations
 
 import re
+import stat
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from testbed.bounds import LARGEST_SEQUENCE, is_name
 from testbed.checkpoints.errors import BadManifest, CheckpointError
 from testbed.checkpoints.index import Key
-from testbed.checkpoints.manifest import JOB, Manifest
+from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNKS, Manifest
 
 FILE: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(payload|manifest|partial|manifest\.new)")
+QUARANTINE: Final = ".quarantine"
+# of a manifest on the disk: two bytes beside each hash, and names and numbers
+_LONGEST_BYTES: Final = MAX_CHUNKS * (DIGEST_BYTES + 2) + 1024
 
 
 def recover(root: Path) -> tuple[dict[Key, Manifest], list[str]]:
-    """The completed checkpoints under `root`, and a line about each damaged one."""
+    """The completed checkpoints under `root`, and a line about each file that was set aside."""
     completed: dict[Key, Manifest] = {}
     damaged: list[str] = []
     for directory in sorted(root.iterdir()):
-        if JOB.fullmatch(directory.name) and directory.is_dir() and not directory.is_symlink():
+        if is_name(directory.name) and directory.is_dir() and not directory.is_symlink():
             _recover_job(directory, completed, damaged)
     return completed, damaged
 
@@ -36,16 +44,20 @@ def _recover_job(directory: Path, completed: dict[Key, Manifest], damaged: list[
         "partial": set(),
         "manifest.new": set(),
     }
-    for entry in directory.iterdir():
+    for entry in sorted(directory.iterdir()):
         if name := FILE.fullmatch(entry.name):
-            found[name[2]].add(int(name[1]))
+            if int(name[1]) > LARGEST_SEQUENCE:
+                damaged.append(_set_aside(entry, f"a sequence is at most {LARGEST_SEQUENCE}"))
+            elif not stat.S_ISREG(entry.lstat().st_mode):
+                damaged.append(_set_aside(entry, "not a regular file"))
+            else:
+                found[name[2]].add(int(name[1]))
     for sequence in sorted(found["manifest"]):
         path = directory / f"{sequence}.manifest"
         try:
             completed[directory.name, sequence] = _read(path, (directory.name, sequence))
         except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
-            damaged.append(f"{path}: {error}")
-            path.unlink()
+            damaged.append(_set_aside(path, str(error)))
     for sequence in found["manifest.new"]:
         (directory / f"{sequence}.manifest.new").unlink()
     for sequence in found["payload"]:  # one whose manifest never came (or went first) is only an attempt
@@ -53,8 +65,21 @@ def _recover_job(directory: Path, completed: dict[Key, Manifest], damaged: list[
             (directory / f"{sequence}.payload").replace(directory / f"{sequence}.partial")
 
 
+def _set_aside(path: Path, problem: str) -> str:
+    """The line that says so."""
+    folder = path.parent.parent / QUARANTINE
+    folder.mkdir(exist_ok=True)
+    names = (folder / f"{path.parent.name}.{path.name}.{number}" for number in count())
+    target = next(name for name in names if not name.exists() and not name.is_symlink())
+    path.rename(target)
+    return f"{path}: {problem}; it is {target} now"
+
+
 def _read(path: Path, key: Key) -> Manifest:
     """The manifest of a whole checkpoint. CheckpointError, MsgspecError, UnicodeDecodeError, FileNotFoundError: it is not one."""
+    size = path.stat().st_size
+    if size > _LONGEST_BYTES:
+        raise BadManifest(f"a manifest of {size} bytes: at most {_LONGEST_BYTES} are allowed")
     manifest = msgspec.msgpack.decode(path.read_bytes(), type=Manifest)
     manifest.validate()
     if manifest.key != key:

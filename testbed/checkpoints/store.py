@@ -3,13 +3,14 @@
     ROOT/.lock                    held while the store is open
     ROOT/.scratch/                snapshots before they are taken in; emptied at every start
     ROOT/.spares/                 files of dropped payloads, to be written over (`spares.py`); emptied at every start
+    ROOT/.quarantine/             files that were wrong when the store was opened (`recovery.py`); nothing reads them
     ROOT/JOB/SEQUENCE.payload     the bytes
     ROOT/JOB/SEQUENCE.manifest    what they are; this file's name appearing is the moment of completion
     ROOT/JOB/SEQUENCE.partial     the bytes of an attempt that has not completed
 
 Order of a commit: payload on disk, manifest on disk under another name, payload renamed, manifest renamed, directory on disk.
-Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out (`recovery`). A
-manifest whose payload is missing or has another size is not shown; `damaged` tells of it.
+Whatever a crash leaves of that is either a completed checkpoint or a partial one; opening the store sorts it out (`recovery`).
+What is wrong is set aside; `damaged` says what, why and where it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -113,9 +115,13 @@ class CheckpointStore:
 
     def holds(self, manifest: Manifest) -> bool:
         """Is exactly this checkpoint, to the byte, completed here?"""
+        return self.has(*manifest.key, manifest.digest)
+
+    def has(self, job: str, sequence: int, digest: bytes) -> bool:
+        """The same of a checkpoint that is known by the digest of its manifest."""
         with self._guard:
-            found = self._manifests.get(manifest.key)
-        return found is not None and found.digest == manifest.digest
+            found = self._manifests.get((job, sequence))
+        return found is not None and found.digest == digest
 
     def payload(self, manifest: Manifest) -> Path:
         """The file with the checkpoint's bytes; read only. Raises NotStored."""
@@ -125,11 +131,11 @@ class CheckpointStore:
             )
         return self._path(manifest.key, "payload")
 
-    def scratch(self, name: str) -> Path:
+    def scratch(self, job: str, sequence: int = 0) -> Path:
         """A path on the store's file system for a snapshot that `ingest` can then take by renaming; gone at next start."""
-        check_job(name)
+        check_job(job)
         self._spares.make_room(self._spares.held_bytes)
-        return self._scratch / name
+        return self._scratch / f"{job}.{sequence}"
 
     def ingest(self, job: str, sequence: int, step: int, source: Path) -> Manifest:
         """Takes a snapshot file into the store: hashed, on disk, completed at return; `source` is gone then.
@@ -235,7 +241,7 @@ class CheckpointStore:
         for manifest in dropped:
             self.drop(job, manifest.sequence)
         if mine:
-            self._drop_partials(job, below=mine[-1].sequence)
+            self.drop_attempts(job, below=mine[-1].sequence)
         return dropped
 
     def forget(self, job: str) -> None:
@@ -245,16 +251,25 @@ class CheckpointStore:
             if manifest.job == job:
                 self.drop(job, manifest.sequence)
         self._spares.shed(job)
-        self._drop_partials(job, below=1 << 63)
+        self.drop_attempts(job, below=1 << 63)
         with suppress(OSError):  # not there, or not empty: an attempt is running
             self._directory(job).rmdir()
 
-    def _drop_partials(self, job: str, below: int) -> None:
+    def drop_attempts(self, job: str, below: int) -> None:
+        """Removes what arrived of a job's checkpoints below a sequence, but for those that are arriving now."""
         for partial in self._directory(job).glob("*.partial"):
             name = FILE.fullmatch(partial.name)
             with self._guard:
                 if name and int(name[1]) < below and (job, int(name[1])) not in self._receiving:
                     partial.unlink(missing_ok=True)
+
+    def collect_attempts(self, keep: set[str], older_than_s: float) -> None:
+        """Removes what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
+        oldest_s = time.time() - older_than_s
+        for partial in self.root.glob("*/*.partial"):
+            name, job = FILE.fullmatch(partial.name), partial.parent.name
+            if name and job not in keep and partial.lstat().st_mtime < oldest_s:
+                self.drop_attempts(job, below=int(name[1]) + 1)
 
     def _claim(self, manifest: Manifest) -> None:
         with self._guard:

@@ -32,13 +32,14 @@ from testbed.emulation.ledger import Ledger
 from testbed.emulation.nodes import BridgeSwitch, CampusHost, CampusLink
 from testbed.emulation.plan import End, Plan, plan, prefix_length
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.programs import HostEnforcement
+from testbed.emulation.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.settings import raise_settings, restore_settings
 from testbed.errors import CommandFailed, SetupError, TestbedError
 from topologies import spec as description
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
+    from bpf.ports import PortCounters
 
 SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
@@ -49,9 +50,11 @@ FIXED = "a campus's nodes and links come from its description: add them there"
 class Campus(Mininet):  # type: ignore[misc]
     """A running (after `start`) campus.
 
-    `enforcement` attaches the BPF programs to every host; `ipv6` gives hosts an address in plan.IPV6_PREFIX (default: IPv6 is off
-    inside the campus); `fabric` is a key of FABRICS; `root` is where ledgers and run directories are
-    (default /run/reclaimnet). Raises SetupError on start if the machine lacks what the description needs.
+    `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
+    own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
+    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); `fabric` is a key of FABRICS; `root` is where
+    ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its planned addresses only.
+    Raises SetupError on start if the machine lacks what the description needs.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Campus(Mininet):  # type: ignore[misc]
         spec: description.Campus,
         *,
         enforcement: bool = True,
+        hold_migrations: bool = True,
         ipv6: bool = False,
         fabric: str = "bridge",
         root: Path | None = None,
@@ -76,8 +80,12 @@ class Campus(Mininet):  # type: ignore[misc]
         self._ledger: Ledger | None = None
         self._settings: list[dict[str, Any]] = []
         self._owner_pid = os.getpid()
-        self._programs = self._host_enforcement(ipv6) if enforcement else None
-        self._kernel = KernelCampus(self.plan, FABRICS[fabric](), self._programs, ipv6=ipv6)
+        self._programs: HostEnforcement | None = None
+        self._ports: PortEnforcement | None = None
+        if enforcement:
+            self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
+            self._ports = PortEnforcement(self.plan, ipv6=ipv6, hold_migrations=hold_migrations)
+        self._kernel = KernelCampus(self.plan, FABRICS[fabric](), self._programs, self._ports, ipv6=ipv6)
         with _mininet_leaves_the_machine_alone():
             super().__init__(
                 topo=None,
@@ -88,9 +96,6 @@ class Campus(Mininet):  # type: ignore[misc]
                 build=False,
             )
         self.build()
-
-    def _host_enforcement(self, ipv6: bool) -> HostEnforcement:
-        return HostEnforcement(self.pin_dir, self.spec.coordinator.address, ipv6=ipv6)
 
     # Mininet's interface
 
@@ -184,8 +189,9 @@ class Campus(Mininet):  # type: ignore[misc]
         with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
             last.callback(self._forget, self._ledger, report)
             last.callback(restore_settings, self._settings, self._ledger)
-            if self._programs:
+            if self._programs and self._ports:
                 last.callback(self._programs.close)
+                last.callback(self._ports.close)
             last.callback(self._kernel.tear_down)
             last.callback(self._end_programs)
             for node in (*self.hosts, *self.switches):
@@ -286,6 +292,13 @@ class Campus(Mininet):  # type: ignore[misc]
     def counters(self, host: str) -> Any:
         """The host's per-class egress counters (bpf.maps)."""
         return self.maps(host).counters
+
+    def port_counters(self, host: str) -> PortCounters:
+        """What the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
+        if self._ports:
+            with contextlib.suppress(KeyError, ValueError):
+                return self._ports.counters(host)
+        raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def make_directory(self, base: Path) -> Path:
         """BASE/ID, made now and removed with the campus: room for what its processes keep on disk."""

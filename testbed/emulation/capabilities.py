@@ -31,6 +31,7 @@ from testbed.emulation.netlink import (
     u32,
 )
 from testbed.emulation.plan import Bridge, Cable, End, Plan
+from testbed.emulation.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
 from topologies.spec import Link
 
@@ -277,6 +278,13 @@ def _cgroup_cpu() -> str:
     raise Absent("no cgroup2 mount")
 
 
+def _neighbours() -> str:
+    beyond = out_of_reach()
+    if beyond:
+        raise Absent(f"not to be written here: {', '.join(map(str, beyond))}")
+    return f"{NEIGHBOURS}/gc_thresh* can be raised"
+
+
 def _openvswitch() -> str:
     if Path("/sys/module/openvswitch").exists():
         return "module is loaded"
@@ -320,6 +328,9 @@ PROBES: tuple[_Probe, ...] = (
            "boot with psi=1"),
     _Probe("cgroup v2, cpu", _cgroup_cpu, Need.OPTIONAL, "workloads cannot be given CPU shares", "boot with "
            "systemd.unified_cgroup_hierarchy=1"),
+    _Probe("size of the neighbour table", _neighbours, Need.OPTIONAL, "the machine's own limit holds for all namespaces "
+           "together (1024 unless raised): some 30 hosts that all talk to each other", "sysctl "
+           "net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any container"),
     _Probe("Open vSwitch in the kernel", _openvswitch, Need.OPTIONAL, "Open vSwitch forwards in user space: "
            "250 Mbit/s at 54 ports", "modprobe openvswitch"),
     _Probe("ping", _program("ping"), Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping"),

@@ -22,7 +22,7 @@ from testbed.emulation.holders import Holders
 from testbed.emulation.ledger import MARK, Ledger
 from testbed.emulation.netlink import NetlinkSocket
 from testbed.emulation.plan import IPV6_PREFIX, Plan, ipv6_address, prefix_length
-from testbed.emulation.programs import HostEnforcement
+from testbed.emulation.programs import HostEnforcement, PortEnforcement
 
 T = TypeVar("T")
 
@@ -53,13 +53,19 @@ class KernelCampus:
     """The kernel's side of one campus. `build` once, `tear_down` as often as one likes."""
 
     def __init__(
-        self, plan: Plan, fabric: Fabric, enforcement: HostEnforcement | None, *, ipv6: bool
+        self,
+        plan: Plan,
+        fabric: Fabric,
+        enforcement: HostEnforcement | None,
+        ports: PortEnforcement | None,
+        *,
+        ipv6: bool,
     ) -> None:
         self.plan = plan
         self.phases = Phases()
         self.holder_pids: dict[str, int] = {}
         self.fabric_pid = 0
-        self._fabric, self._enforcement, self._ipv6 = fabric, enforcement, ipv6
+        self._fabric, self._enforcement, self._ports, self._ipv6 = fabric, enforcement, ports, ipv6
         self._holders: Holders | None = None
 
     def build(self, ledger: Ledger, campus_id: str) -> None:
@@ -74,8 +80,7 @@ class KernelCampus:
             in_thread(self._build_fabric)
             in_thread(self._build_hosts)
         in_thread(self._finish_hosts)
-        with self.phases.timed("read_back"):
-            in_thread(self.read_back_fabric)
+        in_thread(self._finish_fabric)
 
     def _fork_holders(self, ledger: Ledger, campus_id: str) -> None:
         hosts = list(self.plan.host_cables)
@@ -93,7 +98,8 @@ class KernelCampus:
             yield
             return
         with ThreadPoolExecutor(os.cpu_count(), "bpf-load") as loaders:
-            loaded = [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
+            loaded = [loaders.submit(self._ports.load)] if self._ports else []
+            loaded += [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
             try:
                 yield
                 with self.phases.timed("wait_for_bpf_load"):
@@ -150,11 +156,21 @@ class KernelCampus:
         if self._enforcement:
             self._enforcement.read_back(socket, name, end)
 
+    def _finish_fabric(self) -> None:
+        if self._ports:
+            linux.enter_network_of(self.fabric_pid)
+            with NetlinkSocket() as socket, self.phases.timed("bpf_attach"):
+                self._ports.attach(socket)
+        with self.phases.timed("read_back"):
+            self.read_back_fabric()
+
     def read_back_fabric(self) -> None:
         """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
         linux.enter_network_of(self.fabric_pid)
         with NetlinkSocket() as socket:
             self._fabric.read_back(socket, self.plan)
+            if self._ports:
+                self._ports.read_back(socket)
 
     def read_back_hosts(self) -> None:
         """KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""

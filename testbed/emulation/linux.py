@@ -12,6 +12,8 @@ import os
 import signal
 from pathlib import Path
 
+from testbed.errors import SetupError
+
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
@@ -36,8 +38,13 @@ def unshare_network() -> None:
 
 
 def enter_network_of(pid: int) -> None:
-    """Move the calling thread into the network namespace of process `pid`."""
-    fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    """Move the calling thread into the network namespace of process `pid`. SetupError: the process is gone."""
+    try:
+        fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise SetupError(
+            f"process {pid}, which held a network namespace of the campus, was ended from outside"
+        ) from error
     try:
         setns(fd)
     finally:

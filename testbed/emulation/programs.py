@@ -1,4 +1,5 @@
-"""The BPF programs of every host: loaded and pinned before the links exist, attached with the links, read back by number."""
+"""The BPF programs of every host and of every host's port: loaded before the links exist, attached with the links, read back by
+number."""
 
 from __future__ import annotations
 
@@ -10,17 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.emulation.netlink import NetlinkSocket, Request, attributes
-from testbed.emulation.plan import End, ipv6_address
-from testbed.emulation.shaping import TC_MESSAGE, TCA_KIND, TCA_OPTIONS
+from testbed.emulation.plan import End, Plan, ipv6_address
+from testbed.emulation.shaping import TC_MESSAGE, TCA_KIND, TCA_OPTIONS, Shape
 from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
+    from bpf.ports import PortCounters, PortProgram, PortRule
 
 RTM_GETTFILTER = 46
 INGRESS_PARENT, EGRESS_PARENT = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
 TCA_BPF_FLAGS, TCA_BPF_ID = 8, 11
 DIRECT_ACTION = 1
+# over the shares that shapers and pacing inside the host hold exactly: metadata (EF) and ARP ride beside the grants
+OWN_SLACK = 1.02
+# headers of super-packets are estimated on the switch's side, up to 2 % too many
+LINK_SLACK = 1.05
+# twice what the host's own buckets let through at once (testbed/enforcement.py), so that an honest host never meets this
+PORT_BURST_BYTES, PORT_BURST_S = 1 << 20, 0.04
 
 
 @dataclass(slots=True)
@@ -77,11 +85,7 @@ class HostEnforcement:
             (EGRESS_PARENT, INGRESS_PARENT), ("egress", "ingress"), self._loaded[host].ids, strict=True
         )
         for parent, hook, number in hooks:
-            found = _filters(socket, end, parent)
-            if found != [(number, DIRECT_ACTION)]:
-                raise KernelMismatch(
-                    f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found
-                )
+            _check_hook(socket, end, parent, hook, number)
 
     def maps(self, host: str) -> HostMaps:
         """The maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
@@ -101,6 +105,84 @@ class HostEnforcement:
             maps.close()
         self._loaded.clear()
         self._opened.clear()
+
+
+class PortEnforcement:
+    """The program of all hosts' ports, on the switches' side.
+
+    `hold_migrations`: the testbed's own classes are held to the migration share (False: only counted, for baselines without
+    enforcement); addresses and link rates are held always.
+    """
+
+    def __init__(self, plan: Plan, *, ipv6: bool, hold_migrations: bool) -> None:
+        self._plan, self._ipv6, self._holds = plan, ipv6, hold_migrations
+        self._program: PortProgram | None = None
+        self._program_id = 0
+
+    def load(self) -> None:
+        """Load the program and write every port's record. Usable from any thread."""
+        from bpf import ports
+        from bpf.errors import BpfError
+
+        try:
+            self._program = ports.load_port_program(len(self._plan.host_cables))
+        except BpfError as error:
+            raise SetupError(f"BPF program of the hosts' ports: {error}") from error
+        self._program_id = program_id(self._program.fd)
+        for number, host in enumerate(self._plan.host_cables):
+            self._program.table.set(number, self._rule(host))
+
+    def _rule(self, host: str) -> PortRule:
+        from bpf.ports import Limit, PortRule
+
+        cable, address = self._plan.host_cables[host], self._plan.spec.host_by_name[host].address
+
+        def limit(rate_bytes_per_s: float) -> Limit:
+            return Limit(int(rate_bytes_per_s), max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S)))
+
+        shape: Shape = cable.a.shape
+        return PortRule(
+            mac=cable.b.mac,
+            ipv4=address,
+            ipv6=ipv6_address(address) if self._ipv6 else None,
+            link=limit(shape.rate_bytes_per_s * LINK_SLACK),
+            own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
+        )
+
+    def attach(self, socket: NetlinkSocket) -> None:
+        """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
+        from bpf import attach
+
+        assert self._program is not None
+        fd = self._program.fd
+        socket.send([
+            Request(data, f"BPF program of {cable.a.name}")
+            for cable in self._plan.host_cables.values()
+            for data in attach.port_requests(cable.a.ifindex, fd, sequence=0)
+        ])  # fmt: skip
+
+    def read_back(self, socket: NetlinkSocket) -> None:
+        """KernelMismatch unless every host's port runs exactly this program."""
+        for cable in self._plan.host_cables.values():
+            _check_hook(socket, cable.a, INGRESS_PARENT, "port", self._program_id)
+
+    def counters(self, host: str) -> PortCounters:
+        """What the switch took from a host and what it dropped; KeyError: no such host or not loaded."""
+        if self._program is None:
+            raise KeyError(host)
+        return self._program.table.counters(list(self._plan.host_cables).index(host))
+
+    def close(self) -> None:
+        """Close the descriptors; the kernel keeps what is attached until the ports are gone."""
+        if self._program:
+            self._program.close()
+            self._program = None
+
+
+def _check_hook(socket: NetlinkSocket, end: End, parent: int, hook: str, number: int) -> None:
+    found = _filters(socket, end, parent)
+    if found != [(number, DIRECT_ACTION)]:
+        raise KernelMismatch(f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found)
 
 
 def _close(loaded: _Loaded) -> None:

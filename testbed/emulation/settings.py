@@ -3,10 +3,14 @@
 The kernel keeps one neighbour (ARP) table for all namespaces together and refuses new entries above gc_thresh3 (1024 by
 default): 54 hosts that all talk to each other need 2862, 2000 hosts and a coordinator need 4000. The values are the
 same for every campus, so that the last one to stop can put the machine's own back.
+
+In a network namespace of its own (a container) these files are not there, or cannot be written: the machine's limit holds, a
+campus starts within it, and `reclaimnet doctor` says so.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,18 @@ WANTED = {
 }
 
 
+def out_of_reach() -> list[Path]:
+    """Settings that this namespace does not have or does not let change."""
+    return [path for path in WANTED if not os.access(path, os.W_OK)]
+
+
 def raise_settings(ledger: Ledger) -> list[dict[str, Any]]:
-    """Raise what is too low; returns the ledger's entries. OSError if the machine does not allow it."""
+    """Raise what is too low and within reach; returns the ledger's entries."""
     entries = []
+    beyond = out_of_reach()
     for path, wanted in WANTED.items():
+        if path in beyond:
+            continue
         now = path.read_text().strip()
         original = _original(path, ledger) or (now if int(now) < wanted else None)
         if original is None:

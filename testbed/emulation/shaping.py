@@ -6,8 +6,11 @@ flow's round trip grows from 0.2 to 100 ms, and what gets through depends on its
 with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in flight by the shortest round trip seen, 2 %.
 Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
 
-Which queue a packet takes, its code point says: 0 (which is what the egress program writes on all that is not the testbed's
-own) is research, any other, and what is not IP, is not. One u32 filter a port (two with IPv6) tells them apart.
+Which queue a packet takes, its code point says: EF, AF41 and CS1 are the testbed's own, all else is research, whatever its
+EtherType. u32 filters compare the first word behind the Ethernet header or the VLAN tag (IP version and code point together),
+so that tagged packets are told apart as untagged ones are; behind two tags everything is research. ARP takes the testbed's
+queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
+that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
 
 HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
 run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
@@ -24,6 +27,7 @@ import struct
 from dataclasses import dataclass
 
 from testbed.emulation.netlink import CREATE, EXCL, NESTED, Request, attribute, attributes, message, text, u64
+from topologies.spec import TrafficClass
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
@@ -37,9 +41,13 @@ TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
 TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
-# EtherType -> mask of the code point in the first 32 bits of the IP header
-IPV4, IPV6 = 0x0800, 0x86DD
-DSCP_PLACES = {IPV4: 0x00FC0000, IPV6: 0x0FC00000}
+ETH_P_ALL = 0x0003
+FILTER_PRIORITY = 1
+OWN_DSCPS = tuple(c.dscp for c in TrafficClass if c is not TrafficClass.RESEARCH)
+# (mask, value) of the first 32 bits behind the link header: IP version and code point; ARP over Ethernet for IPv4
+OWN_IPV4 = tuple((0xF0FC0000, 4 << 28 | dscp << 18) for dscp in OWN_DSCPS)
+OWN_IPV6 = tuple((0xFFC00000, 6 << 28 | dscp << 22) for dscp in OWN_DSCPS)
+OWN_ARP = (0xFFFFFFFF, 0x00010800)
 TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
 QUANTUM_BYTES = 65536
 BURST_S = 1e-3
@@ -67,6 +75,11 @@ class Shape:
         """Guaranteed to research; neither part is 0."""
         least = max(1, round(LEAST_PART * self.rate_bytes_per_s))
         return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
+
+    @property
+    def migration_bytes_per_s(self) -> int:
+        """Guaranteed to the testbed's own classes."""
+        return self.rate_bytes_per_s - self.research_bytes_per_s
 
     @property
     def needs_netem(self) -> bool:
@@ -113,7 +126,7 @@ def expected(shape: Shape) -> Found:
     classes = {
         ROOT_CLASS: (rate, rate),
         RESEARCH_CLASS: (research, rate),
-        MIGRATION_CLASS: (rate - research, rate),
+        MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
     }
     if shape.needs_netem:
         return Found(classes, 0, (shape.delay_ticks,) * 2, (shape.loss_fraction,) * 2)
@@ -123,7 +136,7 @@ def expected(shape: Shape) -> Found:
 def requests(ifindex: int, shape: Shape, name: str) -> list[Request]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
-    places = list(DSCP_PLACES.items()) if shape.ipv6 else [(IPV4, DSCP_PLACES[IPV4])]
+    words = (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
     return [
         Request(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", _htb_init()), f"HTB of {name}"),
         Request(
@@ -134,14 +147,11 @@ def requests(ifindex: int, shape: Shape, name: str) -> list[Request]:
             f"research class of {name} at {research} bytes/s",
         ),
         Request(
-            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, rate - research, MIGRATION_PRIO),
-            f"migration class of {name} at {rate - research} bytes/s",
+            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, shape.migration_bytes_per_s, MIGRATION_PRIO),
+            f"migration class of {name} at {shape.migration_bytes_per_s} bytes/s",
         ),
         *_queues(ifindex, shape, name),
-        *(
-            Request(_unmarked(ifindex, number, ethertype, mask), f"filter of {name}")
-            for number, (ethertype, mask) in enumerate(places, start=1)
-        ),
+        *(Request(_own_filter(ifindex, mask, value), f"filter of {name}") for mask, value in words),
     ]
 
 
@@ -166,7 +176,7 @@ def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) ->
 
 
 def _htb_init() -> bytes:
-    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, MIGRATION_CLASS & 0xFFFF, 0, 0))
+    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
 
 
 def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int = 0) -> bytes:
@@ -182,17 +192,17 @@ def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio
     )
 
 
-def _unmarked(ifindex: int, number: int, ethertype: int, mask: int) -> bytes:
-    """Code point 0 goes to research. One key: `mask` of the header's first word must be 0."""
+def _own_filter(ifindex: int, mask: int, value: int) -> bytes:
+    """Packets whose first word is `value` under `mask` go to the testbed's own class. All filters are nodes of one list."""
     selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
-    key = struct.pack(">I", mask) + bytes(4) + struct.pack("=ii", 0, 0)
-    options = attribute(TCA_U32_CLASSID, struct.pack("=I", RESEARCH_CLASS)) + attribute(
+    key = struct.pack(">II", mask, value) + struct.pack("=ii", 0, 0)
+    options = attribute(TCA_U32_CLASSID, struct.pack("=I", MIGRATION_CLASS)) + attribute(
         TCA_U32_SEL, selector + key
     )
-    info = number << 16 | socket.htons(ethertype)
+    info = FILTER_PRIORITY << 16 | socket.htons(ETH_P_ALL)
     header = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, HTB_HANDLE, info)
     body = header + text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
-    return message(RTM_NEWTFILTER, CREATE | EXCL, body)
+    return message(RTM_NEWTFILTER, CREATE, body)
 
 
 def _rate_spec(rate: int) -> bytes:

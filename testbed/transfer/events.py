@@ -39,16 +39,16 @@ class ReceiveRepeated:
     """A checkpoint that is already completed here was offered again; nothing changed."""
 
     transfer: str
-    manifest: Manifest
+    job: str
+    sequence: int
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFailed:
-    """A connection ended without completing; `transfer` and `manifest` are None if the peer never said a good hello."""
+    """A connection ended without completing; `transfer` is None if the peer never said a good hello."""
 
     transfer: str | None
-    manifest: Manifest | None
     peer: str
     reason: str
     retryable: bool

@@ -18,12 +18,14 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from testbed.checkpoints import Reception
 from testbed.transfer.errors import TransferFailed
+from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
 
 PIPE_BYTES: Final = (
@@ -32,10 +34,17 @@ PIPE_BYTES: Final = (
 
 
 class Intake:
-    """Takes chunks off `sock` until all are verified, or the peer is silent for `idle_s`, or `stop` becomes readable."""
+    """Takes chunks off `sock` until all are verified, or the peer is silent for `idle_s`, or `stop` becomes readable.
 
-    def __init__(self, sock: int, stop: int, reception: Reception, idle_s: float) -> None:
+    A peer that sends less than the least rate over a window of `limits` is given up, too: it would hold a thread for ever.
+    """
+
+    def __init__(
+        self, sock: int, stop: int, reception: Reception, idle_s: float, limits: Limits = LIMITS
+    ) -> None:
         self._sock, self._stop, self._reception, self._idle_s = sock, stop, reception, idle_s
+        self._limits = limits
+        self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
@@ -58,7 +67,10 @@ class Intake:
         span = self._reception.manifest.span
         offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
         while offset < end:
-            offset += self._move(offset, end - offset)
+            self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
+            moved = self._move(offset, end - offset)
+            offset += moved
+            self._keep_pace(moved)
             while chunk < after and whole <= offset:
                 self._reception.seal(chunk)
                 chunk += 1
@@ -89,6 +101,20 @@ class Intake:
         if count == 0:
             raise TransferFailed("the sender closed the connection before the end", retryable=True)
         return count
+
+    def _keep_pace(self, moved: int) -> None:
+        self._window_bytes += moved
+        now_s = time.monotonic()
+        if now_s < self._window_ends_s:
+            return
+        least = self._limits.least_rate_bytes_per_s
+        if self._window_bytes < least * self._limits.rate_window_s:
+            window_s = self._limits.rate_window_s
+            raise TransferFailed(
+                f"the sender sent {self._window_bytes} bytes in {window_s:g} s: at least {least:g} a second are needed",
+                retryable=True,
+            )
+        self._window_ends_s, self._window_bytes = now_s + self._limits.rate_window_s, 0
 
     def _wait(self) -> None:
         ready = self._poll.poll(self._idle_s * 1e3)

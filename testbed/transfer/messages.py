@@ -1,12 +1,15 @@
 """The conversation of one transfer, one TCP connection:
 
-    sender      Hello(transfer, manifest)
+    sender      Hello(transfer, which checkpoint)
+    receiver    Describe                        or Rejected, or Stored (it has it already)
+    sender      Contents(manifest)
     receiver    Busy ...                        while it looks through what it has; again later, while it syncs
-    receiver    Want(bitmap of chunks)          or Rejected, or Stored (it has it already)
+    receiver    Want(bitmap of chunks)
     sender      the bytes of those chunks, in order, without any framing
     receiver    Stored(digest) | Rejected       at any moment
 
-The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
+A stranger is let say HELLO_BYTES and no more: only a Hello that was accepted is followed by a manifest, of no more bytes than
+the Hello allows. The bitmap bounds the answer: one bit a chunk, at most 16 KiB.
 """
 
 from __future__ import annotations
@@ -17,19 +20,66 @@ from typing import Annotated, Final
 
 import msgspec
 
+from testbed.bounds import Name, PayloadBytes, Sequence, Ticket
 from testbed.checkpoints import Manifest
+from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MIN_CHUNK_BYTES
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 
 REASON_CHARACTERS: Final = 1000
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS)]
 _TransferName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+_ChunkBytes = Annotated[int, msgspec.Meta(ge=MIN_CHUNK_BYTES, le=MAX_CHUNK_BYTES)]
+# of a Hello: two names of 200 and 64 characters, a digest, four numbers, the words between them
+HELLO_BYTES: Final = 1 << 10
+# of an answer: a bitmap of MAX_CHUNKS bits, or a reason
+ANSWER_BYTES: Final = 1 << 15
+# of a manifest besides its hashes: as a Hello; of a hash: its own bytes and two that say how many they are
+_PLAIN_BYTES: Final = HELLO_BYTES
+_HASH_BYTES: Final = DIGEST_BYTES + 2
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True):
-    """The sender offers a checkpoint. `transfer` is the name under which both hosts know this attempt."""
+    """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
+
+    `ticket` is the one-time number under which the coordinator announced it to the receiver.
+    """
 
     transfer: _TransferName
+    ticket: Ticket
+    job: Name
+    sequence: Sequence
+    payload_bytes: PayloadBytes
+    chunk_bytes: _ChunkBytes
+    digest: _Digest
+
+    @classmethod
+    def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
+        """The Hello that offers this manifest."""
+        return cls(
+            transfer,
+            ticket,
+            manifest.job,
+            manifest.sequence,
+            manifest.payload_bytes,
+            manifest.chunk_bytes,
+            manifest.digest,
+        )
+
+    @property
+    def contents_bytes(self) -> int:
+        """The most bytes that its manifest has on the wire."""
+        return _PLAIN_BYTES + _HASH_BYTES * min(MAX_CHUNKS, -(-self.payload_bytes // self.chunk_bytes))
+
+
+class Describe(msgspec.Struct, tag="describe", frozen=True, forbid_unknown_fields=True):
+    """The receiver takes the checkpoint, if the manifest is the one announced: say it."""
+
+
+class Contents(msgspec.Struct, tag="contents", frozen=True, forbid_unknown_fields=True):
+    """What the offered checkpoint consists of."""
+
     manifest: Manifest
 
 
@@ -58,8 +108,10 @@ class Rejected(msgspec.Struct, tag="rejected", frozen=True, forbid_unknown_field
     chunk: int | None = None
 
 
-Message = Hello | Busy | Want | Stored | Rejected
-CODEC: Final[Codec[Message]] = Codec(Message, max_bytes=8 << 20)  # a manifest of 2**17 chunks has 4.5 MB
+Message = Hello | Contents | Describe | Busy | Want | Stored | Rejected
+HELLO: Final[Codec[Message]] = Codec(Message, max_bytes=HELLO_BYTES)
+CONTENTS: Final[Codec[Message]] = Codec(Message, max_bytes=_PLAIN_BYTES + _HASH_BYTES * MAX_CHUNKS)
+ANSWER: Final[Codec[Message]] = Codec(Message, max_bytes=ANSWER_BYTES)
 
 
 def bitmap_of(chunks: list[int], count: int) -> bytes:

@@ -7,6 +7,9 @@ A second transfer of a checkpoint that is already arriving supersedes the first:
 its connection and this side has not noticed yet. The successor resumes what the first one verified. So does a transfer of a
 later checkpoint of the job from the same host: a host sends one at a time, so it has given up the earlier one for it (the
 snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
+
+What one peer can take of this host is bounded (`limits.py`): a connection has no thread, no file and no room on the disk
+before its Hello was accepted, and a peer's connections leave enough for others.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from typing import Final, TypeVar
 import outcome
 import trio
 
-from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Reception
+from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest, Reception
 from testbed.errors import RemoteProtocolError
+from testbed.framing import Codec
+from testbed.peers import Allotment
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.events import (
     ReceiveCompleted,
@@ -33,10 +38,14 @@ from testbed.transfer.events import (
     ReceiveStarted,
 )
 from testbed.transfer.intake import Intake
+from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import (
-    CODEC,
+    ANSWER,
+    HELLO,
     REASON_CHARACTERS,
     Busy,
+    Contents,
+    Describe,
     Hello,
     Message,
     Rejected,
@@ -50,31 +59,36 @@ from testbed.wire import Channel
 THREADS: Final = 64  # transfers that can arrive at once; more wait
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
 
-Accept = Callable[[Hello], str | None]
+Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
 T = TypeVar("T")
+
+
+async def take_any(hello: Hello, address: str) -> None:
+    """Accepts whatever is offered."""
 
 
 async def serve_checkpoints(
     store: CheckpointStore,
     listeners: list[trio.SocketListener],
     *,
-    accept: Accept,
     on_event: OnEvent,
+    accept: Accept = take_any,
     around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
+    limits: Limits = LIMITS,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Receives checkpoints into `store` until cancelled.
 
-    `around` makes a context that holds while a connection is open: mark its acknowledgements there, say.
+    `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
 
-    `accept` returns a reason to refuse a hello, or None; it sees a valid manifest. `on_event` (plain or async) hears of
-    everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
+    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `on_event` (plain or async)
+    hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
     `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
-    server = _Server(store, accept, on_event, around, idle_timeout_s)
+    server = _Server(store, accept, on_event, around, idle_timeout_s, limits)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
 
 
@@ -91,25 +105,34 @@ class _Arrival:
 
 class _Server:
     def __init__(
-        self, store: CheckpointStore, accept: Accept, on_event: OnEvent, around: Around, idle_s: float
+        self,
+        store: CheckpointStore,
+        accept: Accept,
+        on_event: OnEvent,
+        around: Around,
+        idle_s: float,
+        limits: Limits,
     ) -> None:
         self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
-        self.around = around
+        self.around, self.limits = around, limits
+        self.connections = Allotment(limits.connections_of_peer, limits.connections)
+        self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
         self.threads = trio.CapacityLimiter(THREADS)
         self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection; never raises for what the peer or the disk does."""
+        peer = _peer_name(stream)
         async with stream:
-            conversation = _Conversation(self, stream)
-            await self._hold(conversation, stream)
-
-    async def _hold(self, conversation: _Conversation, stream: trio.SocketStream) -> None:
-        with self.around(stream):
-            try:
-                await conversation.run()
-            except TransferFailed as failure:
-                await conversation.refuse(failure)
+            with self.connections.take(_host_of(peer)) as granted:
+                if not granted:
+                    await self.tell(ReceiveFailed(None, peer, "too many connections", retryable=True))
+                    return
+                conversation = _Conversation(self, stream, peer)
+                try:
+                    await conversation.run()
+                except TransferFailed as failure:
+                    await conversation.refuse(failure)
 
     async def tell(self, event: ReceiveEvent) -> None:
         """Hands an event to the host."""
@@ -120,7 +143,7 @@ class _Server:
     @asynccontextmanager
     async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
         """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
-        key = hello.manifest.key
+        key = hello.job, hello.sequence
         while (earlier := self._in_its_way(key, sender)) is not None:
             earlier.successor = hello.transfer
             earlier.scope.cancel()
@@ -149,10 +172,9 @@ class _Server:
 class _Conversation:
     """One peer, from its hello to our verdict."""
 
-    def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
-        self._server, self._stream = server, stream
-        self._channel: Channel[Message] = Channel(stream, CODEC)
-        self._peer = _peer_name(stream)
+    def __init__(self, server: _Server, stream: trio.SocketStream, peer: str) -> None:
+        self._server, self._stream, self._peer = server, stream, peer
+        self._out: Channel[Message] = Channel(stream, ANSWER)
         self._hello: Hello | None = None
         self._started_s = trio.current_time()
 
@@ -160,24 +182,22 @@ class _Conversation:
         """Raises TransferFailed for whatever goes wrong."""
         with _as_transfer_failed():
             hello = await self._hear_hello()
-            async with self._server.arriving(hello, self._peer.rpartition(":")[0]):
-                if self._server.store.holds(hello.manifest):
-                    await self._server.tell(ReceiveRepeated(hello.transfer, hello.manifest, self._peer))
-                    await self._say_stored(hello, fresh=False)
-                else:
-                    await self._receive(hello)
+            with self._server.around(self._stream):
+                if await self._repeated(hello):
+                    return
+                manifest = await self._hear_contents(hello)
+                async with self._server.arriving(hello, _host_of(self._peer)):
+                    if not await self._repeated(hello):  # another connection may have completed it
+                        await self._receive(hello, manifest)
 
     async def refuse(self, failure: TransferFailed) -> None:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
         transfer = self._hello.transfer if self._hello else None
-        manifest = self._hello.manifest if self._hello else None
-        await self._server.tell(
-            ReceiveFailed(transfer, manifest, self._peer, failure.reason, failure.retryable)
-        )
+        await self._server.tell(ReceiveFailed(transfer, self._peer, failure.reason, failure.retryable))
         reason = failure.reason[:REASON_CHARACTERS]
         with trio.move_on_after(LINGER_S):
             try:
-                await self._channel.send(Rejected(reason, failure.retryable, failure.chunk))
+                await self._out.send(Rejected(reason, failure.retryable, failure.chunk))
                 await self._stream.send_eof()
                 while await self._stream.receive_some(1 << 20):
                     pass
@@ -185,27 +205,54 @@ class _Conversation:
                 return
 
     async def _hear_hello(self) -> Hello:
-        message: Message | None = None
-        with trio.move_on_after(self._server.idle_s) as scope:
-            message = await self._channel.receive()
-        if scope.cancelled_caught:
-            raise TransferFailed(f"no hello within {self._server.idle_s:g} s", retryable=True)
+        message = await self._hear(HELLO, self._server.idle_s, "no hello")
         if not isinstance(message, Hello):
             raise TransferFailed(f"a transfer begins with a hello, not with {message!r}", retryable=False)
-        message.manifest.validate()
         self._hello = message
-        self._channel.require_silence()
-        reason = self._server.accept(message)
-        if reason is not None:
-            raise TransferFailed(reason, retryable=False)
+        await self._server.accept(message, _host_of(self._peer))
         return message
 
-    async def _say_stored(self, hello: Hello, *, fresh: bool) -> None:
-        with trio.move_on_after(self._server.idle_s):
-            await self._channel.send(Stored(hello.manifest.digest, fresh))
+    async def _hear_contents(self, hello: Hello) -> Manifest:
+        limits, most_bytes = self._server.limits, hello.contents_bytes
+        with self._server.manifests.take(_host_of(self._peer), most_bytes) as granted:
+            if not granted:
+                raise TransferFailed("too many manifests are being read", retryable=True)
+            await self._say(Describe())
+            codec: Codec[Message] = Codec(Message, most_bytes)
+            within_s = self._server.idle_s + most_bytes / limits.least_rate_bytes_per_s
+            message = await self._hear(codec, within_s, "no manifest")
+        if not isinstance(message, Contents):
+            raise TransferFailed(f"a manifest was asked for, not {message!r}", retryable=False)
+        manifest = message.manifest
+        manifest.validate()
+        if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
+            raise TransferFailed("the manifest is not the one of the hello", retryable=False)
+        return manifest
 
-    async def _receive(self, hello: Hello) -> None:
-        manifest = hello.manifest
+    async def _hear(self, codec: Codec[Message], within_s: float, lack: str) -> Message | None:
+        """One message, and nothing behind it."""
+        channel: Channel[Message] = Channel(self._stream, codec)
+        with trio.move_on_after(within_s):
+            message = await channel.receive()
+            channel.require_silence()
+            return message
+        raise TransferFailed(f"{lack} within {within_s:g} s", retryable=True)
+
+    async def _say(self, message: Message) -> None:
+        with trio.move_on_after(self._server.idle_s):
+            await self._out.send(message)
+            return
+        raise TransferFailed(f"the sender read nothing for {self._server.idle_s:g} s", retryable=True)
+
+    async def _repeated(self, hello: Hello) -> bool:
+        """Whether it is completed here; then the peer is told so."""
+        if not self._server.store.has(hello.job, hello.sequence, hello.digest):
+            return False
+        await self._server.tell(ReceiveRepeated(hello.transfer, hello.job, hello.sequence, self._peer))
+        await self._say(Stored(hello.digest, fresh=False))
+        return True
+
+    async def _receive(self, hello: Hello, manifest: Manifest) -> None:
         reception = await self._in_thread(lambda: self._server.store.begin(manifest))
         try:
             missing = reception.missing
@@ -213,11 +260,11 @@ class _Conversation:
             await self._server.tell(
                 ReceiveStarted(hello.transfer, manifest, self._peer, missing_bytes, reception.bytes_found)
             )
-            await self._channel.send(Want(bitmap_of(missing, len(manifest.chunks))))
+            await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
             await self._drain(reception, missing)
             with trio.CancelScope(shield=True):
                 await self._complete(hello, reception)
-            await self._say_stored(hello, fresh=True)
+            await self._say(Stored(manifest.digest, fresh=True))
         finally:
             await self._in_thread(reception.abandon)
 
@@ -228,7 +275,7 @@ class _Conversation:
         await self._server.tell(
             ReceiveCompleted(
                 hello.transfer,
-                hello.manifest,
+                reception.manifest,
                 self._peer,
                 reception.bytes_written,
                 reception.bytes_found,
@@ -240,7 +287,8 @@ class _Conversation:
     async def _drain(self, reception: Reception, missing: list[int]) -> None:
         """Receives the missing chunks in a thread; on cancellation the thread is told to stop, and waited for."""
         stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        intake = Intake(self._stream.socket.fileno(), stop, reception, self._server.idle_s)
+        server = self._server
+        intake = Intake(self._stream.socket.fileno(), stop, reception, server.idle_s, server.limits)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_signal_when_cancelled, stop)
@@ -266,7 +314,7 @@ class _Conversation:
             await trio.sleep(self._server.idle_s / 4)
             try:
                 with trio.move_on_after(self._server.idle_s, shield=True):  # never half a frame
-                    await self._channel.send(Busy())
+                    await self._out.send(Busy())
             except trio.BrokenResourceError:
                 return
 
@@ -293,6 +341,10 @@ def _as_transfer_failed() -> Iterator[None]:
         raise TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True) from error
     except OSError as error:
         raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]
 
 
 def _peer_name(stream: trio.SocketStream) -> str:

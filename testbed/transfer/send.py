@@ -25,7 +25,20 @@ import trio
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
 from testbed.transfer.errors import TransferFailed
-from testbed.transfer.messages import CODEC, Busy, Hello, Message, Rejected, Stored, Want, chunks_of, runs
+from testbed.transfer.messages import (
+    ANSWER,
+    CONTENTS,
+    Busy,
+    Contents,
+    Describe,
+    Hello,
+    Message,
+    Rejected,
+    Stored,
+    Want,
+    chunks_of,
+    runs,
+)
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
@@ -58,15 +71,17 @@ async def send_checkpoint(
     address: tuple[str, int],
     *,
     transfer: str,
+    ticket: int = 0,
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
-    `on_connected` gets the connected socket before the first byte: pace and mark it there, and keep it to change the pace
-    later (it is closed when this returns). `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel.
-    Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
+    `ticket` is the number under which the receiver expects it. `on_connected` gets the connected socket before the first
+    byte: pace and mark it there, and keep it to change the pace later (it is closed when this returns).
+    `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel. Raises TransferFailed; a cancelled or failed
+    transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -82,7 +97,7 @@ async def send_checkpoint(
             on_connected(sock)
             sending = _Sending(sock, file.fileno(), manifest, on_progress, idle_timeout_s)
             try:
-                stored = await sending.converse(transfer)
+                stored = await sending.converse(Hello.of(transfer, manifest, ticket))
             except TransferFailed as failure:
                 raise await sending.explained(store, failure) from failure
     first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
@@ -103,22 +118,26 @@ class _Sending:
         self._on_progress, self._idle_s = on_progress, idle_s
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        self._channel: Channel[Message] = Channel(stream, CODEC)
+        self._out: Channel[Message] = Channel(stream, CONTENTS)
+        self._in: Channel[Message] = Channel(stream, ANSWER)
         self._alive_s = trio.current_time()
         self._unacknowledged_bytes = 0
 
-    async def converse(self, transfer: str) -> Stored:
+    async def converse(self, hello: Hello) -> Stored:
         """The receiver's word that it is completed. Raises TransferFailed."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say_hello, Hello(transfer, self._manifest))
+            nursery.start_soon(self._say, hello)
             answer = await self._hear()
-            if isinstance(answer, Want):
-                chunks = self._wanted(answer)
-                if isinstance(chunks, TransferFailed):
-                    answer = chunks
-                else:
-                    nursery.start_soon(self._stream, chunks)
-                    answer = await self._hear()
+            if isinstance(answer, Describe):
+                nursery.start_soon(self._say, Contents(self._manifest))
+                answer = await self._hear()
+                if isinstance(answer, Want):
+                    chunks = self._wanted(answer)
+                    if isinstance(chunks, TransferFailed):
+                        answer = chunks
+                    else:
+                        nursery.start_soon(self._stream, chunks)
+                        answer = await self._hear()
             nursery.cancel_scope.cancel()
         return self._verdict(answer)
 
@@ -139,9 +158,9 @@ class _Sending:
         except RemoteProtocolError as error:
             return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
 
-    async def _say_hello(self, hello: Hello) -> None:
+    async def _say(self, message: Message) -> None:
         try:
-            await self._channel.send(hello)
+            await self._out.send(message)
         except trio.BrokenResourceError:
             return  # whoever hears the receiver learns why
 
@@ -163,7 +182,7 @@ class _Sending:
 
     async def _heard(self) -> Message | TransferFailed:
         try:
-            message = await self._channel.receive()
+            message = await self._in.receive()
         except trio.BrokenResourceError as error:
             return TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True)
         except RemoteProtocolError as error:

@@ -43,6 +43,8 @@ from testbed.workloads.messages import (
 from testbed.workloads.runner import EXIT_AGENT_GONE, EXIT_FAILED, EXIT_LEASE_LAPSED
 
 STOP_GRACE_S: Final = 2.0
+# sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
+KILLS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _REASONS: Final = {
     0: "ended",
     EXIT_FAILED: "failed; see its log",
@@ -53,10 +55,14 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process is gone: always the last event. `status` is its exit status, or minus the signal that killed it."""
+    """The process is gone: always the last event. `status` is its exit status, or minus the signal that killed it.
+
+    `from_outside`: one of KILLS, which this agent did not send.
+    """
 
     status: int
     reason: str
+    from_outside: bool = False
 
     @property
     def lease_lapsed(self) -> bool:
@@ -84,6 +90,7 @@ class WorkloadProcess:
 
     def __init__(self, popen: subprocess.Popen[bytes], channel: Channel[Order | Report]) -> None:
         self.exited: Exited | None = None
+        self._killed_here = False
         self._popen, self._channel = popen, channel
         self._pidfd = os.pidfd_open(popen.pid)
         self._turn = trio.Lock()
@@ -160,6 +167,10 @@ class WorkloadProcess:
 
     def kill(self) -> None:
         """SIGKILL to the process and its group, now. The events tell when it is gone."""
+        self._killed_here = True
+        self._kill_group()
+
+    def _kill_group(self) -> None:
         if self._popen.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -191,7 +202,9 @@ class WorkloadProcess:
     async def _pump(self) -> None:
         try:
             message = await self._channel.receive()
-        except (trio.BrokenResourceError, RemoteProtocolError):
+        except trio.BrokenResourceError:
+            message = None  # it died with something unread
+        except RemoteProtocolError:
             self.kill()
             message = None
         match message:
@@ -207,15 +220,17 @@ class WorkloadProcess:
 
     async def _reap(self) -> None:
         """The socket has ended; so does the process, at once or when it is made to."""
-        with trio.move_on_after(STOP_GRACE_S):
+        with trio.move_on_after(STOP_GRACE_S) as grace:
             await trio.lowlevel.wait_readable(self._pidfd)
-        self.kill()
+        self._killed_here |= grace.cancelled_caught
+        self._kill_group()  # itself, if it still runs, and what it left
         with trio.CancelScope(shield=True):
             await trio.lowlevel.wait_readable(self._pidfd)
             await self._channel.aclose()
         os.close(self._pidfd)
         status = self._popen.wait()
-        self.exited = Exited(status, _reason(status))
+        from_outside = -status in KILLS and not self._killed_here
+        self.exited = Exited(status, _reason(status), from_outside)
         self._events.append(self.exited)
 
 

@@ -1,0 +1,125 @@
+"""The switch's side of the hosts' cables: one program for all ports, and one record a port of what its host may send."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from bpf.layout import (
+    CREDIT_PER_BYTE,
+    BucketMode,
+    BucketStruct,
+    MeterStruct,
+    PortStruct,
+    TrafficStruct,
+    fill_ns,
+)
+from bpf.memory import WritableMap
+from bpf.meters import Traffic, check_grant
+from bpf.objects import loaded, map_fd, program_fd
+
+_BYTES = ctypes.sizeof(PortStruct)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bucket: wire bytes/s and depth."""
+
+    rate_bytes_per_s: int
+    burst_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortRule:
+    """What a host may send: by which addresses, at what rate in all (`link`) and in the testbed's own classes (`own`, None:
+    counted only). A host without `ipv6` sends no IPv6."""
+
+    mac: bytes
+    ipv4: IPv4Address
+    link: Limit
+    own: Limit | None
+    ipv6: IPv6Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PortCounters:
+    """What came to a port: all that was not forged, the part of it in the testbed's own classes and ARP, what was forged."""
+
+    link: Traffic
+    own: Traffic
+    forged: Traffic
+
+
+class PortTable(WritableMap):
+    """The records of all ports, by number from 0."""
+
+    def __init__(self, fd: int, ports: int) -> None:
+        self.size_bytes = -(-_BYTES * ports // mmap.PAGESIZE) * mmap.PAGESIZE
+        super().__init__(fd)
+
+    def set(self, port: int, rule: PortRule) -> None:
+        """Write a port's record before its program is attached: counters 0, buckets full. ValueError for a rate out of range."""
+        nothing = IPv6Address(0)
+        record = PortStruct(
+            mac=(ctypes.c_uint8 * 6)(*rule.mac),
+            ipv4=(ctypes.c_uint8 * 4)(*rule.ipv4.packed),
+            ipv6=(ctypes.c_uint8 * 16)(*(rule.ipv6 or nothing).packed),
+            link_local=(ctypes.c_uint8 * 16)(*(link_local(rule.mac) if rule.ipv6 else nothing).packed),
+            own=_meter(rule.own),
+            link=_meter(rule.link),
+        )
+        self.u8[port * _BYTES : (port + 1) * _BYTES] = bytes(record)
+
+    def counters(self, port: int) -> PortCounters:
+        """What a port has let through and dropped since it was set."""
+        record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
+        return PortCounters(*map(_traffic, (record.link.traffic, record.own.traffic, record.forged)))
+
+
+@dataclass(frozen=True, slots=True)
+class PortProgram:
+    """The loaded program and its table. `close` lets go of this process's references only."""
+
+    fd: int
+    table: PortTable
+
+    def close(self) -> None:
+        """Closes both; an attached program stays in the kernel. Once only."""
+        os.close(self.fd)
+        self.table.close()
+
+
+def load_port_program(ports: int) -> PortProgram:
+    """One program for `ports` ports, whose interfaces are numbered from FIRST_PORT. BpfError as `load_host_programs`."""
+    with loaded("port", entries={"reclaim_ports": ports}) as pointer:
+        return PortProgram(
+            program_fd(pointer, "reclaim_port"), PortTable(map_fd(pointer, "reclaim_ports"), ports)
+        )
+
+
+def link_local(mac: bytes) -> IPv6Address:
+    """The address that Linux makes of a MAC (RFC 4291, appendix A)."""
+    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
+    return IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
+
+
+def _meter(limit: Limit | None) -> MeterStruct:
+    if limit is None:
+        return MeterStruct(mode=BucketMode.ACCOUNT)
+    check_grant(limit.rate_bytes_per_s, limit.burst_bytes)
+    bucket = BucketStruct(
+        credit=limit.burst_bytes * CREDIT_PER_BYTE,
+        last_ns=time.monotonic_ns(),
+        rate_bytes_per_s=limit.rate_bytes_per_s,
+        burst_bytes=limit.burst_bytes,
+        fill_ns=fill_ns(limit.rate_bytes_per_s, limit.burst_bytes),
+    )
+    return MeterStruct(mode=BucketMode.DEBT, bucket=bucket)
+
+
+def _traffic(counted: TrafficStruct) -> Traffic:
+    return Traffic(counted.bytes, counted.packets, counted.dropped_bytes, counted.dropped_packets)

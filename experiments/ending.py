@@ -1,0 +1,151 @@
+"""How a command ends: the table of exit statuses, and which of them an error becomes.
+
+Every command ends through `run`. A wrong file, a machine that cannot, and a fault of this program must not look alike to a
+script, and none of them may look like a broken promise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import IntEnum
+from types import FrameType
+from typing import Any
+
+import typer
+from rich.console import Console
+from typer import rich_utils
+
+from bpf.errors import BpfError
+from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
+
+# Errors of a command line; typer brings a copy of click or uses the installed one.
+_UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
+# What the machine refuses, rather than this program: full or read-only disks, rights, descriptors, processes, memory.
+_MACHINE = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG),
+        *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
+    )
+)
+
+
+class ExitStatus(IntEnum):
+    """How a command ends, for scripts; the README has the same table."""
+
+    KEPT = 0  # it ran to its end, and all that it judges holds
+    BROKEN = 1  # what it judges does not hold: a promise was broken, a comparison or a claim failed
+    NOT_RUN = 2  # it could not be run: wrong arguments or files, or the machine lacks or lost what is needed
+    CUT_SHORT = 3  # it was interrupted, the coordinator died too often, or a run is not valid; nothing that was judged is broken
+    INTERNAL = 70  # a fault of this program (EX_SOFTWARE); a traceback tells where
+
+
+# Of several errors at once, the first of these is what the command ends with.
+_WORST_FIRST = (ExitStatus.INTERNAL, ExitStatus.BROKEN, ExitStatus.NOT_RUN, ExitStatus.CUT_SHORT)
+
+
+def run(command: Callable[[], int | None]) -> int:
+    """The exit status of a command, which returns it (None: 0); what it raises is told on stderr.
+
+    SIGTERM and SIGHUP end it as SIGINT does: what it has begun is put away, and the status is CUT_SHORT.
+    """
+    _end_on_signals()
+    try:
+        ended = command()
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
+        return _told(error)
+    # typer's own word for an interrupt is 130
+    return ExitStatus.CUT_SHORT if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status that one error, which is no group, stands for."""
+    match error:
+        case SystemExit(__context__=BrokenPipeError()):  # rich and typer make a 1 of it
+            return ExitStatus.CUT_SHORT
+        case SystemExit():
+            return ExitStatus.NOT_RUN if isinstance(error.code, str) else int(error.code or 0)
+        case KeyboardInterrupt() | typer.Abort() | BrokenPipeError():
+            return ExitStatus.CUT_SHORT
+        case InvariantBroken():
+            return ExitStatus.BROKEN
+        case LocalProtocolError():
+            return ExitStatus.INTERNAL
+        case TestbedError() | BpfError() | MemoryError():
+            return ExitStatus.NOT_RUN
+        case _ if isinstance(error, _UsageError):
+            return ExitStatus.NOT_RUN
+        case OSError() if error.errno in _MACHINE:
+            return ExitStatus.NOT_RUN
+        case _:
+            return ExitStatus.INTERNAL
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group and of the groups in it; of any other error, itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def _told(error: BaseException) -> int:
+    """The exit status of what was raised, one line for each error that is expected, a traceback for one that is not."""
+    statuses = [status_of(each) for each in leaves(error)]
+    status = next((each for each in _WORST_FIRST if each in statuses), statuses[0])
+    with suppress(OSError):  # stderr may be full or closed
+        if status == ExitStatus.INTERNAL:
+            traceback.print_exception(error)
+        said: set[str] = set()  # a nursery may bring the same error many times
+        for each in leaves(error):
+            text = _text(each)
+            if text is not None and text not in said:
+                Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+                said.add(text)
+            elif isinstance(each, _UsageError):
+                rich_utils.rich_format_error(each)
+    if any(isinstance(each, BrokenPipeError) for each in leaves(error)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails at its last flush
+    return status
+
+
+def _text(error: BaseException) -> str | None:
+    match error:
+        case SystemExit(code=str()):
+            return f"reclaimnet: {error.code}"
+        case SystemExit() | BrokenPipeError():
+            return None
+        case _ if isinstance(error, _UsageError):
+            return None  # told in its own frame
+        case KeyboardInterrupt() | typer.Abort():
+            return "reclaimnet: interrupted"
+        case MemoryError():
+            return "reclaimnet: there is not enough memory"
+        case _ if status_of(error) == ExitStatus.INTERNAL:
+            return f"reclaimnet: an internal error, a fault of this program: {type(error).__name__}: {error}"
+        case _:
+            return f"reclaimnet: {error}"
+
+
+def _end_on_signals() -> None:
+    """SIGTERM and SIGHUP interrupt as SIGINT does; one that is ignored (nohup) stays ignored."""
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _interrupt)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """What SIGTERM and SIGHUP do. trio handles an interrupt where it does no harm; outside of it nothing may catch it as one
+    that was typed, as Mininet's command line does."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        signal.raise_signal(signal.SIGINT)
+    else:
+        raise SystemExit(ExitStatus.CUT_SHORT)

@@ -1,0 +1,78 @@
+"""The range of every number and name that crosses a socket, lies in a file or stands in a journal: one type each, here only.
+
+A number that one reader takes and another refuses makes a good machine look broken for ever: a checkpoint that a store accepts
+and no frame can name, say. So messages, manifests, stores and journals are declared with these types and own no range.
+A type is checked by msgspec wherever it is decoded; `within` asks the same of a value that was made here or was read otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+# sums of a few of them stay within what SQLite and MessagePack call an integer (2**63 - 1)
+LARGEST_COUNT: Final = 2**62
+# one below, so that Forget can name a number above every sequence
+LARGEST_SEQUENCE: Final = LARGEST_COUNT - 1
+# an attempt's checkpoints are attempt * this + 1, + 2, ...: more than one a second for eleven days
+SEQUENCES_PER_ATTEMPT: Final = 1_000_000
+# its last sequence is still a sequence
+LARGEST_ATTEMPT: Final = LARGEST_COUNT // SEQUENCES_PER_ATTEMPT - 1
+# a thousand terabytes: what no disk of a campus holds; a sum of as many as a run has stays below 2**63
+LARGEST_PAYLOAD_BYTES: Final = 2**50
+# what a job may have; times the longest step it is still a number of seconds that a float holds to the microsecond
+LARGEST_STEP: Final = 10**12
+# in one heartbeat: seven minutes of them, and the sum of what they count stays below 2**63
+MOST_SAMPLES: Final = 4096
+# of service, of which there are a handful
+MOST_CLASSES: Final = 64
+# what a journal takes: the square of it, and the sum of as many as there may be, are finite, so figures made of them are
+LARGEST_NUMBER: Final = 1e100
+LARGEST_INTEGER: Final = 2**63 - 1
+# shorter than anything that a clock here tells apart, and long enough that no count divided by it leaves LARGEST_NUMBER
+SHORTEST_PERIOD_S: Final = 1e-6
+# with a sequence of 19 digits and a suffix still a file name (255 bytes)
+LONGEST_NAME: Final = 64
+
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # \Z, since $ also matches before a newline at the end
+NAME_RULE: Final = (
+    f"1 to {LONGEST_NAME} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+)
+
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, pattern=NAME_PATTERN)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+Sequence = Annotated[int, Meta(ge=0, le=LARGEST_SEQUENCE)]
+Attempt = Annotated[int, Meta(ge=0, le=LARGEST_ATTEMPT)]
+Step = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+PayloadBytes = Annotated[int, Meta(ge=0, le=LARGEST_PAYLOAD_BYTES)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
+Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]
+Rate = Annotated[float, Meta(ge=0.0, le=1e12)]
+Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
+Address = Annotated[str, Meta(max_length=64)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Text = Annotated[str, Meta(max_length=4096)]
+Digest = Annotated[str, Meta(max_length=128)]
+# a one-time number of a transfer: what a peer that was not told it cannot guess
+Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+# bytes or packets since a program was loaded: at 100 Gbit/s, two months; the sum over all classes stays below 2**63
+Counted = Annotated[int, Meta(ge=0, le=2**56)]
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+def within(value: object, kind: Any) -> bool:
+    """Whether `value` is one of the type: a name or number of this module, or anything that is made of them."""
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def is_name(text: str) -> bool:
+    """Whether a host, a job or a file of theirs may be called so."""
+    return len(text) <= LONGEST_NAME and _NAME.search(text) is not None

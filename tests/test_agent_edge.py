@@ -1,0 +1,124 @@
+"""An agent's part of the kernel: slots of the flow table, and what happens when there are none."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from bpf.layout import MAX_FLOWS, BucketMode, ClassId
+from bpf.maps import FlowKey
+from testbed.agent import effects as do
+from testbed.agent import events as ev
+from testbed.agent.announced import Announced
+from testbed.agent.config import AgentConfig
+from testbed.agent.edge import MARKED_MOST, Edge
+from testbed.agent.shipping import Shipping
+from testbed.checkpoints import CheckpointStore
+from testbed.messages import Endpoint
+from testbed.transfer import TransferFailed
+from tests.bpf_machine import programs_fixture
+from topologies.spec import TrafficClass
+
+host = pytest.fixture(programs_fixture)
+pytestmark = [pytest.mark.trio, pytest.mark.kernel]
+LOOPBACK = IPv4Address("127.0.0.1")
+
+
+class Ends(list[ev.Event]):
+    """The events of a Shipping, to be waited for."""
+
+    async def first(self) -> ev.Event:
+        with trio.fail_after(20):
+            while not self:
+                await trio.sleep(0.005)
+        return self[0]
+
+
+def edge_of(host, tmp_path: Path) -> Edge:
+    edge = Edge(AgentConfig("h1", LOOPBACK, ("127.0.0.1", 1), tmp_path, congestion="cubic"))
+    edge.maps = host.maps
+    return edge
+
+
+def shipping_of(edge: Edge, store: CheckpointStore) -> tuple[Shipping, Ends]:
+    ends = Ends()
+    return Shipping(store, edge, lambda: False, Announced, ends.append), ends
+
+
+def ingest(store: CheckpointStore) -> None:
+    store.scratch("s").write_bytes(bytes(100_000))
+    store.ingest("job", 1, 1, store.scratch("s"))
+
+
+def order_to(listener: trio.SocketListener) -> do.StartSending:
+    port = listener.socket.getsockname()[1]
+    return do.StartSending("job", 1, Endpoint("h2", "127.0.0.1", port), 1e8, TrafficClass.PRESYNC)
+
+
+async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
+    edge = edge_of(host, tmp_path)
+    with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "other") as other:
+        ingest(own)
+        sender, ends = shipping_of(edge, own)
+        receiver, _ = shipping_of(edge, other)
+        listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
+        async with AsyncExitStack() as idle, trio.open_nursery() as nursery:
+            nursery.start_soon(receiver.serve, listeners)
+            port = listeners[0].socket.getsockname()[1]
+            for number in range(100):  # from five hosts, so that none of them has too many
+                source = f"127.0.0.{2 + number % 5}"
+                stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=source)
+                idle.push_async_callback(trio.aclose_forcefully, stream)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert list(host.flows.items()) == []
+            sender.begin(order_to(listeners[0]), nursery)
+            ended = await ends.first()
+            nursery.cancel_scope.cancel()
+    assert isinstance(ended, ev.SendEnded)
+    assert ended.ok, ended.reason
+
+
+async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_again(host, tmp_path):
+    for port in range(MAX_FLOWS):
+        key = FlowKey(LOOPBACK, 1 + port, LOOPBACK, 1)
+        host.flows.insert(key, traffic_class=ClassId.EMERGENCY, mode=BucketMode.ACCOUNT)
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own)
+        sender, ends = shipping_of(edge_of(host, tmp_path), own)
+        listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
+        async with trio.open_nursery() as nursery:
+            sender.begin(order_to(listeners[0]), nursery)
+            ended = await ends.first()
+    assert isinstance(ended, ev.SendEnded)
+    assert (ended.ok, ended.retryable) == (False, True)
+    assert f"all {MAX_FLOWS} flows" in ended.reason
+    assert sender.counts() == []
+
+
+async def test_connection_that_is_gone_before_it_is_guarded_ends_its_transfer_alone(host, tmp_path):
+    """A peer that resets at once: the kernel no longer says who it was."""
+    edge = edge_of(host, tmp_path)
+    ours = socket.socket()
+    try:
+        with pytest.raises(TransferFailed, match="no guard for its flow"):
+            edge.guard(ours, TrafficClass.PRESYNC, 1e6)
+    finally:
+        ours.close()
+
+
+async def test_marked_connections_leave_half_of_the_table(host, tmp_path):
+    edge = edge_of(host, tmp_path)
+    listeners = await trio.open_tcp_listeners(0, host=str(LOOPBACK))
+    port = listeners[0].socket.getsockname()[1]
+    async with AsyncExitStack() as held:
+        for _ in range(MARKED_MOST + 3):
+            stream = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+            held.enter_context(edge.as_metadata(stream))
+        assert len(list(host.flows.items())) == MARKED_MOST
+    assert list(host.flows.items()) == []

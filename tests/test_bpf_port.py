@@ -1,0 +1,279 @@
+"""The program of a switch's port: which frames it takes from its host, and how many."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from scapy.layers.inet import ICMP, IP, UDP, fragment
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    ICMPv6MLReport2,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6ND_RA,
+    ICMPv6ND_Redirect,
+    ICMPv6ND_RS,
+    ICMPv6NDOptDstLLAddr,
+    ICMPv6NDOptSrcLLAddr,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+)
+from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
+from scapy.packet import Packet, Raw
+
+from bpf.layout import FIRST_PORT
+from bpf.ports import Limit, PortCounters, PortProgram, PortRule, link_local, load_port_program
+from bpf.testrun import DROP, PASS, SkBuff, run
+from tests.bpf_machine import (
+    ETHER,
+    HERE,
+    HERE6,
+    THERE,
+    THERE6,
+    in_own_namespace,
+    ip6,
+    loaded_or_skip,
+    tcp4,
+    udp4,
+)
+
+pytestmark = pytest.mark.kernel
+
+OTHER_MAC, OTHER, OTHER6 = "02:00:00:00:00:09", "10.0.0.9", "fd00::9"
+OWN_MAC = ETHER.src
+LOCAL6 = str(link_local(bytes.fromhex(OWN_MAC.replace(":", ""))))
+AMPLE = Limit(1 << 40, 1 << 30)
+CS1, AF41, EF = 8 << 2, 34 << 2, 46 << 2
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[PortProgram]:
+    loaded_or_skip().close()
+    program = load_port_program(2)
+    yield program
+    program.close()
+
+
+def rule(own: Limit | None = AMPLE, link: Limit = AMPLE, *, ipv6: bool = False) -> PortRule:
+    return PortRule(bytes.fromhex(OWN_MAC.replace(":", "")), HERE, link, own, HERE6 if ipv6 else None)
+
+
+def at_port(body: Callable[[], None]) -> None:
+    """Runs `body` where the interface with the first port's number exists."""
+
+    def with_interface() -> None:
+        words = f"link add port0 index {FIRST_PORT} type veth peer name host0"
+        subprocess.run(["ip", *words.split()], check=True)
+        body()
+
+    in_own_namespace(with_interface)
+
+
+def verdict(port: PortProgram, frame: Packet | bytes) -> int:
+    return run(port.fd, bytes(frame), ctx=SkBuff(ifindex=FIRST_PORT)).verdict
+
+
+def arp(**fields: object) -> Packet:
+    said = {"hwsrc": OWN_MAC, "psrc": str(HERE), "pdst": str(THERE)} | fields
+    return ETHER / ARP(**said)
+
+
+def nd(message: Packet, src: str = LOCAL6, hlim: int = 255) -> Packet:
+    return ETHER / IPv6(src=src, dst="ff02::1", hlim=hlim) / message
+
+
+FORGED_ETHER = Ether(src=OTHER_MAC, dst=ETHER.dst)
+GENUINE = {
+    "tcp": tcp4(),
+    "udp": udp4(),
+    "ping": ETHER / IP(src=str(HERE), dst=str(THERE)) / ICMP(),
+    "first fragment": fragment(udp4(payload=2000), fragsize=1000)[0],
+    "later fragment": fragment(udp4(payload=2000), fragsize=1000)[1],
+    "tagged": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1Q(vlan=5) / tcp4()[IP],
+    "twice tagged": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1AD(vlan=5) / Dot1Q(vlan=6) / tcp4()[IP],
+    "arp request": arp(op="who-has"),
+    "arp reply": arp(op="is-at"),
+    "gratuitous arp": arp(op="is-at", pdst=str(HERE)),
+    "another EtherType": Ether(src=OWN_MAC, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
+}
+FORGED = {
+    "another MAC": FORGED_ETHER / tcp4()[IP],
+    "another MAC and EtherType": Ether(src=OTHER_MAC, dst=ETHER.dst, type=0x88B5) / Raw(bytes(50)),
+    "another source": ETHER / IP(src=OTHER, dst=str(THERE)) / UDP() / Raw(b"x"),
+    "another source, ping": ETHER / IP(src=OTHER, dst=str(THERE)) / ICMP(),
+    "no source": ETHER / IP(src="0.0.0.0", dst=str(THERE)) / UDP(),
+    "another source, later fragment": ETHER / IP(src=OTHER, dst=str(THERE), frag=100) / Raw(bytes(40)),
+    "another source behind a tag": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1Q(vlan=5) / IP(src=OTHER) / UDP(),
+    "another source behind two tags": Ether(src=OWN_MAC, dst=ETHER.dst)
+    / Dot1AD(vlan=5)
+    / Dot1Q(vlan=6)
+    / IP(src=OTHER)
+    / UDP(),
+    "three tags": Ether(src=OWN_MAC, dst=ETHER.dst)
+    / Dot1Q(vlan=5)
+    / Dot1Q(vlan=6)
+    / Dot1Q(vlan=7)
+    / tcp4()[IP],
+    "IPv4 cut short": bytes(ETHER / Dot1Q(vlan=5) / tcp4()[IP])[:30],  # untagged, the harness refuses it
+    "IPv4 of version 5": ETHER / IP(version=5, src=str(HERE), dst=str(THERE)) / UDP(),
+    "ARP of another address": arp(op="who-has", psrc=OTHER),
+    "ARP reply for another address": arp(op="is-at", psrc=OTHER),
+    "gratuitous ARP for another address": arp(op="is-at", psrc=OTHER, pdst=OTHER),
+    "ARP of another MAC": arp(op="is-at", hwsrc=OTHER_MAC),
+    "ARP probe": arp(op="who-has", psrc="0.0.0.0"),
+    "ARP behind a tag": Ether(src=OWN_MAC, dst=ETHER.dst) / Dot1Q(vlan=5) / arp(psrc=OTHER)[ARP],
+    "ARP cut short": bytes(arp())[:30],
+    "ARP with long hardware addresses": arp(hwlen=7),
+    "IPv6 without an address": ip6() / UDP(),
+    "neighbour discovery without an address": nd(ICMPv6ND_NS(tgt=LOCAL6)),
+}
+GENUINE6 = {
+    "udp": ip6() / UDP(),
+    "link-local": ETHER / IPv6(src=LOCAL6, dst=str(THERE6)) / UDP(),
+    "extension header": ip6() / IPv6ExtHdrDestOpt() / UDP(),
+    "ping": ip6() / ICMPv6EchoRequest(),
+    "solicitation": nd(ICMPv6ND_NS(tgt=str(THERE6)) / ICMPv6NDOptSrcLLAddr(lladdr=OWN_MAC)),
+    "duplicate detection": nd(ICMPv6ND_NS(tgt=LOCAL6), src="::"),
+    "advertisement": nd(ICMPv6ND_NA(tgt=str(HERE6)) / ICMPv6NDOptDstLLAddr(lladdr=OWN_MAC)),
+    "router solicitation": nd(ICMPv6ND_RS() / ICMPv6NDOptSrcLLAddr(lladdr=OWN_MAC)),
+    "multicast report": nd(ICMPv6MLReport2(), src="::"),
+}
+FORGED6 = {
+    "another source": ETHER / IPv6(src=OTHER6, dst=str(THERE6)) / UDP(),
+    "another link-local source": ETHER / IPv6(src="fe80::9", dst=str(THERE6)) / UDP(),
+    "no source": ETHER / IPv6(src="::", dst=str(THERE6)) / UDP(),
+    "another source behind a tag": Ether(src=OWN_MAC) / Dot1Q(vlan=5) / IPv6(src=OTHER6) / UDP(),
+    "advertisement of another address": nd(ICMPv6ND_NA(tgt=OTHER6) / ICMPv6NDOptDstLLAddr(lladdr=OWN_MAC)),
+    "advertisement with another MAC": nd(
+        ICMPv6ND_NA(tgt=str(HERE6)) / ICMPv6NDOptDstLLAddr(lladdr=OTHER_MAC)
+    ),
+    "solicitation with another MAC": nd(
+        ICMPv6ND_NS(tgt=str(THERE6)) / ICMPv6NDOptSrcLLAddr(lladdr=OTHER_MAC)
+    ),
+    "solicitation with a second option": nd(
+        ICMPv6ND_NS(tgt=str(THERE6))
+        / ICMPv6NDOptSrcLLAddr(lladdr=OWN_MAC)
+        / ICMPv6NDOptSrcLLAddr(lladdr=OTHER_MAC)
+    ),
+    "router advertisement": nd(ICMPv6ND_RA()),
+    "redirect": nd(ICMPv6ND_Redirect(tgt=OTHER6, dst=str(THERE6))),
+    "cut short": bytes(ETHER / Dot1Q(vlan=5) / (ip6() / ICMPv6EchoRequest())[IPv6])[:50],
+}
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_own_addresses_pass_and_all_others_are_dropped(port: PortProgram, ipv6: bool) -> None:
+    def body() -> None:
+        port.table.set(0, rule(ipv6=ipv6))
+        genuine, forged = dict(GENUINE), dict(FORGED)
+        if ipv6:
+            genuine |= {f"IPv6 {name}": frame for name, frame in GENUINE6.items()}
+            forged = {n: f for n, f in forged.items() if "without an address" not in n}
+            forged |= {f"IPv6 {name}": frame for name, frame in FORGED6.items()}
+        wrong = [n for n, frame in genuine.items() if verdict(port, frame) != PASS]
+        wrong += [n for n, frame in forged.items() if verdict(port, frame) != DROP]
+        assert wrong == []
+        assert port.table.counters(0).forged.dropped_packets == len(forged)
+        assert port.table.counters(0).link.packets == len(genuine)
+
+    at_port(body)
+
+
+def test_interface_without_a_record_takes_nothing(port: PortProgram) -> None:
+    assert run(port.fd, bytes(tcp4())).verdict == DROP  # the loopback interface, number 1
+
+
+OWN = {
+    "CS1": tcp4(tos=CS1),
+    "AF41, ECN": tcp4(tos=AF41 | 1),
+    "EF": tcp4(tos=EF),
+    "CS1 behind a tag": ETHER / Dot1Q(vlan=5) / tcp4(tos=CS1)[IP],
+    "CS1 behind two tags": ETHER / Dot1AD(vlan=5) / Dot1Q(vlan=6) / tcp4(tos=CS1)[IP],
+    "IPv6, CS1": ip6(traffic_class=CS1) / UDP(),
+    "IPv6, CS1 behind a tag": ETHER / Dot1Q(vlan=5) / (ip6(traffic_class=CS1) / UDP())[IPv6],
+    "ARP": arp(),
+    "what looks like CS1": Ether(src=OWN_MAC, type=0x88B5) / Raw(b"\x45\x20" + bytes(40)),
+}
+RESEARCH = {
+    "unmarked": tcp4(),
+    "CS2": tcp4(tos=16 << 2),
+    "AF42": tcp4(tos=36 << 2),
+    "IPv6": ip6() / UDP(),
+    "behind a tag": ETHER / Dot1Q(vlan=5) / tcp4()[IP],
+    "another EtherType": Ether(src=OWN_MAC, type=0x88B5) / Raw(bytes(50)),
+}
+
+
+@pytest.mark.parametrize("name", [*OWN, *(f"research {name}" for name in RESEARCH)])
+def test_own_classes_are_told_apart_as_the_queues_do(port: PortProgram, name: str) -> None:
+    def body() -> None:
+        port.table.set(0, rule(ipv6=True))
+        is_own = name in OWN
+        frame = OWN[name] if is_own else RESEARCH[name.removeprefix("research ")]
+        assert verdict(port, frame) == PASS
+        counted = port.table.counters(0)
+        assert (counted.own.packets, counted.link.packets) == (int(is_own), 1)
+
+    at_port(body)
+
+
+def sent(port: PortProgram, frame: Packet, count: int) -> PortCounters:
+    for _ in range(count):
+        run(port.fd, bytes(frame), ctx=SkBuff(ifindex=FIRST_PORT))
+    return port.table.counters(0)
+
+
+def test_own_classes_beyond_their_bucket_are_dropped_and_research_goes_on(port: PortProgram) -> None:
+    def body() -> None:
+        frame = tcp4(payload=1446, tos=CS1)  # 1500 bytes
+        port.table.set(0, rule(Limit(1, 14_000)))
+        counted = sent(port, frame, 30)
+        assert (counted.own.packets, counted.own.dropped_packets) == (10, 20)
+        assert sent(port, tcp4(), 30).link.packets == 40
+
+    at_port(body)
+
+
+def test_link_beyond_its_bucket_takes_nothing_of_either_class(port: PortProgram) -> None:
+    def body() -> None:
+        port.table.set(0, rule(AMPLE, Limit(1, 14_000)))
+        assert sent(port, tcp4(payload=1446), 30).link.packets == 10
+        counted = sent(port, tcp4(payload=1446, tos=CS1), 5)
+        assert (counted.own.packets, counted.own.dropped_packets) == (0, 5)
+
+    at_port(body)
+
+
+def test_own_classes_that_are_not_held_are_only_counted(port: PortProgram) -> None:
+    def body() -> None:
+        port.table.set(0, rule(None))
+        assert sent(port, tcp4(tos=AF41), 50).own.packets == 50
+
+    at_port(body)
+
+
+def test_super_packet_is_charged_the_headers_of_its_segments(port: PortProgram) -> None:
+    def body() -> None:
+        port.table.set(0, rule())
+        frame = bytes(tcp4(payload=1_000))
+        run(port.fd, frame, ctx=SkBuff(ifindex=FIRST_PORT, gso_size=100))
+        assert port.table.counters(0).link.bytes == len(frame) + 10 * 66
+
+    at_port(body)
+
+
+def test_link_local_address_is_the_one_that_linux_makes(port: PortProgram) -> None:
+    def body() -> None:
+        mac = "02:00:0a:00:01:01"
+        for words in (
+            f"link add va address {mac} type veth peer name vb",
+            "link set va up",
+            "link set vb up",
+        ):
+            subprocess.run(["ip", *words.split()], check=True)
+        shown = subprocess.run(
+            ["ip", "-6", "-br", "addr", "show", "va"], check=True, capture_output=True, text=True
+        ).stdout
+        assert str(link_local(bytes.fromhex(mac.replace(":", "")))) in shown
+
+    at_port(body)

@@ -1,0 +1,119 @@
+"""Exit statuses: each error ends a command with the status that the table gives it, alone or out of nurseries."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import trio
+import typer
+
+from experiments import ending
+from experiments.ending import ExitStatus
+from testbed.emulation.linux import enter_network_of
+from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
+from topologies.errors import SpecError
+
+STATUSES = [
+    (SpecError("key", 1, "2"), ExitStatus.NOT_RUN),
+    (SetupError("no root"), ExitStatus.NOT_RUN),
+    (OSError(errno.ENOSPC, "No space left on device"), ExitStatus.NOT_RUN),
+    (MemoryError(), ExitStatus.NOT_RUN),
+    (typer.BadParameter("wrong"), ExitStatus.NOT_RUN),
+    (SystemExit("a reason"), ExitStatus.NOT_RUN),
+    (SystemExit(3), ExitStatus.CUT_SHORT),
+    (KeyboardInterrupt(), ExitStatus.CUT_SHORT),
+    (typer.Abort(), ExitStatus.CUT_SHORT),
+    (InvariantBroken("job1", "one copy"), ExitStatus.BROKEN),
+    (LocalProtocolError("a bug"), ExitStatus.INTERNAL),
+    (OSError(errno.ENOENT, "No such file or directory"), ExitStatus.INTERNAL),
+    (KeyError("x"), ExitStatus.INTERNAL),
+]
+
+
+def ended(error: BaseException) -> int:
+    def command() -> None:
+        raise error
+
+    return ending.run(command)
+
+
+@pytest.fixture(autouse=True)
+def handlers_put_back() -> object:
+    kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    yield None
+    for signum, handler in kept.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.parametrize(("error", "status"), STATUSES, ids=lambda each: repr(each)[:40])
+def test_an_error_has_the_same_status_alone_and_out_of_nested_nurseries(
+    error: BaseException, status: ExitStatus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(error) == status
+    alone = capsys.readouterr().err
+    assert ended(BaseExceptionGroup("nursery", [BaseExceptionGroup("nursery", [error])])) == status
+    assert ("Traceback" in alone) == (status is ExitStatus.INTERNAL)
+
+
+def test_of_several_errors_the_gravest_is_the_status() -> None:
+    both = BaseExceptionGroup("nursery", [SpecError("a", 1, "b"), KeyError("bug"), KeyboardInterrupt()])
+    assert ended(both) == ExitStatus.INTERNAL
+
+
+def test_only_a_broken_promise_is_status_1() -> None:
+    assert [
+        error for error, status in STATUSES if status == 1 and not isinstance(error, InvariantBroken)
+    ] == []
+    assert ending.run(lambda: 1) == 1
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_prompt_cannot_catch_them(
+    signum: signal.Signals,
+) -> None:
+    async def told_in_trio() -> None:
+        signal.raise_signal(signum)
+        await trio.sleep(5.0)
+
+    def told_outside() -> None:
+        try:
+            signal.raise_signal(signum)
+        except KeyboardInterrupt:
+            assert signum is signal.SIGINT
+
+    assert ending.run(lambda: trio.run(told_in_trio)) == ExitStatus.CUT_SHORT
+    assert ending.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
+
+
+def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "experiments.cli", *arguments]
+    return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+
+def test_a_full_disk_and_a_closed_pipe_are_no_broken_promise() -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        done = command("doctor", stdout=full.fileno())
+    assert (done.returncode, "No space left" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command("doctor", stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+def test_a_namespace_whose_holder_was_killed_is_the_machines_fault() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with pytest.raises(SetupError, match=f"process {gone.pid}, which held .* was ended from outside"):
+        enter_network_of(gone.pid)
+
+
+def test_wrong_usage_is_status_2_and_names_the_option() -> None:
+    done = command("simulate", "example:lab", "--seed", "x")
+    assert done.returncode == 2
+    assert "--seed" in done.stderr

@@ -1,0 +1,381 @@
+"""What peers do to a coordinator, over real sockets of the loopback: each loses its own connection and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from controller import connections, host
+from controller.core.coordinator import Coordinator
+from controller.core.events import JobSubmitted
+from controller.core.settings import Settings
+from controller.host import CoordinatorHost
+from controller.journal import Journal
+from testbed import messages as m
+from testbed.errors import InvariantBroken
+from testbed.wire import Channel
+from topologies.files import loads
+
+CAMPUS = """
+name = "loop"
+buildings = ["b", "room"]
+switches = [
+    { name = "core", tier = "core" },
+    { name = "a", tier = "distribution", building = "b" },
+    { name = "r", tier = "distribution", building = "room" },
+]
+hosts = [
+    { name = "h1", building = "b", role = "volunteer", address = "10.1.0.1", gpu_model = "g", gpus = 1 },
+    { name = "h2", building = "b", role = "volunteer", address = "10.1.0.2", gpu_model = "g", gpus = 1 },
+    { name = "coord", building = "room", role = "coordinator", address = "10.0.0.9", gpus = 0 },
+]
+links = [
+    { between = ["a", "core"], rate = "1 Gbit/s" },
+    { between = ["r", "core"], rate = "1 Gbit/s" },
+    { between = ["h1", "a"], rate = "1 Gbit/s" },
+    { between = ["h2", "a"], rate = "1 Gbit/s" },
+    { between = ["coord", "r"], rate = "1 Gbit/s" },
+]
+[research_reserve]
+beta = 0.3
+[gpu_models.g]
+memory = "24 GB"
+compute_capability = 8.6
+"""
+LEASE_S = 1000.0  # no lease lapses while a test runs, however slow the machine is
+
+
+@dataclass
+class Running:
+    """A coordinator that serves, and the ways to it."""
+
+    host: CoordinatorHost
+    port: int
+    operators: Path
+
+    async def connect(self, source: str = "127.0.0.1") -> trio.SocketStream:
+        """A connection from that address."""
+        return await trio.open_tcp_stream("127.0.0.1", self.port, local_address=source)
+
+    async def agent(self, name: str = "h1", source: str = "127.0.0.1", incarnation: int = 1) -> Agent:
+        """An agent that has said Hello; what it is answered is to be read yet."""
+        agent = Agent(await self.connect(source))
+        await agent.out.send(m.Hello(name, incarnation, 7200, [], [], [], True))
+        return agent
+
+    async def serves(self) -> None:
+        """Fails unless a well-behaved agent is welcome."""
+        agent = await self.agent("h2", "127.0.0.2")
+        assert isinstance(await agent.heard(), m.Welcome)
+        await agent.stream.aclose()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Until something holds that other tasks bring about."""
+        while not holds():
+            await trio.sleep(0.001)
+
+
+class Agent:
+    """One end of a connection to the coordinator."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.out, self._in = Channel(stream, host.AGENT_IN), Channel(stream, host.AGENT_OUT)
+
+    async def heard(self) -> m.ToAgent | None:
+        """The next word of the coordinator; None: it has closed."""
+        return await self._in.receive()
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[Running]:
+    """A coordinator on a port of its own."""
+    core = Coordinator(loads(CAMPUS), Settings(lease_s=LEASE_S), random.Random(1).random)
+    for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
+        object.__setattr__(core.world.hosts[name].spec, "address", IPv4Address(f"127.0.0.{number}"))
+    journal = Journal(folder / "journal.sqlite")
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    operators = folder / "o.sock"
+    door = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    await door.bind(str(operators))
+    door.listen(64)
+    served = CoordinatorHost(core, journal, random.Random(2))
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(served.serve, listeners, [trio.SocketListener(door)])
+            yield Running(served, listeners[0].socket.getsockname()[1], operators)
+            served.ending = True
+            nursery.cancel_scope.cancel()
+    finally:
+        journal.close()
+
+
+def play(folder: Path, scenario: Callable[[Running], Awaitable[None]]) -> None:
+    """A scenario against a coordinator; what that raises fails the test."""
+
+    async def main() -> None:
+        with trio.fail_after(60.0):
+            async with running(folder) as coordinator:
+                await scenario(coordinator)
+
+    trio.run(main)
+
+
+def reset(stream: trio.SocketStream) -> None:
+    """Close it so that the other end has an error instead of an end."""
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.socket.close()
+
+
+# ---------------------------------------------------------------- one connection hurts no other
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"R", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....", b"RCLM\0\1\0\0\0\x10half"]
+)
+def test_bytes_and_a_reset_end_one_connection(tmp_path: Path, said: bytes) -> None:
+    async def scenario(coordinator: Running) -> None:
+        for _ in range(20):
+            stream = await coordinator.connect()
+            if said:
+                await stream.send_all(said)
+            reset(stream)
+        await coordinator.serves()
+
+    play(tmp_path, scenario)
+
+
+def test_a_reset_behind_a_good_hello_ends_one_connection(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        for _ in range(20):
+            agent = await coordinator.agent()
+            await agent.stream.send_all(b"GARBAGE\n")
+            reset(agent.stream)
+        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+        await coordinator.serves()
+
+    play(tmp_path, scenario)
+
+
+def test_an_operator_that_resets_ends_one_connection(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        for said in (b"", b"GARBAGE\n", b"RCLM\0\1\0\0\0\4....") * 5:
+            stream = await trio.open_unix_socket(str(coordinator.operators))
+            if said:
+                await stream.send_all(said)
+            await stream.aclose()
+        await coordinator.serves()
+
+    play(tmp_path, scenario)
+
+
+def test_an_answer_that_no_frame_holds_ends_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host.OPERATOR_OUT, "max_bytes", 10)
+
+    async def scenario(coordinator: Running) -> None:
+        stream = await trio.open_unix_socket(str(coordinator.operators))
+        await Channel(stream, host.OPERATOR_IN).send(m.StatusRequest())
+        assert await stream.receive_some() == b""
+        await coordinator.serves()
+
+    play(tmp_path, scenario)
+
+
+def test_a_broken_invariant_still_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, event: object, now_s: float) -> None:
+        raise InvariantBroken("h1", "a promise")
+
+    monkeypatch.setattr(Coordinator, "handle", broken)
+
+    async def scenario(coordinator: Running) -> None:
+        await coordinator.agent()
+        await trio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        play(tmp_path, scenario)
+    assert raised.group_contains(InvariantBroken)
+
+
+# ---------------------------------------------------------------- before it is known who is there
+
+
+def test_connections_of_one_address_are_so_many_and_no_more(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        idle = [await coordinator.connect() for _ in range(host.UNKNOWN_OF_ONE)]
+        more = await coordinator.connect()
+        assert await more.receive_some() == b""
+        await coordinator.serves()  # another address
+        await idle[0].aclose()
+        while (agent := await coordinator.agent()) and not isinstance(await agent.heard(), m.Welcome):
+            await trio.sleep(0.001)  # until the first is known to be gone
+
+    play(tmp_path, scenario)
+
+
+def test_connections_are_so_many_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "UNKNOWN", 6)
+
+    async def scenario(coordinator: Running) -> None:
+        idle = [await coordinator.connect(f"127.0.0.{last}") for last in (3, 3, 4, 4, 5, 5)]
+        more = await coordinator.connect()
+        assert await more.receive_some() == b""
+        assert len(idle) == 6
+
+    play(tmp_path, scenario)
+
+
+def test_an_agent_that_has_said_hello_takes_no_place_of_others(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        agent = await coordinator.agent()
+        assert isinstance(await agent.heard(), m.Welcome)
+        idle = [await coordinator.connect() for _ in range(host.UNKNOWN_OF_ONE)]
+        more = await coordinator.connect()
+        assert await more.receive_some() == b""
+        assert len(idle) == host.UNKNOWN_OF_ONE
+        await agent.out.send(m.Heartbeat(1, []))
+        while not isinstance(word := await agent.heard(), m.HeartbeatAck):
+            assert word is not None
+
+    play(tmp_path, scenario)
+
+
+def test_a_frame_before_hello_is_short(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        stranger = Agent(await coordinator.connect())
+        await stranger.stream.send_all(b"RCLM\0\1" + struct.pack(">I", host.HELLO_BYTES + 1))
+        refused = await stranger.heard()
+        assert isinstance(refused, m.Refused)
+        assert str(host.HELLO_BYTES) in refused.reason
+        agent = await coordinator.agent()
+        assert isinstance(await agent.heard(), m.Welcome)
+        long = m.Heartbeat(1, [m.JobClaim("j" * 64, 1, 1)] * (host.HELLO_BYTES // 64))
+        await agent.out.send(long)
+        while not isinstance(word := await agent.heard(), m.HeartbeatAck):
+            assert word is not None
+
+    play(tmp_path, scenario)
+
+
+def test_a_connection_that_dribbles_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "HELLO_TIMEOUT_S", 0.05)
+
+    async def scenario(coordinator: Running) -> None:
+        stranger = Agent(await coordinator.connect())
+        await stranger.stream.send_all(b"RCLM")
+        refused = await stranger.heard()
+        assert isinstance(refused, m.Refused)
+        assert "no Hello" in refused.reason
+
+    play(tmp_path, scenario)
+
+
+def test_thousands_of_refused_connections_are_a_few_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(coordinator: Running) -> None:
+        for _ in range(300):
+            stream = await coordinator.connect()
+            await stream.send_all(b"GARBAGE\n")
+            reset(stream)
+        await coordinator.serves()
+        complaints = coordinator.host._complaints
+        assert complaints.left_out > 0
+
+    with caplog.at_level(logging.INFO):
+        play(tmp_path, scenario)
+    assert len(caplog.records) <= connections.LINES + 1
+
+
+def test_what_was_not_logged_is_counted() -> None:
+    lines: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    log = logging.Logger("test")
+    log.addHandler(Kept())
+
+    async def main() -> None:
+        complaints = connections.Complaints(log)
+        for _ in range(10_000):
+            complaints.add("refused")
+        await trio.sleep(connections.PERIOD_S)
+        complaints.add("refused again")
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert lines[: connections.LINES] == ["refused"] * connections.LINES
+    assert lines[connections.LINES :] == ["9995 more complaints about peers were not logged", "refused again"]
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        first = await coordinator.agent(incarnation=1)
+        assert isinstance(await first.heard(), m.Welcome)
+        coordinator.host.handle(submitted("a"), "operator")
+        order = await first.heard()
+        assert isinstance(order, m.StartJob)
+        second = await coordinator.agent(incarnation=2)
+        refused = await second.heard()
+        assert isinstance(refused, m.Refused)
+        assert "lease" in refused.reason
+        assert coordinator.host.core.world.jobs["a"].attempt == order.attempt
+        await first.out.send(m.Heartbeat(1, []))
+        assert isinstance(await first.heard(), m.HeartbeatAck)
+
+    play(tmp_path, scenario)
+
+
+def test_an_agent_that_connects_again_takes_its_old_connections_place(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running) -> None:
+        first = await coordinator.agent(incarnation=1)
+        assert isinstance(await first.heard(), m.Welcome)
+        again = await coordinator.agent(incarnation=1)
+        assert isinstance(await again.heard(), m.Welcome)
+        assert await first.heard() is None
+
+    play(tmp_path, scenario)
+
+
+def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
+    """At once if no job was to run there; else when the first one's lease has lapsed."""
+
+    async def scenario(coordinator: Running) -> None:
+        first = await coordinator.agent(incarnation=1)
+        assert isinstance(await first.heard(), m.Welcome)
+        reset(first.stream)
+        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+        second = await coordinator.agent(incarnation=2)
+        assert isinstance(await second.heard(), m.Welcome)
+        coordinator.host.handle(submitted("a"), "operator")
+        assert isinstance(await second.heard(), m.StartJob)
+        reset(second.stream)
+        await coordinator.until(lambda: "h1" not in coordinator.host.agents)
+        third = await coordinator.agent(incarnation=3)
+        assert isinstance(await third.heard(), m.Refused)
+        coordinator.host.started_s -= LEASE_S + 1.0  # time passes
+        third = await coordinator.agent(incarnation=3)
+        assert isinstance(await third.heard(), m.Welcome)
+
+    play(tmp_path, scenario)
+
+
+def submitted(name: str) -> JobSubmitted:
+    """The event that a job of that name was submitted."""
+    return JobSubmitted(m.JobSpec(name, 1000, 1.0, 1000), 0.0)

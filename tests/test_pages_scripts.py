@@ -1,0 +1,69 @@
+"""Every kind of page in a browser: its console stays empty. Without one, node runs the script of the page on stubs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments import accounting
+from experiments.claims.index import write_index
+from experiments.conformance.comparison import Played, compare
+from experiments.conformance.costs import measure_costs
+from experiments.conformance.page import page as compared
+from experiments.report.page import page as report
+from experiments.traces import Trace
+from experiments.virtual.costs import Costs
+from tests import run_story
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NODE = shutil.which("node")
+KINDS = ("report", "compare", "claims")
+STUBS = """
+const ids = new Set(IDS);
+const part = { classList: { toggle() {}, add() {}, remove() {} }, addEventListener() {}, style: {}, dataset: {} };
+const document = { addEventListener() {}, getElementById: (id) => (ids.has(id) ? part : null),
+                   querySelector: () => null, querySelectorAll: () => [] };
+"""
+
+
+def page(kind: str, folder: Path) -> Path:
+    facts, context = run_story.facts(), run_story.context()
+    live, virtual = Played(facts, context), Played(facts, replace(context, world="virtual"))
+    file = folder / f"{kind}.html"
+    match kind:
+        case "report":
+            file.write_text(report(accounting.summarise(facts, context), facts, context))
+        case "compare":
+            judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Costs())
+            file.write_text(compared("two", live, virtual, judged, judged, costs, Costs()))
+        case _:
+            write_index(folder).rename(file)
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)")
+def test_a_browser_has_nothing_to_say_about_the_page(kind: str, tmp_path: Path) -> None:
+    file = page(kind, tmp_path)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"]
+    argv = [str(CHROMIUM), *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert "</html>" in done.stdout
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.skipif(NODE is None, reason="no node on this machine to run a page's script with")
+def test_the_script_of_a_page_finds_what_it_looks_for(kind: str, tmp_path: Path) -> None:
+    text = page(kind, tmp_path).read_text()
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    program = STUBS.replace("IDS", json.dumps(ids)) + "\n".join(scripts)
+    done = subprocess.run([str(NODE), "-e", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,43 @@
+"""One peer's share of a service, and of its log."""
+
+import logging
+from contextlib import ExitStack
+
+import pytest
+
+from testbed.peers import WARN_EVERY_S, Allotment, Occasions
+
+
+def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
+    allotment = Allotment(a_peer=3, in_all=5)
+    with ExitStack() as held:
+        greedy = [held.enter_context(allotment.take("greedy")) for _ in range(10)]
+        assert greedy == [True] * 3 + [False] * 7
+        assert held.enter_context(allotment.take("other", 2))
+        assert not held.enter_context(allotment.take("third"))
+    assert not allotment.held
+    with allotment.take("third", 3) as granted:
+        assert granted
+
+
+def test_what_was_refused_is_not_given_back():
+    allotment = Allotment(a_peer=4, in_all=4)
+    with allotment.take("peer", 3):
+        with allotment.take("peer", 2) as granted:
+            assert not granted
+        assert allotment.held["peer"] == 3
+
+
+def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(
+    caplog: pytest.LogCaptureFixture,
+):
+    now_s = 100.0
+    occasions = Occasions(logging.getLogger("peers"), clock=lambda: now_s)
+    for _ in range(10_000):
+        occasions.warn("connection", "h3: too many connections")
+    occasions.warn("frame", "h3: no frame")
+    assert caplog.messages == ["h3: too many connections", "h3: no frame"]
+    assert occasions.counts == {"connection": 10_000, "frame": 1}
+    now_s += WARN_EVERY_S
+    occasions.warn("connection", "h4: too many connections")
+    assert caplog.messages[-1] == "h4: too many connections (9999 more like it were not told)"

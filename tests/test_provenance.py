@@ -1,0 +1,78 @@
+"""Results say where they come from, and two commands never write into one directory at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments import options
+from experiments.provenance import provenance
+from experiments.scenario import load
+from experiments.virtual.command import simulate_file
+from testbed.errors import SetupError
+
+SEEDLESS = {"date", "version", "commit", "command", "kernel", "processor", "python"}
+
+
+def test_summary_and_page_carry_it_and_all_else_is_the_same_bytes(tmp_path: Path) -> None:
+    told = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        simulate_file(Console(quiet=True), tmp_path / name, "example:lab", seed=3)
+        summary = json.loads((tmp_path / name / "summary.json").read_text())
+        told.append(summary.pop("provenance"))
+        (tmp_path / name / "rest.json").write_text(json.dumps(summary))
+    assert told[0].keys() == SEEDLESS | {"seed", "scenario_sha256"}
+    assert told[0]["seed"] == 3
+    assert len(told[0]["scenario_sha256"]) == 64
+    for key in told[0].keys() - {"date"}:
+        assert told[0][key] == told[1][key]
+    for name in ("rest.json", "events.jsonl"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert told[0]["scenario_sha256"] in page
+    assert f"commit: {told[0]['commit']}" in page
+
+
+def test_the_scenario_is_named_by_what_it_says() -> None:
+    lab = load("example:lab")
+    assert provenance(lab).scenario_sha256 == provenance(load("example:lab")).scenario_sha256
+    assert provenance(lab).scenario_sha256 != provenance(load("example:two-worlds")).scenario_sha256
+    assert provenance().seed is None
+
+
+def test_a_page_shows_a_command_as_text() -> None:
+    told = replace(provenance(), command="reclaimnet run '<script>'")
+    assert "command: reclaimnet run &#x27;&lt;script&gt;&#x27;" in told.html()
+
+
+HOLD = """
+import sys; from pathlib import Path; from experiments import options
+options._results(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
+"""
+
+
+def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_text("the first's")
+    first = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(SetupError, match=rf"process {first.pid} .* writes there: .* another --out"):
+            options._results(tmp_path)
+        command = [sys.executable, "-m", "experiments.cli", "demo", "--hosts", "2", "--out", str(tmp_path)]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert second.returncode == 2
+        assert f"process {first.pid}" in second.stderr
+        first.kill()
+    assert (tmp_path / "journal.sqlite").read_text() == "the first's"
+    assert options._results(tmp_path) == tmp_path
+    assert options._results(tmp_path) == tmp_path, "one process may write there again"
