@@ -7,26 +7,28 @@ excuses nothing. Each that is not judged is counted by the cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from controller.core.policies import policy
-from experiments.excuses import is_excused, possible_excuses
-from experiments.history import Notice, notices
+from experiments.excuses import KINDS, excuse
+from experiments.history import Notice, notices, only
 from experiments.promises import IN_TIME, not_promised
 from experiments.storms.world import StormWorld
 from experiments.virtual.checks import broken
 from testbed.enforcement import Enforcement
 
 JUDGED = "judged"
+NAME = re.compile(r" [a-z]+[0-9]+\b")  # of a host: causes are counted without it
 
 
 def check_admissions(world: StormWorld) -> None:
     """Count all of them in `world.counts`, as judged or by what excuses them. InvariantBroken: one that is judged was late."""
     late: list[Notice] = []
-    for notice, excuse in excused_admissions(world):
-        world.counts[f"admission: {excuse or JUDGED}"] += 1
-        if not excuse and not notice.in_time:
+    for notice, cause in excused_admissions(world):
+        world.counts[f"admission: {NAME.sub('', cause) or JUDGED}"] += 1
+        if not cause and not notice.in_time:
             late.append(notice)
     for notice in late:
         when = (
@@ -39,7 +41,7 @@ def check_admissions(world: StormWorld) -> None:
 def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
     """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
     row = not_promised(policy(world.settings.policy)).get(IN_TIME)
-    told = possible_excuses(world.facts)
+    told = only(world.facts, KINDS)
     for notice in notices(world.facts):
         if notice.admitted_s is None or notice.destination is None:
             continue
@@ -50,10 +52,7 @@ def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
         else:
             over_s = min(notice.deadline_s, notice.finished_s or notice.deadline_s)
             until_over = replace(notice, notice_s=over_s - notice.at_s)
-            yield (
-                notice,
-                _fault(world, until_over) or ("a fact excuses it" if is_excused(until_over, told) else ""),
-            )
+            yield notice, _fault(world, until_over) or excuse(until_over, told) or ""
 
 
 def _fault(world: StormWorld, notice: Notice) -> str:
