@@ -55,7 +55,9 @@ class AgentHost:
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
         self.edge = Edge(config)
         self.jobs = Jobs(self.store, self.lease, config.directory / "workloads.log", self.handle)
-        self.shipping = Shipping(self.store, self.edge, self._is_closed, self.handle)
+        self.shipping = Shipping(
+            self.store, self.edge, self._is_closed, lambda: self.core.announced, self.handle
+        )
         self.uplink = Uplink(config.coordinator, self.edge, self.handle)
         stored = self.shipping.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, Shelf(stored))
