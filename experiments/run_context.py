@@ -106,7 +106,7 @@ class RunContext:
     is more) and one super-packet of debt. `research_tolerance` is the part of
     the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.promises` -> why the system that
-    ran does not promise it.
+    ran does not promise it. `warnings`: what the trace does not put to the test.
     """
 
     seed: int
@@ -127,6 +127,7 @@ class RunContext:
     guard_burst_s: float = GUARD_BURST_S
     research_tolerance: float = 0.05
     not_promised: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[DirectedLink, float]:

@@ -257,6 +257,7 @@ def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
+        warnings=run.trace.warnings,
     )
 
 

@@ -72,7 +72,7 @@ def simulate(
         gc.unfreeze()
     return VirtualRun(
         world.facts,
-        _context(scenario, scenario.seed if seed is None else seed, world),
+        _context(scenario, trace, scenario.seed if seed is None else seed, world),
         world.events,
         None if world.background is None else world.background.account(),
     )
@@ -148,7 +148,7 @@ def _owner_acts(world: VirtualWorld, event: OwnerEvent) -> None:
         world.reclaim(event.host, event.notice_s, grace=event.grace)
 
 
-def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
+def _context(scenario: Scenario, trace: Trace, seed: int, world: VirtualWorld) -> RunContext:
     campus, queue = world.stage.campus, scenario.played().queue
     row = policy(world.settings.policy)
     return RunContext(
@@ -165,6 +165,7 @@ def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
             figures={"events": float(world.events), "agents_registered_s": _registered_s(world)}
         ),
         ended_at_s=world.now_s,
+        warnings=trace.warnings,
     )
 
 
