@@ -39,7 +39,9 @@ demo: setup
 
 test: setup
 	$(MAKE) -j2 --output-sync lint native
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest
+	# tests of the kernel's part have the machine to themselves; the others share its processors
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
 
 storm: native
 	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+from math import inf
 from pathlib import Path
 
 from controller.core.policies import POLICIES
@@ -34,6 +35,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     once = sorted(name for name, row in POLICIES.items() if row.replication is None)
     parser.add_argument("--policy", choices=once, default="reclaimnet", help="those whose jobs run once")
+    parser.add_argument(
+        "--up-to",
+        type=float,
+        default=inf,
+        metavar="SECONDS",
+        help="of a journal with a line that cannot be read, go on with what is before this time; the whole is kept beside it",
+    )
     given = parser.parse_args()
     try:
         campus = load(given.campus)
@@ -48,6 +56,7 @@ def main() -> None:
         given.operator,
         address,
         int(port or AGENT_PORT),
+        up_to_s=given.up_to,
     )
     try:
         run_coordinator(config)

@@ -6,14 +6,21 @@ transaction holds an event and all that followed from it, committed before anybo
 whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.restart`). The fourth,
 `snapshot`, only saves time.
 
+A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn
+disk, is named by its number and time, and a reader may ask for what is before it.
+
+.venv/bin/python -m controller.journal journal.sqlite events.jsonl [--up-to SECONDS]
+
 One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import sqlite3
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +28,8 @@ import msgspec
 
 from controller.core.events import Event
 from controller.core.facts import AnyFact, Fact
-from testbed.errors import SetupError
+from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
+from testbed.errors import InvariantBroken, SetupError
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -114,13 +122,41 @@ class Journal:
         yield from self._db.execute(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
 
     def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
-        """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read."""
-        rows = self._db.execute("SELECT at_s, body FROM input WHERE number > ? ORDER BY number", (after,))
-        for at_s, body in rows:
+        """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read; it says which."""
+        columns = "number, at_s, body"
+        rows = self._db.execute(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", (after,))
+        for number, at_s, body in rows:
             try:
-                yield at_s, _EVENTS.decode(body)
-            except msgspec.MsgspecError as error:
-                raise SetupError(f"{self.path}: the event at {at_s:.6f} s cannot be read: {error}") from error
+                event = _EVENTS.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise SetupError(_unreadable(self.path, "input", number, at_s, error)) from error
+            yield at_s, event
+
+    def cut(self, before_s: float) -> Path | None:
+        """Keep what is before a time, and nothing of what came after; all of it stays in the file that is returned.
+
+        None: there is nothing to cut. SetupError: an earlier cut left its file there.
+        """
+        count = "SELECT (SELECT count(*) FROM input WHERE at_s >= ?1) + (SELECT count(*) FROM fact WHERE at_s >= ?1)"
+        if not self._db.execute(count, (before_s,)).fetchone()[0]:
+            return None
+        whole = self.path.with_name(f"{self.path.name}.whole")
+        if whole.exists():
+            raise SetupError(f"{whole} keeps what an earlier cut took away: move it elsewhere first")
+        copy = sqlite3.connect(whole)
+        try:
+            self._db.backup(copy)
+        finally:
+            copy.close()
+        self.begin()
+        for table in ("input", "fact"):
+            self._db.execute(f"DELETE FROM {table} WHERE at_s >= ?", (before_s,))
+        last = "(SELECT coalesce(max(number), 0) FROM {})"
+        self._db.execute(
+            f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
+        )
+        self.commit()
+        return whole
 
     def last_s(self) -> float:
         """Time of the last event; 0 without one."""
@@ -152,26 +188,71 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def encoded(fact: Fact) -> bytes:
-    """A fact as the journal keeps it."""
+    """A fact as the journal keeps it. InvariantBroken: one of its numbers is none that a reader would find there again."""
+    for name in fact.__struct_fields__:
+        value = getattr(fact, name)
+        kind = type(value)
+        if kind is float:
+            holds = -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # of what is not a number, neither
+        else:
+            holds = kind is not int or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+        if not holds:
+            most = f"{LARGEST_NUMBER:g}" if kind is float else str(LARGEST_INTEGER)
+            rule = f"{name} = {value}: a journal takes numbers up to {most}"
+            raise InvariantBroken(type(fact).__name__, rule, [repr(fact)])
     return _ENCODER.encode(fact)
 
 
-def read_facts(path: Path) -> Iterator[tuple[float, AnyFact]]:
-    """(seconds, fact) in order, from a journal that may be in use or left by a killed process."""
+def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
+    """(seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
+
+    SetupError: a line cannot be read; the message says which, and up to where the journal is good.
+    """
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        for at_s, body in db.execute("SELECT at_s, body FROM fact ORDER BY number"):
-            yield at_s, _FACTS.decode(body)
+        rows = db.execute("SELECT number, at_s, body FROM fact WHERE at_s < ? ORDER BY number", (before_s,))
+        for number, at_s, body in rows:
+            try:
+                fact = _FACTS.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise SetupError(_unreadable(path, "fact", number, at_s, error)) from error
+            yield at_s, fact
     finally:
         db.close()
 
 
-def export_jsonl(path: Path, target: Path) -> int:
-    """Write all facts as one JSON object a line, each with `at_s`; returns how many."""
+def _unreadable(path: Path, table: str, number: int, at_s: float, error: Exception) -> str:
+    return (
+        f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {error}. "
+        f"`--up-to {at_s!r}` goes on with what is before it"
+    )
+
+
+def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
+    """Write all facts before a time as one JSON object a line, each with `at_s`; returns how many. SetupError: `read_facts`."""
     count = 0
     with target.open("w") as out:
-        for at_s, fact in read_facts(path):
+        for at_s, fact in read_facts(path, before_s):
             record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
             out.write(msgspec.json.encode(record).decode() + "\n")
             count += 1
     return count
+
+
+def main() -> None:
+    """Write the facts of a journal as JSON lines."""
+    parser = argparse.ArgumentParser(prog="python -m controller.journal", description=main.__doc__)
+    parser.add_argument("journal", type=Path, help="as a coordinator wrote it; it may be in use")
+    parser.add_argument("out", type=Path, help="one JSON object a line")
+    parser.add_argument(
+        "--up-to", type=float, default=inf, metavar="SECONDS", help="only what is before this time"
+    )
+    given = parser.parse_args()
+    try:
+        print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
+    except (SetupError, OSError, sqlite3.Error) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+if __name__ == "__main__":
+    main()

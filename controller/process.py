@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import trio
@@ -41,6 +42,7 @@ class CoordinatorConfig:
     address: str
     port: int = AGENT_PORT
     started_s: float = field(default_factory=time.monotonic)
+    up_to_s: float = inf  # of the journal, go on with what is before this time
 
 
 def run_coordinator(config: CoordinatorConfig) -> None:
@@ -73,6 +75,10 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         journal.found(mine)
         return CoordinatorHost(core, journal, admission, started_s=config.started_s)
     check_origin(origin, mine, config.journal)
+    if (whole := journal.cut(config.up_to_s)) is not None:
+        LOG.warning(
+            "what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole
+        )
     recalled = recall(journal, core)
     for _ in range(recalled.submitted):
         admission.random()

@@ -49,9 +49,12 @@ __all__ = [
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     verdict, journal = context.fidelity, _Journal(facts)
+    migrations, warnings = _migrations(journal, end_s(facts, context.ended_at_s)), list(context.warnings)
+    if not migrations.planned and not journal.of(f.JobStopped):
+        warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=_migrations(journal, end_s(facts, context.ended_at_s)),
+        migrations=migrations,
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         checkpoints=_checkpoints(journal),
@@ -73,6 +76,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         deaths=list(context.deaths),
         real_scale={},
         not_promised=dict(context.not_promised),
+        warnings=warnings,
     )
     return _with_real_scale(summary, context)
 

@@ -10,7 +10,7 @@ import typer
 
 from experiments import ending, native
 from experiments.measure.commands import app as measure_app
-from experiments.options import Hosts, Out, console
+from experiments.options import Hosts, Out, Owners, console
 
 app = typer.Typer(
     name="reclaimnet",
@@ -23,6 +23,12 @@ app.add_typer(measure_app, name="measure")
 theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
 app.add_typer(theory_app, name="theory")
 
+Records = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+    ),
+]
 CampusId = Annotated[
     str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
 ]
@@ -33,9 +39,8 @@ def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
-    trace: Annotated[
-        Path | None, typer.Option(help="Recorded owners: a spot trace (JSON), preemptions or events (CSV).")
-    ] = None,
+    trace: Records = None,
+    group: Owners = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -44,13 +49,16 @@ def demo(
     """
     from experiments.demo import demo as run
 
-    raise typer.Exit(run(console, out, hosts=hosts, seconds=seconds, seed=seed, trace_file=trace))
+    raise typer.Exit(
+        run(console, out, hosts=hosts, seconds=seconds, seed=seed, records=trace or (), owners_gid=group)
+    )
 
 
 @app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
-    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    trace: Records = None,
+    group: Owners = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -59,7 +67,7 @@ def run(
     from experiments.traces import trace_of
 
     described = load(scenario)
-    raise typer.Exit(play(console, out, described, trace_of(described, trace)))
+    raise typer.Exit(play(console, out, described, trace_of(described, trace or ()), owners_gid=group))
 
 
 @app.command()
@@ -70,7 +78,7 @@ def simulate(
         typer.Option(help="A row of controller/core/policies.py instead of the scenario's; or: oracle."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    trace: Records = None,
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
     ] = False,
@@ -86,10 +94,10 @@ def simulate(
 
     if system == oracle.SYSTEM:
         raise typer.Exit(
-            oracle.play_file(console, out, scenario, seed=seed, trace_file=trace, until_over=until_over)
+            oracle.play_file(console, out, scenario, seed=seed, records=trace or (), until_over=until_over)
         )
     raise typer.Exit(
-        play(console, out, scenario, system=system, seed=seed, trace_file=trace, until_over=until_over)
+        play(console, out, scenario, system=system, seed=seed, records=trace or (), until_over=until_over)
     )
 
 
@@ -98,7 +106,7 @@ def compare(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
     ] = "example:two-worlds",
-    trace: Annotated[Path | None, typer.Option(help="Recorded owners instead of generated ones.")] = None,
+    trace: Records = None,
     out: Out = Path("out/compare"),
 ) -> None:
     """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
@@ -108,7 +116,7 @@ def compare(
     """
     from experiments.conformance.command import compare_file
 
-    raise typer.Exit(compare_file(console, out, scenario, trace_file=trace))
+    raise typer.Exit(compare_file(console, out, scenario, records=trace or ()))
 
 
 @app.command()
@@ -148,15 +156,13 @@ def traces(
     scenario: Annotated[
         str | None, typer.Option(help="A scenario file, or example:NAME, instead of paper A's campus.")
     ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="A record of owners, fitted to it: what does it achieve?")
-    ] = None,
+    trace: Records = None,
     out: Out = Path("out/traces"),
 ) -> None:
     """Make a trace, print what it achieved of paper A's measurements, and write it as text files to change and play."""
     from experiments.traces.command import make_traces as run
 
-    run(console, out, seed=seed, days=days, scenario=scenario, record=trace)
+    run(console, out, seed=seed, days=days, scenario=scenario, records=trace or ())
 
 
 @app.command()
@@ -202,17 +208,29 @@ def up(
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
     ] = None,
     hosts: Hosts = 12,
-    buildings: Annotated[int, typer.Option(help="Buildings, if no campus is named.")] = 3,
+    buildings: Annotated[
+        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
+    ] = None,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
     script: Annotated[
-        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.", exists=True)
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
     ] = None,
+    group: Owners = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
     from experiments.up import up as run
 
-    run(console, out, campus, hosts=hosts, buildings=buildings, agents=agents, script=script)
+    run(
+        console,
+        out,
+        campus,
+        hosts=hosts,
+        buildings=min(3, hosts) if buildings is None else buildings,
+        agents=agents,
+        script=script,
+        owners_gid=group,
+    )
 
 
 @app.command()

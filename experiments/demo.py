@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -15,23 +16,39 @@ from experiments.promises import TIMED
 from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, demo_scenario
 from experiments.traces import Trace, trace_of
+from experiments.traces.doubts import tell
 
 
 def demo(
-    console: Console, out: Path, *, hosts: int, seconds: float, seed: int, trace_file: Path | None
+    console: Console,
+    out: Path,
+    *,
+    hosts: int,
+    seconds: float,
+    seed: int,
+    records: Sequence[Path],
+    owners_gid: int | None,
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
-    trace = trace_of(scenario, trace_file)
-    return play(console, out, scenario, trace, directed=trace_file is None)
+    trace = trace_of(scenario, records)
+    return play(console, out, scenario, trace, directed=not records, owners_gid=owners_gid)
 
 
 def play(
-    console: Console, out: Path, scenario: Scenario, trace: Trace, *, directed: bool = False
+    console: Console,
+    out: Path,
+    scenario: Scenario,
+    trace: Trace,
+    *,
+    directed: bool = False,
+    owners_gid: int | None = None,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
-    outcome = run_live(replace(scenario), trace, out, lambda: Live.of(scenario, console), directed=directed)
+    tell(console, trace.warnings)
+    display = partial(Live.of, scenario, console)
+    outcome = run_live(scenario, trace, out, display, directed=directed, owners_gid=owners_gid)
     write(console, out, outcome, provenance(scenario))
     return exit_status(outcome)
 
@@ -43,6 +60,7 @@ def write(console: Console, out: Path, outcome: Outcome, origin: Provenance) -> 
     console.print(report.summary_table(outcome.summary))
     registered_s = outcome.summary.fidelity.figures["agents_registered_s"]
     console.print(f"all agents had registered {registered_s:.2f} s after the campus stood")
+    tell(console, outcome.summary.warnings)
     for broken in outcome.summary.invariants_broken:
         console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
         for line in broken.story:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import grp
 import os
 import shlex
 import sys
@@ -55,5 +56,23 @@ def _take(path: Path, lock: IO[str]) -> None:
     lock.flush()
 
 
+def _gid(group: str | None) -> int | None:
+    try:
+        return None if group is None else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise typer.BadParameter(
+            f"{group}: no group of this machine; add one with: groupadd {group}"
+        ) from None
+
+
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
 Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
+Owners = Annotated[
+    int | None,
+    typer.Option(
+        "--group",
+        parser=_gid,
+        metavar="GROUP",
+        help="Owners: members of this group may reclaim and return hosts without root.",
+    ),
+]

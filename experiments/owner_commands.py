@@ -6,14 +6,19 @@ The campus is found by its ledger, the switch by its pin, the agent and the coor
 from __future__ import annotations
 
 import difflib
+import errno
+import grp
+import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import trio
 from rich.console import Console
 from rich.table import Table
 
-from bpf.maps import SwitchStatus
+from bpf.errors import BpfError
 from experiments.live.operator import SOCKET, connected
 from testbed import owner
 from testbed.clock import MonotonicClock
@@ -30,7 +35,10 @@ def reclaim(console: Console, host: str, notice_s: float, grace: bool, campus_id
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more")
     campus = _campus_of(host, campus_id)
-    done = owner.reclaim(campus.switch_pin(host), _agent_socket(campus, host), notice_s=notice_s, grace=grace)
+    with _permitted(campus, host):
+        done = owner.reclaim(
+            campus.switch_pin(host), _agent_socket(campus, host), notice_s=notice_s, grace=grace
+        )
     when = f"in {format_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
     _tell(console, f"{host} is yours {when}: switched in {format_duration(done.set_s)}", done.agent_obeyed)
 
@@ -38,7 +46,8 @@ def reclaim(console: Console, host: str, notice_s: float, grace: bool, campus_id
 def lend(console: Console, host: str, campus_id: str | None) -> None:
     """Open a host again."""
     campus = _campus_of(host, campus_id)
-    done = owner.lend(campus.switch_pin(host), _agent_socket(campus, host))
+    with _permitted(campus, host):
+        done = owner.lend(campus.switch_pin(host), _agent_socket(campus, host))
     _tell(console, f"{host} is lent again: switched in {format_duration(done.set_s)}", done.agent_obeyed)
 
 
@@ -49,7 +58,7 @@ def status(console: Console, campus_id: str | None) -> None:
         raise SetupError("no campus is running on this machine")
     for campus in found:
         console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
-        console.print(_hosts_table(campus, _ask(campus)))
+        console.print(_hosts_table(campus, *_ask(campus)))
 
 
 def _tell(console: Console, text: str, agent_obeyed: bool) -> None:
@@ -88,12 +97,33 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
     return having[0]
 
 
+@contextmanager
+def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
+    """SetupError that says who may use the switch, if this user may not."""
+    try:
+        yield
+    except BpfError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        raise SetupError(f"the switch of {host} is for {_users(campus.switch_pin(host))} only") from error
+
+
+def _users(pin: Path) -> str:
+    """Those that a pin's mode lets in."""
+    found = pin.stat()
+    if not found.st_mode & stat.S_IWGRP:
+        return "root (a campus started with --group lets a group of owners in)"
+    with suppress(KeyError):
+        return f"root and members of the group {grp.getgrgid(found.st_gid).gr_name}"
+    return f"root and members of the group {found.st_gid}"
+
+
 def _agent_socket(campus: RunningCampus, host: str) -> Path:
     return campus.run_dir / f"{host}.sock"
 
 
-def _ask(campus: RunningCampus) -> Status | None:
-    """The coordinator's view; None if there is none, or it does not answer."""
+def _ask(campus: RunningCampus) -> tuple[Status | None, str]:
+    """The coordinator's view; or None, and why there is none."""
 
     async def ask() -> Status | None:
         with trio.move_on_after(PATIENCE_S):
@@ -102,14 +132,16 @@ def _ask(campus: RunningCampus) -> Status | None:
         return None
 
     try:
-        return trio.run(ask, clock=MonotonicClock())
+        return trio.run(ask, clock=MonotonicClock()), "the coordinator does not answer"
+    except PermissionError:
+        return None, "only root may ask the coordinator"
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-        return None
+        return None, "the coordinator does not answer"
 
 
-def _hosts_table(campus: RunningCampus, status: Status | None) -> Table:
+def _hosts_table(campus: RunningCampus, status: Status | None, why_not: str) -> Table:
     if status is None:
-        title = "the coordinator does not answer; switches as the kernel has them"
+        title = f"{why_not}; switches as the kernel has them"
     else:
         title = (
             f"{len(status.waiting)} waiting, r = {status.level:.2f}, mean cost {status.mean_cost:.2f}, "
@@ -122,7 +154,7 @@ def _hosts_table(campus: RunningCampus, status: Status | None) -> Table:
             table.add_row(
                 name,
                 *_coordinator_cells(known.get(name)),
-                *_switch_cells(owner.look(campus.switch_pin(name))),
+                *_switch_cells(campus.switch_pin(name)),
             )
     return table
 
@@ -133,7 +165,13 @@ def _coordinator_cells(host: HostStatus | None) -> tuple[str, str, str]:
     return host.building, host.state, " ".join(host.jobs)
 
 
-def _switch_cells(switch: SwitchStatus) -> tuple[str, str]:
+def _switch_cells(pin: Path) -> tuple[str, str]:
+    try:
+        switch = owner.look(pin)
+    except BpfError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM):
+            raise
+        return f"for {_users(pin)} only", ""
     words = switch.mode.name.lower()
     if switch.isolate_at_ns:
         left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9

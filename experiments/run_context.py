@@ -19,6 +19,7 @@ __all__ = [
     "ResearchShare",
     "RunContext",
     "SwitchProbe",
+    "migration_shares",
     "research_shares",
 ]
 
@@ -105,7 +106,7 @@ class RunContext:
     is more) and one super-packet of debt. `research_tolerance` is the part of
     the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.promises` -> why the system that
-    ran does not promise it.
+    ran does not promise it. `warnings`: what the trace does not put to the test.
     """
 
     seed: int
@@ -126,6 +127,22 @@ class RunContext:
     guard_burst_s: float = GUARD_BURST_S
     research_tolerance: float = 0.05
     not_promised: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[DirectedLink, float]:
+    """What migrations may use of each direction of each link, payload bytes/s: all but max(beta B, B_min) (paper A, VII-B).
+
+    For judges: computed from the campus's description alone, not by the code that decides. `keeps_reserve` False: for a
+    system that leaves research nothing.
+    """
+    beta, least = campus.research_reserve.beta, campus.research_reserve.minimum_bytes_per_s
+    shares: dict[DirectedLink, float] = {}
+    for link in campus.links:
+        kept = max(beta * link.rate_bytes_per_s, least) if keeps_reserve else 0.0
+        share = max(0.0, link.rate_bytes_per_s - kept) / WIRE_PER_PAYLOAD
+        shares |= dict.fromkeys(link.directions(), share)
+    return shares
 
 
 def research_shares(context: RunContext) -> list[ResearchShare]:

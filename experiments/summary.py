@@ -235,6 +235,8 @@ class Summary(Struct, frozen=True):
     real_scale: dict[str, float]
     # rule of `promises` that the system does not promise -> why
     not_promised: dict[str, str] = {}
+    # what the run did not put to the test
+    warnings: list[str] = []
 
 
 # ---------------------------------------------------------------- real scale

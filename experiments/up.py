@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 
 from mininet.cli import CLI
+from mininet.log import error as error_line
 from mininet.log import setLogLevel
 from rich.console import Console
 
 from experiments.live.settings import settings_of
-from experiments.live.world import live_world
+from experiments.live.world import let_owners, live_world
 from experiments.scenario import Scenario
 from testbed.emulation.campus import Campus
-from topologies import files, presets
+from topologies import files, presets, toml
 
 
 def up(
@@ -24,17 +27,36 @@ def up(
     buildings: int,
     agents: bool,
     script: Path | None = None,
+    owners_gid: int | None = None,
 ) -> None:
     """Until the user leaves the command line (or the script of its commands ends); everything is removed after."""
+    if script is not None:
+        toml.read_text(script, "a file of Mininet commands")
     spec = files.load(campus) if campus else presets.three_tier(hosts, buildings, 1)
     setLogLevel("output")  # what the command line prints goes through Mininet's log
     if not agents:
         with Campus(spec) as net:
+            let_owners(net, owners_gid)
             _command_line(console, net, script)
         return
     scenario = Scenario(spec.name, spec).played()
-    with live_world(scenario, settings_of(scenario), out) as world:
+    with live_world(scenario, settings_of(scenario), out, owners_gid=owners_gid) as world:
         _command_line(console, world.campus, script)
+
+
+class _CommandLine(CLI):  # type: ignore[misc]
+    """Mininet's, whose scripts may lie under any name; `exit` ends one."""
+
+    def do_source(self, line: str) -> None:
+        """Read commands from a file: source FILE."""
+        try:
+            commands = Path(line.strip()).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            error_line(f"{line.strip()}: {error}\n")
+            return
+        for command in commands:
+            if self.onecmd(command):
+                return
 
 
 def _command_line(console: Console, net: Campus, script: Path | None) -> None:
@@ -43,4 +65,7 @@ def _command_line(console: Console, net: Campus, script: Path | None) -> None:
         "Try: pingall, h1 ping -c1 h2, h1 ip addr; in another terminal: reclaimnet status, reclaimnet reclaim h1",
         soft_wrap=True,
     )
-    CLI(net, script=str(script) if script else None)
+    if script is not None or not sys.stdin.isatty():
+        # Mininet takes an interrupt for the end of one command, as a person at its prompt does
+        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGTERM))
+    _CommandLine(net, script=str(script) if script else None)

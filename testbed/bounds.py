@@ -21,10 +21,17 @@ LARGEST_SEQUENCE: Final = LARGEST_COUNT - 1
 SEQUENCES_PER_ATTEMPT: Final = 1_000_000
 # its last sequence is still a sequence
 LARGEST_ATTEMPT: Final = LARGEST_COUNT // SEQUENCES_PER_ATTEMPT - 1
-# a thousand terabytes: what no disk of a campus holds, and 2**62 sums of it do not reach infinity
+# a thousand terabytes: what no disk of a campus holds; a sum of as many as a run has stays below 2**63
 LARGEST_PAYLOAD_BYTES: Final = 2**50
-# the square of it and the sum of a thousand million of them are finite: what is computed from two such numbers can be written
+# what a job may have; times the longest step it is still a number of seconds that a float holds to the microsecond
+LARGEST_STEP: Final = 10**12
+# in one heartbeat: seven minutes of them, and the sum of what they count stays below 2**63
+MOST_SAMPLES: Final = 4096
+# of service, of which there are a handful
+MOST_CLASSES: Final = 64
+# what a journal takes: the square of it, and the sum of as many as there may be, are finite, so figures made of them are
 LARGEST_NUMBER: Final = 1e100
+LARGEST_INTEGER: Final = 2**63 - 1
 # shorter than anything that a clock here tells apart, and long enough that no count divided by it leaves LARGEST_NUMBER
 SHORTEST_PERIOD_S: Final = 1e-6
 # with a sequence of 19 digits and a suffix still a file name (255 bytes)
@@ -40,7 +47,6 @@ Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 Sequence = Annotated[int, Meta(ge=0, le=LARGEST_SEQUENCE)]
 Attempt = Annotated[int, Meta(ge=0, le=LARGEST_ATTEMPT)]
 Step = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
-Bytes = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 PayloadBytes = Annotated[int, Meta(ge=0, le=LARGEST_PAYLOAD_BYTES)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]
@@ -51,7 +57,9 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Text = Annotated[str, Meta(max_length=4096)]
 Digest = Annotated[str, Meta(max_length=128)]
 # a one-time number of a transfer: what a peer that was not told it cannot guess
-Ticket = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+# bytes or packets since a program was loaded: at 100 Gbit/s, two months; the sum over all classes stays below 2**63
+Counted = Annotated[int, Meta(ge=0, le=2**56)]
 
 _NAME = re.compile(NAME_PATTERN)
 

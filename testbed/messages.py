@@ -14,11 +14,14 @@ from msgspec import Meta, Struct
 
 from testbed.bounds import (
     LARGEST_PAYLOAD_BYTES,
+    LARGEST_STEP,
+    MOST_CLASSES,
+    MOST_SAMPLES,
     SEQUENCES_PER_ATTEMPT,
     Address,
     Attempt,
-    Bytes,
     Count,
+    Counted,
     Digest,
     Name,
     PayloadBytes,
@@ -47,7 +50,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """A job as a user submits it."""
 
     name: Name
-    steps: Annotated[int, Meta(ge=1, le=10**12)]
+    steps: Annotated[int, Meta(ge=1, le=LARGEST_STEP)]
     step_s: Annotated[float, Meta(gt=0.0, le=1e6)]  # emulated GPU time of one step
     payload_bytes: Annotated[int, Meta(ge=1, le=LARGEST_PAYLOAD_BYTES)]  # size of a checkpoint
     workload: Text = "synthetic"  # a built-in name, or "module:Class"
@@ -71,7 +74,7 @@ class StoredCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
     job: Name
     sequence: Sequence
     step: Step
-    payload_bytes: Bytes
+    payload_bytes: PayloadBytes
     digest: Digest
 
 
@@ -86,18 +89,18 @@ class JobClaim(Struct, frozen=True, forbid_unknown_fields=True):
 class ClassCount(Struct, frozen=True, forbid_unknown_fields=True):
     """Egress counters of one class of service since the programs were loaded (kernel, wire bytes)."""
 
-    bytes: Bytes
-    packets: Count
-    drops: Count
+    bytes: Counted
+    packets: Counted
+    drops: Counted
 
 
 class FlowCount(Struct, frozen=True, forbid_unknown_fields=True):
     """One running transfer: payload bytes sent so far, its grant, packets that its bucket dropped."""
 
     transfer: Text
-    payload_bytes: Bytes
+    payload_bytes: PayloadBytes
     grant_bytes_per_s: Rate
-    drops: Count
+    drops: Counted
     age_s: Seconds
 
 
@@ -106,8 +109,8 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
 
     ago_s: Seconds
     period_s: Period
-    migration_bytes: Bytes
-    research_bytes: Bytes
+    migration_bytes: PayloadBytes
+    research_bytes: PayloadBytes
 
 
 class JobEnded(Message, frozen=True):
@@ -145,9 +148,9 @@ class Heartbeat(Message, frozen=True):
 
     number: Count
     jobs: list[JobClaim]
-    classes: dict[str, ClassCount] = {}
+    classes: Annotated[dict[str, ClassCount], Meta(max_length=MOST_CLASSES)] = {}
     flows: list[FlowCount] = []
-    samples: list[EgressSample] = []
+    samples: Annotated[list[EgressSample], Meta(max_length=MOST_SAMPLES)] = []
     loop_lag_s: Seconds = 0.0
 
 
@@ -185,7 +188,7 @@ class SnapshotTaken(Message, frozen=True):
     attempt: Attempt
     sequence: Sequence
     step: Step
-    payload_bytes: Bytes
+    payload_bytes: PayloadBytes
     final: bool
 
 
@@ -197,11 +200,11 @@ class TransferEnded(Message, frozen=True):
     sequence: Sequence
     destination: Name
     ok: bool
-    bytes_sent: Bytes
-    bytes_deduplicated: Bytes
+    bytes_sent: PayloadBytes
+    bytes_deduplicated: PayloadBytes
     duration_s: Seconds
     goodput_over_grant: Ratio | None = None  # None: too short to measure
-    drops: Count = 0
+    drops: Counted = 0
     reason: Text = ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -62,6 +63,13 @@ def look(switch_pin: Path) -> SwitchStatus:
         switch.close()
 
 
+def let_group(switch_pin: Path, gid: int) -> None:
+    """Let the members of a group use a switch, as root may; its agent's socket is opened to them by the agent."""
+    switch_pin.parent.chmod(0o755)
+    os.chown(switch_pin, -1, gid)
+    switch_pin.chmod(0o660)
+
+
 def _switch(pin: Path, agent_socket: Path | None, mode: Mode, window_s: float, grace: bool) -> Switched:
     switch = KillSwitch.open_pinned(pin)
     try:
@@ -77,7 +85,9 @@ def _switch(pin: Path, agent_socket: Path | None, mode: Mode, window_s: float, g
 
 def _tell_agent(path: Path, grace: bool) -> bool:
     """Whether the agent said that it is done."""
-    mine = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    name = f".{path.name}.{os.getpid()}.{threading.get_ident()}"
+    folder = path.parent if os.access(path.parent, os.W_OK) else Path(tempfile.gettempdir())
+    mine = folder / name
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
             sock.bind(str(mine))  # a file: names of the kernel's choice end at a network namespace

@@ -93,6 +93,6 @@ def running(out: Path, *arguments: str) -> Iterator[Run]:
         subprocess.run([*CLI, "clean"], check=True, capture_output=True)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command line that ends by itself."""
-    return subprocess.run([*CLI, *arguments], capture_output=True, text=True, timeout=60)
+def command(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """A command line that ends by itself; `how`: more arguments of subprocess.run."""
+    return subprocess.run([*CLI, *arguments], capture_output=True, text=True, timeout=60, **how)

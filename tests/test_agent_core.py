@@ -406,3 +406,69 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
     assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
     assert list(core.sendings.table) == [("a", "h2")]
     assert said(core.handle(ev.Connected(), 10.8), m.Hello)[0].sending == [("a", "h2")]
+
+
+# ---------------------------------------------------------------- only what was announced
+
+EXPECTED = m.Expect(7, "b", 1_000_001, 1_999_999, "h5", "10.0.0.5", 1_000)
+OFFER = {"ticket": 7, "job": "b", "sequence": 1_000_001, "payload_bytes": 1_000, "address": "10.0.0.5"}
+
+
+def expecting() -> AgentCore:
+    core = agent()
+    assert core.handle(ev.Received(EXPECTED), 10.3) == []
+    return core
+
+
+def test_transfer_is_taken_as_it_was_announced() -> None:
+    assert expecting().announced.refusal(**OFFER) == ""
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ({"ticket": 8}, "no such transfer"),
+        ({"job": "a"}, "a checkpoint of b is announced, not of a"),
+        ({"sequence": 2_000_000}, "1000001 to 1999999 are announced"),
+        ({"sequence": 1_000_000}, "1000001 to 1999999 are announced"),
+        ({"payload_bytes": 1_001}, "at most 1000 bytes"),
+        ({"address": "10.0.0.6"}, "comes from 10.0.0.6"),
+    ],
+)
+def test_transfer_that_differs_from_its_announcement_is_refused(lie: dict[str, Any], said: str) -> None:
+    assert said in expecting().announced.refusal(**{**OFFER, **lie})
+
+
+def test_announcement_outlives_the_connection_and_ends_with_the_next_welcome() -> None:
+    """Transfers go on while a coordinator begins again; behind its Welcome, what still holds is told again."""
+    core = expecting()
+    core.handle(ev.Disconnected(), 11.0)
+    assert core.announced.refusal(**OFFER) == ""
+    core.handle(ev.Connected(), 12.0)
+    assert core.announced.refusal(**OFFER) == ""
+    core.handle(ev.Received(m.Welcome(LEASE_S, 1.0)), 12.1)
+    assert not core.announced.knows(7)
+    core.handle(ev.Received(EXPECTED), 12.1)
+    assert core.announced.refusal(**OFFER) == ""
+
+
+def test_announcement_ends_when_it_is_withdrawn_and_is_replaced_by_one_of_its_number() -> None:
+    core = expecting()
+    core.handle(ev.Received(m.Expect(7, "b", 5, 5, "h5", "10.0.0.5", 1_000)), 10.4)
+    assert core.announced.refusal(**OFFER) == "sequences 5 to 5 are announced, not 1000001"
+    core.handle(ev.Received(m.ExpectNoMore(7)), 10.5)
+    core.handle(ev.Received(m.ExpectNoMore(99)), 10.5)
+    assert core.announced.refusal(**OFFER) == "no such transfer is announced"
+
+
+def test_what_is_tried_again_goes_under_the_number_of_the_latest_order() -> None:
+    core = running()
+    migrate(core, 10.5, within_s=5.0)
+    snapshot(core, 1_000_001, 10.6)
+    renumbered = m.Endpoint("h3", "10.0.0.3", 7200, ticket=9)
+    assert of(migrate(core, 10.7, within_s=5.0, to=renumbered), do.AbortSending) == []
+    sent(core, "h3", 1_000_001, 10.8, ok=False, retryable=True)
+    (again,) = of(core.handle(ev.Woke(), 10.8 + RETRY_S), do.StartSending)
+    assert again.destination == renumbered
+    (final,) = of(core.handle(ev.SendEnded("a", "h3", 1_000_001, True), 11.5), do.TakeSnapshot)
+    assert final.final

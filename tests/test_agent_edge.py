@@ -15,6 +15,7 @@ from bpf.layout import MAX_FLOWS, BucketMode, ClassId
 from bpf.maps import FlowKey
 from testbed.agent import effects as do
 from testbed.agent import events as ev
+from testbed.agent.announced import Announced
 from testbed.agent.config import AgentConfig
 from testbed.agent.edge import MARKED_MOST, Edge
 from testbed.agent.shipping import Shipping
@@ -47,7 +48,7 @@ def edge_of(host, tmp_path: Path) -> Edge:
 
 def shipping_of(edge: Edge, store: CheckpointStore) -> tuple[Shipping, Ends]:
     ends = Ends()
-    return Shipping(store, edge, lambda: False, ends.append), ends
+    return Shipping(store, edge, lambda: False, Announced, ends.append), ends
 
 
 def ingest(store: CheckpointStore) -> None:

@@ -11,24 +11,28 @@ import pytest
 import trio
 
 from testbed.agent import events as ev
+from testbed.agent.announced import Announced
 from testbed.agent.config import AgentConfig
 from testbed.agent.edge import Edge
 from testbed.agent.shipping import Shipping
+from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
-from testbed.transfer import send_checkpoint
+from testbed.messages import Expect
+from testbed.transfer import SendResult, TransferFailed, send_checkpoint
 
 pytestmark = pytest.mark.trio
 
 
 @asynccontextmanager
 async def receiving(
-    tmp_path: Path,
+    tmp_path: Path, announced: Announced | None = None
 ) -> AsyncIterator[tuple[CheckpointStore, Shipping, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
+    announced = announced or Announced()
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
-        shipping = Shipping(store, Edge(config), lambda: False, events.append)
+        shipping = Shipping(store, Edge(config), lambda: False, lambda: announced, events.append)
         listeners = await shipping.listen()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shipping.serve, listeners)
@@ -36,9 +40,23 @@ async def receiving(
             nursery.cancel_scope.cancel()
 
 
-def ingest(store: CheckpointStore, sequence: int) -> None:
+def ingest(store: CheckpointStore, sequence: int, step: int = 1) -> None:
     store.scratch("s").write_bytes(sequence.to_bytes(8, "big") * 1000)
-    store.ingest("job", sequence, sequence, store.scratch("s"))
+    store.ingest("job", sequence, step, store.scratch("s"))
+
+
+async def send(store: CheckpointStore, sequence: int, address: tuple[str, int], ticket: int) -> SendResult:
+    return await send_checkpoint(
+        store,
+        store.get("job", sequence),
+        address,
+        transfer="t",
+        ticket=ticket,
+        on_connected=lambda _: None,
+    )
+
+
+TRUE = Expect(7, "job", 1, 999, "h1", "127.0.0.1", 10_000)
 
 
 async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are_collected(
@@ -51,7 +69,7 @@ async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are
             directory.mkdir()
             for name in ("7.partial", "3.partial"):
                 (directory / name).write_bytes(bytes(9))
-            await send_checkpoint(own, own.get("job", 5), address, transfer="t", on_connected=lambda _: None)
+            await send(own, 5, address, 0)
             assert [type(event) for event in events] == [ev.CheckpointReceived]
             assert sorted(path.name for path in directory.iterdir()) == [
                 "5.manifest",
@@ -61,3 +79,62 @@ async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are
             await shipping.drop("job", 2**62)
             assert list(directory.iterdir()) == []
             assert store.manifests() == []
+
+
+async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one_stays(
+    tmp_path: Path,
+) -> None:
+    """`job, sequence 2**62 - 1, step 99999`, pushed by a host that was not told to, made its receiver delete the true ones."""
+    announced = Announced()
+    announced.tell(TRUE)
+    with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "forger") as forger:
+        ingest(own, 5)
+        ingest(forger, LARGEST_SEQUENCE, step=99_999)
+        async with receiving(tmp_path, announced) as (store, _, address, events):
+            await send(own, 5, address, TRUE.ticket)
+            with pytest.raises(TransferFailed, match="announced, not 4611686018427387903") as refused:
+                await send(forger, LARGEST_SEQUENCE, address, TRUE.ticket)
+            assert not refused.value.retryable
+            assert [manifest.sequence for manifest in store.manifests()] == [5]
+            assert [type(event) for event in events] == [ev.CheckpointReceived]
+
+
+async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path) -> None:
+    announced = Announced()
+    announced.tell(Expect(1, "other", 1, 2, "h9", "127.0.0.9", 1))
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own, 5)
+        async with receiving(tmp_path, announced) as (store, _, address, _), trio.open_nursery() as nursery:
+            nursery.start_soon(send, own, 5, address, TRUE.ticket)
+            await trio.sleep(0.1)
+            assert store.manifests() == []
+            announced.tell(TRUE)
+    assert announced.knows(TRUE.ticket)
+    with CheckpointStore(tmp_path / "store") as store:
+        assert [manifest.sequence for manifest in store.manifests()] == [5]
+
+
+async def test_transfer_that_nobody_announced_is_refused_after_a_moment_and_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.agent.shipping.ANNOUNCED_WITHIN_S", 0.05)
+    announced = Announced()
+    announced.tell(TRUE)
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own, 5)
+        async with receiving(tmp_path, announced) as (store, _, address, events):
+            with pytest.raises(TransferFailed, match="no such transfer is announced") as refused:
+                await send(own, 5, address, TRUE.ticket + 1)
+            assert refused.value.retryable
+            assert (store.manifests(), events) == ([], [])
+
+
+async def test_attempts_stay_while_something_may_go_on_with_them(tmp_path: Path) -> None:
+    with CheckpointStore(tmp_path) as store:
+        for job in ("kept", "gone"):
+            (tmp_path / job).mkdir()
+            (tmp_path / job / "3.partial").write_bytes(b"part")
+        store.collect_attempts({"kept"}, 60.0)
+        assert len(list(tmp_path.glob("*/*.partial"))) == 2
+        store.collect_attempts({"kept"}, -60.0)
+        assert [path.parent.name for path in tmp_path.glob("*/*.partial")] == ["kept"]

@@ -49,6 +49,7 @@ def test_every_probe_says_what_its_absence_means_and_what_mends_it() -> None:
     assert len({p.name for p in capabilities.PROBES}) == len(capabilities.PROBES)
 
 
+@pytest.mark.kernel  # it tries out namespaces and programs
 def test_probe_never_raises_whoever_runs_it() -> None:
     found = probe()
     assert len(found) == len(capabilities.PROBES)

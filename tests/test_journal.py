@@ -5,11 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
+import sys
+from math import inf, nan
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from controller import journal as journals
 from controller.core import events as ev
 from controller.core import facts
-from controller.journal import Journal, export_jsonl, read_facts
+from controller.core.coordinator import Coordinator
+from controller.core.settings import Settings
+from controller.journal import Journal, encoded, export_jsonl, read_facts
+from controller.restart import recall
+from testbed import messages as m
+from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
+from testbed.errors import InvariantBroken, SetupError
+from topologies.presets import three_tier
 
 
 def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
@@ -52,3 +66,105 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
         "fact": "HostReturned",
         "host": "h1",
     }
+
+
+# ---------------------------------------------------------------- a journal is readable, or not written
+
+
+@pytest.mark.parametrize("level", [inf, -inf, nan, 1.1 * LARGEST_NUMBER, -1.1 * LARGEST_NUMBER])
+def test_a_number_that_no_reader_would_find_again_is_not_written(level: float) -> None:
+    with pytest.raises(InvariantBroken, match="level"):
+        encoded(facts.LevelLearned(level))
+
+
+def test_the_largest_numbers_come_back(tmp_path: Path) -> None:
+    told = facts.JobRedirected("a", LARGEST_INTEGER, -LARGEST_NUMBER, LARGEST_NUMBER)
+    written(tmp_path / "j.sqlite", [(1.0, told)])
+    assert list(read_facts(tmp_path / "j.sqlite")) == [(1.0, told)]
+    with pytest.raises(InvariantBroken, match="ahead"):
+        encoded(facts.JobRedirected("a", LARGEST_INTEGER + 1, 1.0))
+
+
+def test_whatever_a_heartbeat_counts_can_be_written() -> None:
+    """The largest of every count, as often as a frame may say it."""
+    core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
+    name = next(name for name, host in core.world.hosts.items() if host.is_volunteer)
+    core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
+    beat = m.Heartbeat(
+        1,
+        [],
+        {f"class{n}": m.ClassCount(2**56, 2**56, 2**56) for n in range(64)},
+        [],
+        [m.EgressSample(0.0, 1e-6, 2**50, 2**50)] * 4096,
+    )
+    assert msgspec.convert(msgspec.to_builtins(beat), m.Heartbeat) == beat
+    effects = core.handle(ev.AgentSaid(name, beat), 1.0)
+    told = [
+        effect.fact for effect in effects if isinstance(getattr(effect, "fact", None), facts.EgressMeasured)
+    ]
+    assert [msgspec.json.decode(encoded(fact))["migration_bytes"] for fact in told] == [2**62]
+
+
+# ---------------------------------------------------------------- a line that cannot be read
+
+
+def written(path: Path, some: list[tuple[float, facts.AnyFact]]) -> Path:
+    """A journal with these facts, an event before each."""
+    journal = Journal(path)
+    for at_s, fact in some:
+        journal.begin()
+        journal.append_input(at_s, "clock", ev.Woke())
+        journal.append_fact(at_s, fact)
+        journal.commit()
+    journal.close()
+    return path
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """A journal of three facts, the second of which holds what an earlier version wrote for infinity."""
+    levels = [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)]
+    path = written(tmp_path / "j.sqlite", levels)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE fact SET body = replace(body, '2.0', 'null') WHERE number = 2")
+    return path
+
+
+def test_a_bad_line_is_named(torn: Path, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"line 2 of the table fact, at 2\.0 s.*--up-to 2\.0"):
+        list(read_facts(torn))
+    assert list(read_facts(torn, 2.0)) == [(1.0, facts.LevelLearned(1.0))]
+    assert export_jsonl(torn, tmp_path / "e.jsonl", 2.0) == 1
+
+
+def test_the_command_says_it_and_goes_on_with_what_is_chosen(
+    torn: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "e.jsonl"
+    monkeypatch.setattr(sys, "argv", ["journal", str(torn), str(out)])
+    with pytest.raises(SystemExit) as ended:
+        journals.main()
+    assert ended.value.code == 2
+    assert "--up-to 2.0" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["journal", str(torn), str(out), "--up-to", "2.0"])
+    journals.main()
+    assert json.loads(out.read_text())["level"] == 1.0
+
+
+def test_a_coordinator_goes_on_with_what_is_before_a_bad_event(tmp_path: Path) -> None:
+    path = written(tmp_path / "j.sqlite", [(float(n), facts.LevelLearned(float(n))) for n in (1, 2, 3)])
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE input SET body = x'c0' WHERE number = 2")
+        db.execute("DELETE FROM fact")  # what a core that only wakes records
+    core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
+    journal = Journal(path)
+    with pytest.raises(SetupError, match=r"line 2 of the table input.*--up-to 2\.0"):
+        recall(journal, core)
+    whole = journal.cut(2.0)
+    assert recall(journal, core).events == 2 - 1
+    assert whole is not None
+    assert sqlite3.connect(whole).execute("SELECT count(*) FROM input").fetchone() == (3,)
+    assert journal.cut(2.0) is None
+    with pytest.raises(SetupError, match="earlier cut"):
+        journal.cut(0.0)
+    journal.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import signal
@@ -161,6 +162,28 @@ def test_owner_closes_a_host_whose_agent_and_coordinator_are_dead(tmp_path: Path
         wrong = command("reclaim", "h9")
         assert wrong.returncode == 2
         assert "h9" in wrong.stderr
+
+
+def test_a_member_of_the_owners_group_needs_no_root_and_others_are_told_who_may(tmp_path: Path) -> None:
+    nobody, owners = 65_534, grp.getgrnam("users")
+    stranger = {"user": nobody, "group": nobody, "extra_groups": []}
+    member = {**stranger, "extra_groups": [owners.gr_gid]}
+    if command("--help", **stranger).returncode:
+        pytest.skip("the source cannot be read by a user who is not root")
+    sleeping = str(_script(tmp_path, "sh sleep 20"))
+    with running(tmp_path, "up", "--hosts", "2", "--group", owners.gr_name, "--script", sleeping) as run:
+        run.wait_until(
+            lambda: len(run.pids("agent")) == 3 and list(Path("/run/reclaimnet").glob("*/h1.sock"))
+        )
+        refused = command("reclaim", "h1", **stranger)
+        assert refused.returncode == 2
+        assert "the switch of h1 is for root and members of the group users only" in refused.stderr
+        seen = command("status", **stranger)
+        assert (seen.returncode, "only root may ask the coordinator" in seen.stdout) == (0, True), seen.stderr
+        done = command("reclaim", "h1", **member)
+        assert (done.returncode, "its agent has obeyed" in done.stdout) == (0, True), done.stderr
+        assert "isolate" in command("status", **member).stdout
+        assert "lent again" in command("return", "h1", **member).stdout
 
 
 def test_mininet_commands_work_on_a_standing_campus(tmp_path: Path) -> None:

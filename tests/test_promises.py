@@ -18,6 +18,7 @@ from controller.core import facts as f
 from experiments import accounting, promises, report
 from experiments.report import page
 from experiments.run_context import WIRE_PER_PAYLOAD, Fidelity, ResearchSample, RunContext, SwitchProbe
+from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
 
 CONTEXT = run_story.context()
@@ -344,10 +345,24 @@ def any_fact() -> st.SearchStrategy[f.AnyFact]:
     return st.one_of([_fact(kind) for kind in kinds])
 
 
+# what a journal takes, and of whole numbers what a message may say: no reader meets others
+NUMBERS = st.floats(-LARGEST_NUMBER, LARGEST_NUMBER)
+WHOLE = st.integers(-LARGEST_PAYLOAD_BYTES, LARGEST_PAYLOAD_BYTES)
+OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    float: NUMBERS,
+    float | None: st.none() | NUMBERS,
+    int: WHOLE,
+    int | None: st.none() | WHOLE,
+}
+
+
 def _fact(kind: Any) -> st.SearchStrategy[Any]:
     info = msgspec.structs.fields(kind)
-    chosen = {e.name: FIELDS[e.name] if e.name in FIELDS else st.from_type(e.type) for e in info}
-    return st.builds(kind, **chosen)
+    return st.builds(kind, **{e.name: FIELDS[e.name] if e.name in FIELDS else _any(e.type) for e in info})
+
+
+def _any(kind: Any) -> st.SearchStrategy[Any]:
+    return OF_TYPE[kind] if kind in OF_TYPE else st.from_type(kind)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -225,10 +225,10 @@ def test_a_loader_of_one_format_names_the_file_too(load: Callable[..., object], 
 @settings(max_examples=200)
 @given(st.text(max_size=100), st.sampled_from(["", "{", EVENT, HEADER]))
 def test_noise_raises_nothing_but_spec_errors(noise: str, start: str) -> None:
-    from experiments.traces.recorded import _parse
+    from experiments.traces.recorded import _read
 
     try:
-        _parse(start + noise, "noise", Scenario("x", three_tier(2, 1)))
+        _read(start + noise, "noise", Scenario("x", three_tier(2, 1)))
     except SpecError as error:
         assert str(error)
 

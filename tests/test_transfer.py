@@ -103,11 +103,15 @@ async def serving(
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             pair.address = listeners[0].socket.getsockname()
 
+            async def accept(hello: Hello, address: str) -> None:
+                if pair.refusal is not None:
+                    raise TransferFailed(pair.refusal, retryable=False)
+
             async def serve(task_status: trio.TaskStatus[Any]) -> None:
                 await serve_checkpoints(
                     target,
                     listeners,
-                    accept=lambda _: pair.refusal,
+                    accept=accept,
                     on_event=pair.events.append,
                     idle_timeout_s=idle_timeout_s,
                     limits=limits,
@@ -722,7 +726,7 @@ from testbed.transfer import serve_checkpoints
 async def main():
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     print(listeners[0].socket.getsockname()[1], flush=True)
-    await serve_checkpoints(CheckpointStore(Path(sys.argv[1])), listeners, accept=lambda _: None, on_event=lambda _: None)
+    await serve_checkpoints(CheckpointStore(Path(sys.argv[1])), listeners, on_event=lambda _: None)
 
 trio.run(main)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,16 +19,18 @@ from experiments.progress import Live
 from experiments.provenance import Provenance, provenance
 from experiments.scenario import load
 from experiments.traces import trace_of
+from experiments.traces.doubts import tell
 from experiments.virtual import simulate
 from experiments.virtual.command import write_events
 from experiments.virtual.costs import costs_of
 
 
-def compare_file(console: Console, out: Path, scenario: str, *, trace_file: Path | None = None) -> ExitStatus:
+def compare_file(console: Console, out: Path, scenario: str, *, records: Sequence[Path] = ()) -> ExitStatus:
     """Play a scenario file (or `example:NAME`) in both worlds; compare.html, compare.json and both runs' events into `out`."""
     described = load(scenario)
-    trace = trace_of(described, trace_file)
+    trace = trace_of(described, records)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
+    tell(console, trace.warnings)
     outcome = run_live(described, trace, out, lambda: Live.of(described, console))
     live = Played(outcome.facts, outcome.context)
     assumed = costs_of(settings_of(described.played()))

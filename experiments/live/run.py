@@ -13,8 +13,6 @@ from pathlib import Path
 
 import trio
 
-from controller.core.admission import migration_share
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.facts import AnyFact, HostJoined
 from controller.journal import export_jsonl, read_facts
 from experiments.accounting import Summary, summarise
@@ -25,7 +23,7 @@ from experiments.live.settings import live_row, settings_of
 from experiments.live.world import LiveWorld, live_world
 from experiments.progress import Live
 from experiments.promises import not_promised
-from experiments.run_context import Fidelity, RunContext
+from experiments.run_context import Fidelity, RunContext, migration_shares
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.submissions import job_spec
 from experiments.traces import Trace
@@ -204,11 +202,13 @@ def run_live(
     display: Callable[[], Live],
     *,
     directed: bool = False,
+    owners_gid: int | None = None,
 ) -> Outcome:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Raises SetupError if the machine cannot, SpecError if the system, or
-    the trace's background, is one that only the virtual world can play.
+    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root. Raises
+    SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
+    can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
     live_row(played)
@@ -216,7 +216,7 @@ def run_live(
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     settings = settings_of(played)
-    with live_world(played, settings, out) as world:
+    with live_world(played, settings, out, owners_gid=owners_gid) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, list(_probed_pairs(played))))
         with monitor, display() as shown:
@@ -247,9 +247,7 @@ def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
         seed=scenario.seed,
         scale=run.real.scale,
         campus=campus,
-        share=migration_share(
-            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
-        ),
+        share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=scenario.queue.on_demand_cost,
         target_delay_s=scenario.queue.target_delay_s,
@@ -259,6 +257,7 @@ def _context(run: LiveRun, fidelity: Fidelity) -> RunContext:
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
+        warnings=run.trace.warnings,
     )
 
 

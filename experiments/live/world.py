@@ -23,6 +23,7 @@ from experiments.live.operator import SOCKET
 from experiments.live.settings import enforcement_of
 from experiments.run_context import Death
 from experiments.scenario import Scenario
+from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
 from testbed.emulation.campus import Campus
@@ -47,6 +48,7 @@ class LiveWorld:
     campus: Campus
     out: Path
     data: Path
+    owners_gid: int | None = None  # the group whose members may reclaim and return, beside root
     started_s: float = field(default_factory=time.monotonic)
     agents: dict[str, ForkedProcess] = field(default_factory=dict)
     coordinator: ForkedProcess | None = None
@@ -143,6 +145,7 @@ class LiveWorld:
             self.data / host.name,
             pin_dir=self.campus.pin_dir / host.name,
             owner_socket=self.owner_socket(host.name),
+            owners_gid=self.owners_gid,
             migration_share_bytes_per_s=payload_rate(share),
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
@@ -189,14 +192,20 @@ class LiveWorld:
 
 
 @contextmanager
-def live_world(scenario: Scenario, settings: Settings, out: Path) -> Iterator[LiveWorld]:
-    """A campus that stands, its coordinator and agents starting; all of it is gone after."""
+def live_world(
+    scenario: Scenario, settings: Settings, out: Path, *, owners_gid: int | None = None
+) -> Iterator[LiveWorld]:
+    """A campus that stands, its coordinator and agents starting; all of it is gone after.
+
+    `owners_gid`: the group whose members may reclaim and return hosts, beside root.
+    """
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
         old.unlink()
     holds = enforcement_of(scenario) is not Enforcement.NONE
     with Campus(scenario.campus, hold_migrations=holds) as campus:
-        world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT))
+        let_owners(campus, owners_gid)
+        world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid)
         try:
             world.start_processes()
             yield world
@@ -204,6 +213,13 @@ def live_world(scenario: Scenario, settings: Settings, out: Path) -> Iterator[Li
             world.end_coordinator()
             if world.prober is not None:
                 world.prober.close()
+
+
+def let_owners(campus: Campus, gid: int | None) -> None:
+    """Let a group use the switches of all hosts that have an owner; None: root alone may."""
+    if gid is not None and campus.enforcement:
+        for host in campus.spec.hosts_of(Role.VOLUNTEER):
+            owner.let_group(campus.pin_dir / host.name / "switch", gid)
 
 
 def _how(process: ForkedProcess) -> str:

@@ -325,7 +325,7 @@ async def _serve_until_told(store: CheckpointStore) -> float:
 
     listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_checkpoints, accept=lambda _: None, on_event=completed)
+        serve = partial(serve_checkpoints, on_event=completed)
         await nursery.start(serve, store, listeners)
         _reply("listening")
         await trio.to_thread.run_sync(sys.stdin.readline)

@@ -24,11 +24,11 @@ def play_file(
     scenario: str,
     *,
     seed: int | None = None,
-    trace_file: Path | None = None,
+    records: Sequence[Path] = (),
     until_over: bool = False,
 ) -> int:
     """Plan and play a scenario file (or `example:NAME`); exit status as of `simulate_file`."""
-    described, trace = described_with_trace(scenario, seed, trace_file)
+    described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
     played = run_oracle(described, trace, until_over=until_over)
     console.print(_table(played))

@@ -124,6 +124,8 @@ def verdict(summary: Summary) -> tuple[str, str]:
         return "invalid", "Every promise kept, but the machine did not keep up: the run is not valid"
     if summary.not_promised:
         return "good", f"Every promise kept, {len(summary.not_promised)} not made{but}"
+    if summary.warnings:
+        return "good", f"Every promise kept{but}; but little was put to the test"
     return "good", f"Every promise kept{but}"
 
 
@@ -147,6 +149,7 @@ def banner(summary: Summary) -> str:
     if summary.ended != "completed":
         parts.append(tag("span", summary.ended, class_="pill no"))
     body = "".join(tag("li", reason) for reason in summary.fidelity.reasons)
+    body += "".join(tag("li", f"little is shown: {warning}") for warning in summary.warnings)
     for rule, why in summary.not_promised.items():
         body += tag("li", f"not promised: {rule}: {why}")
     body += "".join(tag("li", line) for line in excused(summary))

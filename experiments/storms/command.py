@@ -20,7 +20,7 @@ from experiments.ending import ExitStatus
 from experiments.revision import revision
 from experiments.storms.campaign import CHUNK, Campaign, Failed, Plan, one_of_each, run
 from experiments.storms.play import play
-from experiments.storms.results import page, story, write_failures
+from experiments.storms.results import admissions_told, page, story, write_failures
 from experiments.storms.script import parse
 from topologies.errors import SpecError
 
@@ -49,6 +49,7 @@ def storm(
         path.write_text(text)
     _tell_failures(console, campaign, out)
     _tell_counts(console, campaign, out)
+    console.print(admissions_told(campaign.counts), highlight=False)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
     return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
 

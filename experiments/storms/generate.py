@@ -14,11 +14,14 @@ from experiments.storms.ground import ground_of
 from experiments.storms.script import Line, Script
 from topologies.spec import Campus, Role
 
+RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
 STORM_S = 30.0
 SUBMIT_S = 20.0
 MOST_HOSTS = 20
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
+PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
+GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 MESSAGES = (
     *(
         "StartJob",
@@ -64,8 +67,10 @@ LOCAL = (
 class _Draft:
     """Lines, as they are drawn."""
 
-    def __init__(self, rng: random.Random, campus: Campus, jobs: Sequence[str], *, quiet: bool) -> None:
-        self.rng, self.campus, self.quiet = rng, campus, quiet
+    def __init__(
+        self, rng: random.Random, campus: Campus, jobs: Sequence[str], *, quiet: bool, gentle: bool
+    ) -> None:
+        self.rng, self.campus, self.quiet, self.gentle = rng, campus, quiet, gentle
         self.hosts = [host.name for host in campus.hosts if host.role is not Role.COORDINATOR]
         self.owned = [host.name for host in campus.hosts if host.role is Role.VOLUNTEER]
         self.links = [(link.a, link.b) for link in campus.links]
@@ -93,20 +98,26 @@ class _Draft:
 def generate(seed: int, *, campus_file: str | None = None, policy: str | None = None) -> Script:
     """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one."""
     rng = random.Random(f"storm {seed}")
-    quiet = rng.random() < QUIET_SHARE
+    quiet, gentle = rng.random() < QUIET_SHARE, rng.random() < GENTLE_SHARE
     script = Script(
         (),
-        _campus(rng, seed, campus_file, quiet=quiet),
-        _settings(rng, policy),
+        _campus(rng, seed, campus_file, quiet=quiet, gentle=gentle),
+        _settings(rng, policy, gentle=gentle),
         {"switch_s": "0,0.1"} if rng.random() < 0.7 else {},
         (f"storm {seed}",),
     )
     campus = ground_of(script).campus
-    jobs = [f"j{n}" for n in range(rng.randint(2, max(4, min(16, 2 * len(campus.hosts)))))]
-    draft = _Draft(rng, campus, jobs, quiet=quiet)
+    most_jobs = max(4, min(16, len(campus.hosts) if gentle else 2 * len(campus.hosts)))
+    draft = _Draft(
+        rng, campus, [f"j{n}" for n in range(rng.randint(2, most_jobs))], quiet=quiet, gentle=gentle
+    )
     _plan_clocks(draft)
     _plan_arrivals(draft)
-    for _ in range(rng.choice([4, 10, 25, 50])):
+    _plan_research(draft)
+    if gentle:
+        for owner in rng.sample(draft.owned, min(len(draft.owned), rng.randint(3, 8))):
+            _long_notice(draft, owner, rng.uniform(5.0, STORM_S))
+    for _ in range(rng.choice([0, 0, 1, 3] if gentle else [4, 10, 25, 50])):
         _plan_fault(draft)
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
@@ -115,11 +126,13 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
 # ---------------------------------------------------------------- ground
 
 
-def _campus(rng: random.Random, seed: int, campus_file: str | None, *, quiet: bool) -> dict[str, str]:
+def _campus(
+    rng: random.Random, seed: int, campus_file: str | None, *, quiet: bool, gentle: bool
+) -> dict[str, str]:
     options = {"seed": str(seed)}
     if quiet:
         options["quiet"] = "1"
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and not gentle:
         options["enforcement"] = rng.choice(["drop", "none"])
     leave = {"leave": _word(rng.choice([2.0, 8.0]))} if rng.random() < 0.1 else {}
     if campus_file is not None:
@@ -139,12 +152,12 @@ def _campus(rng: random.Random, seed: int, campus_file: str | None, *, quiet: bo
     }
 
 
-def _settings(rng: random.Random, policy: str | None) -> dict[str, str]:
+def _settings(rng: random.Random, policy: str | None, *, gentle: bool) -> dict[str, str]:
     options = {
-        "policy": policy or rng.choice(["reclaimnet", *POLICIES]),
+        "policy": policy or rng.choice(["reclaimnet", *(PROMISING if gentle else POLICIES)]),
         "spare_gpus": str(rng.choice([0, 0, 0, 1])),
         "level_start": _word(rng.choice([0.5, 1.0, 3.0])),
-        "offer_ttl_s": _word(rng.choice([inf, inf, 4.0, 0.0])),
+        "offer_ttl_s": _word(inf if gentle else rng.choice([inf, inf, 4.0, 0.0])),
     }
     if rng.random() < 0.3:
         options["learner"] = rng.choice(sorted(LEARNERS))
@@ -178,14 +191,33 @@ def _plan_arrivals(draft: _Draft) -> None:
     scale = draft.campus.access_link(draft.owned[0]).rate_bytes_per_s / 10e6
     for name in draft.jobs:
         size = int(rng.choice([100_000, 2_000_000, 8_000_000, 30_000_000]) * scale)
-        steps = rng.choice([rng.randint(5, 60), rng.randint(60, 200)])
+        steps = (
+            rng.randint(150, 400) if draft.gentle else rng.choice([rng.randint(5, 60), rng.randint(60, 200)])
+        )
         options = {"steps": steps, "payload": size, "draw": round(0.999 * rng.random(), 3)}
         options["budget"] = rng.choice([3, 10, 900])
         if rng.random() < 0.15:
             options["memory"] = 30e9
         draft.say(
-            rng.uniform(0.0, SUBMIT_S), "submit", name, *(f"{k}={_word(v)}" for k, v in options.items())
+            rng.uniform(0.0, 0.3 * SUBMIT_S if draft.gentle else SUBMIT_S),
+            "submit",
+            name,
+            *(f"{k}={_word(v)}" for k, v in options.items()),
         )
+
+
+def _plan_research(draft: _Draft) -> None:
+    """Greedy research, measured against its reserve, or others' traffic that comes and goes (both at once would share it)."""
+    rng = draft.rng
+    if rng.random() >= RESEARCH_SHARE or len(draft.hosts) < 2:
+        return
+    source, target = rng.sample(draft.hosts, 2)
+    if rng.random() < 0.5:
+        draft.say(rng.uniform(0.0, 5.0), "research", source, target)
+        return
+    for _ in range(rng.randint(2, 8)):
+        rate = draft.campus.access_link(source).rate_bytes_per_s * rng.choice([0.0, 0.2, 0.5, 1.0])
+        draft.say(rng.uniform(0.0, STORM_S), "background", source, target, rate)
 
 
 def _plan_fault(draft: _Draft) -> None:
@@ -270,6 +302,14 @@ def _notice(draft: _Draft, at_s: float) -> None:
     owner = "@" + rng.choice(draft.jobs) if rng.random() < 0.6 else draft.owner()
     draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
     _all_return(draft, at_s + notice_s + rng.uniform(-0.5, 6.0))
+
+
+def _long_notice(draft: _Draft, owner: str, at_s: float) -> None:
+    """Time enough to move a job; the owner returns some time after it has come."""
+    rng = draft.rng
+    notice_s = rng.choice([4.0, 8.0, 12.0, 20.0])
+    draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
+    draft.say(at_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
 
 
 def _all_return(draft: _Draft, at_s: float) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiments.storms.admissions import JUDGED
 from experiments.storms.campaign import Campaign, Failed, one_of_each
 from experiments.storms.script import Script
 
 SECTIONS = {
     "fault": "Faults that took effect",
     "policy": "Rows of the policies",
+    "admission": "Admitted migrations: judged, or what kept them from being judged",
     "job": "Phases of jobs, from one event to the next",
     "fact": "Facts recorded",
     "coordinator": "What the coordinator heard, and the phase of the job that it was about",
@@ -35,10 +38,21 @@ def page(campaign: Campaign, *, date: str, commit: str) -> str:
         f"| {campaign.events} | {len(campaign.failed)} |",
         "",
         *_failures(campaign),
+        f"{admissions_told(campaign.counts)} The others met a fault that no admission could foresee, or their system promises",
+        "no rate; the table of admissions below counts each by its cause.",
+        "",
         "A storm that never exercises a thing proves nothing about it. So often did these happen, in so many storms:",
         *(line for section in SECTIONS for line in _section(campaign, section)),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def admissions_told(counts: Counter[str]) -> str:
+    """How many migrations were admitted, and of how many it was judged whether they were in time."""
+    admitted = sum(count for key, count in counts.items() if key.startswith("admission: "))
+    judged = counts[f"admission: {JUDGED}"]
+    share = f" ({judged / admitted:.0%})" if admitted else ""
+    return f"Of {admitted} admitted migrations {judged}{share} were judged to be in time or late."
 
 
 def story(failed: Failed) -> str:

@@ -11,6 +11,8 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
     restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
+    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
+    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
     repeat HOST KIND                       the agent's next message of that kind is said twice (only kinds that are said again
                                            on a new connection: JobStarted JobEnded CheckpointStored SnapshotTaken)
@@ -30,14 +32,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
+from experiments.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.script import Line, Script
 from experiments.storms.weather import ANYBODY, OPERATIONS, Spell, Trigger
-from experiments.storms.world import ALL, StormWorld
+from experiments.storms.world import StormWorld
 from experiments.virtual.checks import broken
 from testbed.messages import JobSpec
 from topologies.errors import SpecError
+from topologies.spec import DirectedLink
 
 IT = "it"
 FOR_ANYBODY = ("return", "late", "fail")
@@ -178,7 +183,7 @@ def _pause(world: StormWorld, line: Line, host: str) -> bool:
     if machine.core is None or machine.paused:
         return False
     world.pause(host, _seconds(line, 1))
-    world.disturb(host, _seconds(line, 1))
+    world.disturb("an agent stood still", _seconds(line, 1), host=host)
     return True
 
 
@@ -198,19 +203,32 @@ def _restart(world: StormWorld, line: Line, host: str) -> bool:
 
 def _link(world: StormWorld, line: Line, host: str) -> bool:
     a, b = line.positional[:2]
-    for_s = _seconds(line, 3, float("inf"))
-    if not world.slow(a, b, _seconds(line, 2)):
+    factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
+    if not world.slow(a, b, factor):
         return False
-    world.disturb(ALL, for_s)
-    if for_s < float("inf"):
+    cause = "a cable was slow" if factor > 0.0 else "a cable was down"
+    world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
+    if for_s < inf:
         world.after(for_s, lambda: world.set_link(a, b, 1.0))
+    return True
+
+
+def _research(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.research.add(ResearchFlow(source, target, _seconds(line, 2, inf)))
+    return True
+
+
+def _background(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.set_background(source, target, _seconds(line, 2))
     return True
 
 
 def _late(world: StormWorld, line: Line, host: str) -> bool:
     by_s, for_s = _seconds(line, 1), _seconds(line, 2)
     world.weather.add(Spell("message", host, world.now_s + for_s, by_s))
-    world.disturb(ALL, for_s + by_s)
+    world.disturb("messages were late", for_s + by_s, host=host)
     return True
 
 
@@ -226,12 +244,11 @@ def _fail(world: StormWorld, line: Line, host: str) -> bool:
     if what not in OPERATIONS:
         raise SpecError(str(line), what, f"one of {', '.join(OPERATIONS)}")
     world.weather.add(Spell(what, host, world.now_s + for_s, retryable="retry" in line.options))
-    world.disturb(ALL, for_s)
+    world.disturb(f"a {what} failed", for_s, host=host)
     return False
 
 
 def _fill(world: StormWorld, line: Line, host: str) -> bool:
-    world.disturb(ALL, float("inf"))
     return world.fill(host, full=True)
 
 
@@ -243,7 +260,8 @@ def _spoil(world: StormWorld, line: Line, host: str) -> bool:
     store = world.machines[host].store
     had = any(job == line.positional[1] for job, _ in store)
     world.spoil(host, line.positional[1])
-    world.disturb(ALL, float("inf"))
+    if had:
+        world.disturb("a checkpoint was gone", inf, host=host, job=line.positional[1])
     return had
 
 
@@ -299,6 +317,8 @@ VERBS: dict[str, Verb] = {
     "cut": Verb(_cut, 1, 3),
     "restart": Verb(_restart, 0, 1, names_host=False),
     "link": Verb(_link, 3, 4, names_host=False),
+    "research": Verb(_research, 2, 3, names_host=False),
+    "background": Verb(_background, 3, 3, names_host=False),
     "late": Verb(_late, 3, 3),
     "repeat": Verb(_repeat, 2, 2),
     "fail": Verb(_fail, 3, 3),

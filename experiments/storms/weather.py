@@ -7,11 +7,12 @@ or a reclaim comes before it arrives. So a fault can strike between any two step
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.virtual.faults import Failure, Faults
+from topologies.spec import DirectedLink
 
 ANYBODY = "*"
 OPERATIONS = ("sending", "snapshot", "workload")
@@ -35,6 +36,31 @@ class Trigger:
     name: str
     host: str
     act: Callable[[str], None]  # told the host
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault that no fact tells of and that may make a migration late: its name, when it acts, and on which migrations.
+
+    It acts on those with an end in `hosts` or a link of their way in `links`, on all of them if both are empty; with `job`
+    only on that job's.
+    """
+
+    cause: str
+    from_s: float
+    until_s: float
+    hosts: Set[str] = frozenset()
+    links: Set[DirectedLink] = frozenset()
+    job: str = ""
+
+    def acts_on(
+        self, job: str, ends: Set[str], way: Set[DirectedLink], from_s: float, until_s: float
+    ) -> bool:
+        """Whether it may make a migration of `job` between those hosts late that is to happen within these times."""
+        if self.from_s >= until_s or self.until_s <= from_s or self.job not in ("", job):
+            return False
+        everywhere = not self.hosts and not self.links
+        return everywhere or not self.hosts.isdisjoint(ends) or not self.links.isdisjoint(way)
 
 
 class Weather:

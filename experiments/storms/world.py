@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 
 from controller.core import effects as cdo
 from controller.core import events as cev
+from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.coordinator import Coordinator
 from controller.core.levels.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.ground import Ground
-from experiments.storms.weather import Weather
+from experiments.storms.weather import Disturbance, Weather
 from experiments.virtual.checks import Invariants
 from experiments.virtual.machine import Machine
 from experiments.virtual.memory import Memory
@@ -21,10 +24,12 @@ from testbed.agent import effects as ado
 from testbed.agent import events as aev
 from testbed.agent.core import AgentCore
 from testbed.agent.shelf import Shelf
-from topologies.spec import DirectedLink, Role
+from topologies.spec import DirectedLink, Role, TrafficClass
 
 STORY_LINES = 4000
+STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows
 ALL = "*"
+FULL_DISK = "a disk was full"
 
 
 class StormWorld(VirtualWorld):
@@ -38,13 +43,15 @@ class StormWorld(VirtualWorld):
         self.journal: list[
             tuple[float, cev.Event]
         ] = []  # as on disk: every event, before anybody is told what followed
-        self.disturbed: list[tuple[float, float, str]] = []  # (from, until, host): what no fact tells
+        self.disturbances: list[Disturbance] = []
+        self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
             ground.settings,
             ground.seed,
+            duration_s=STORM_S,
             costs=ground.costs,
             faults=self.weather.faults(messages=not ground.quiet),
             enforcement=ground.enforcement,
@@ -62,16 +69,13 @@ class StormWorld(VirtualWorld):
         """A fault took effect."""
         self.counts[f"fault: {what}"] += 1
 
-    def disturb(self, host: str, for_s: float) -> None:
-        """For a while something is slow that no fact tells of, at a host or everywhere (ALL)."""
-        self.disturbed.append((self.now_s, self.now_s + for_s, host))
-
-    def was_disturbed(self, hosts: tuple[str | None, ...], from_s: float, until_s: float) -> bool:
-        """Whether that may have made one of these hosts late in that time."""
-        return any(
-            begin_s < until_s and end_s > from_s and (host == ALL or host in hosts)
-            for begin_s, end_s, host in self.disturbed
-        )
+    def disturb(
+        self, cause: str, for_s: float, *, host: str = ALL, links: Iterable[DirectedLink] = (), job: str = ""
+    ) -> None:
+        """From now on, for a while, something that no fact tells of may make migrations late: see `Disturbance`."""
+        hosts = frozenset[str]() if host == ALL else frozenset([host])
+        until_s = self.now_s + for_s
+        self.disturbances.append(Disturbance(cause, self.now_s, until_s, hosts, frozenset(links), job))
 
     # ------------------------------------------------------------ the cores
 
@@ -120,7 +124,7 @@ class StormWorld(VirtualWorld):
         """The coordinator's process is killed, and begins again from its journal after a while."""
         if self.connections.refused:
             return False
-        self.disturb(ALL, down_s + 2.0 * self.settings.lease_s)
+        self.disturb("the coordinator was dead", down_s)
         self.restart_coordinator(down_s=down_s)
         return True
 
@@ -150,8 +154,19 @@ class StormWorld(VirtualWorld):
     def fill(self, name: str, *, full: bool) -> bool:
         """A disk has no room any more, or has some again."""
         disk = self.machines[name].disk
-        changed, disk.full = disk.full is not full, full
-        return changed
+        if disk.full is full:
+            return False
+        disk.full = full
+        if full:
+            self.disturb(FULL_DISK, inf, host=name)
+            return True
+        self.disturbances = [
+            replace(each, until_s=min(each.until_s, self.now_s))
+            if each.cause == FULL_DISK and name in each.hosts
+            else each
+            for each in self.disturbances
+        ]
+        return True
 
     def slow(self, a: str, b: str, factor: float) -> bool:
         """A cable works at a part of its rate; 0: it is down."""
@@ -159,6 +174,21 @@ class StormWorld(VirtualWorld):
             return False
         self.set_link(a, b, factor)
         return True
+
+    def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
+        """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
+        key, links = f"background {source}>{target}", self.stage.routes.route(source, target)
+        if (source, target) not in self._background:
+            self.stage.wire.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+        self._background[source, target] = wire_bytes_per_s
+        self.stage.wire.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
+        for ends, rate in self._background.items():
+            for link in self.stage.routes.route(*ends):
+                if link in taken:
+                    taken[link] += rate
+        if not self.connections.refused:
+            self.decide(cev.LinksMeasured([(link.source, link.target, rate) for link, rate in taken.items()]))
 
     def repeat(self, kind: str, host: str) -> None:
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""

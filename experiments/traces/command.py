@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from experiments.scenario import Scenario, load
 from experiments.traces.achieved import Statistic, achieved
+from experiments.traces.doubts import tell
 from experiments.traces.folder import SCENARIO, write_trace
 from experiments.traces.generated import generate
 from experiments.traces.paper_campus import paper_campus
@@ -24,11 +26,12 @@ def make_traces(
     seed: int | None,
     days: float,
     scenario: str | None,
-    record: Path | None,
+    records: Sequence[Path] = (),
 ) -> None:
     """Paper A's campus, or the trace of a scenario file, or a record fitted to either. SpecError: none of them can be made."""
-    described, trace = _trace(seed, days, scenario, record)
+    described, trace = _trace(seed, days, scenario, records)
     console.print(statistics_table(described, trace))
+    tell(console, trace.warnings)
     for file in write_trace(out, described, trace):
         console.print(file, highlight=False)
     console.print(f"play it: reclaimnet simulate {out / SCENARIO} --trace {out}", highlight=False)
@@ -47,7 +50,7 @@ def statistics_table(scenario: Scenario, trace: Trace) -> Table:
 
 
 def _trace(
-    seed: int | None, days: float, scenario: str | None, record: Path | None
+    seed: int | None, days: float, scenario: str | None, records: Sequence[Path]
 ) -> tuple[Scenario, Trace]:
     if scenario is None:
         described, trace = paper_campus(1 if seed is None else seed, days=days)
@@ -55,7 +58,7 @@ def _trace(
         described = load(scenario)
         described = described if seed is None else replace(described, seed=seed)
         trace = generate(described)
-    return described, trace if record is None else load_trace(record, described)
+    return described, load_trace(records[0], described, *records[1:]) if records else trace
 
 
 def _cells(each: Statistic) -> tuple[str, ...]:

@@ -1,14 +1,19 @@
-"""Recorded availability: how many instances of a cloud region could be had, sampled every so often.
+"""Recorded availability: how many instances of a cloud region could be had, sampled every so often, or at each change.
 
     {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
 
-A drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the start. When in the
-gap between two samples it happened is not recorded, so the times are spread over the gap. How the record is fitted to a run:
+    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b
+    0,4                         times at any distance, in order; without the line of names the columns are time and one count
+    300,1
+
+Several records (of the zones of one region, say) are added up, from the beginning of each, as long as the shortest lasts. A
+drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the start. When in the gap
+between two samples it happened is not recorded, so the times are spread over the gap. How the record is fitted to a run:
 
 * Hosts: up to `max(data)` hosts take part, drawn once; if there are more, the rest stay lent. If there are fewer, counts
   are scaled down in proportion.
 * Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's, the slowest that brings a reclaim for every
-  second host that takes part (or the whole record into the run).
+  second host that takes part (or the whole record into the run); as it is, if nothing ever drops.
 * Window: of all stretches of the record as long as the run, one of those with the most reclaims (at least 80 % of the
   most), drawn by the seed.
 * Which hosts, and whether they give notice, follow the scenario's law of owners; the record does not say.
@@ -18,22 +23,27 @@ from __future__ import annotations
 
 import itertools
 import json
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from experiments.scenario.owners import OwnerEvent, Owners
+from experiments.traces.csvs import Row, read_rows
 from experiments.traces.generated import reclaim_of
+from experiments.traces.moments import elapsed_s
 from experiments.traces.streams import stream
 from experiments.traces.trace import Recorded, in_order
 from topologies import toml
 from topologies.errors import SpecError
-from topologies.tables import shown
+from topologies.tables import shown, shown_text
 
 MOST = 100_000  # instances
 LONGEST_GAP_S = 30 * 86_400.0
 FASTEST = 4096
+# Of a record whose changes are written at any time: enough for a second's grain in a day.
+MOST_SAMPLES = 100_000
 BUSY = 0.8  # of the reclaims of the busiest window
 
 
@@ -54,6 +64,11 @@ class Counts:
     def drops(self) -> list[int]:
         """Reclaims in each gap."""
         return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
+
+    def at(self, gap_s: float, samples: int) -> list[int]:
+        """So many of what was available, every `gap_s` seconds."""
+        last = len(self.available) - 1
+        return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
 
 
 def load_spot_trace(
@@ -81,6 +96,41 @@ def parse_counts(text: str) -> Counts:
             "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
         )
     return Counts(_gap_s(metadata.get("gap_seconds")), _available(document["data"]))
+
+
+def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
+    """The record in a CSV text whose first column is the time and all others are counts; `header`: as of `read_rows`."""
+    rows = list(read_rows(text, (), header))
+    if len(rows) < 2:
+        raise SpecError("rows", len(rows), "at least two rows, at different times")
+    time, *zones = rows[0].fields
+    if not zones:
+        raise SpecError("line 1", shown_text(time), "a column for the time, and at least one of counts")
+    times_s, _ = elapsed_s(rows, time)
+    for row, before_s, at_s in zip(rows[1:], times_s, times_s[1:], strict=False):
+        if at_s < before_s:
+            raise row.wrong(time, "at least the time of the row before")
+    totals = [sum(_count(row, zone) for zone in zones) for row in rows]
+    gaps_s = [after - before for before, after in itertools.pairwise(times_s) if after > before]
+    if not gaps_s:
+        raise SpecError("rows", len(rows), "at least two rows, at different times")
+    gap_s = max(min(gaps_s), times_s[-1] / MOST_SAMPLES)
+    samples = round(times_s[-1] / gap_s) + 1
+    available = [totals[bisect_right(times_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
+    if not any(available):
+        raise SpecError("rows", "only zeros", "at least one count above 0")
+    return Counts(gap_s, tuple(available))
+
+
+def together(records: Sequence[Counts]) -> Counts:
+    """The sum of several records, as long as the shortest of them."""
+    if len(records) == 1:
+        return records[0]
+    gap_s = min(record.gap_s for record in records)
+    length_s = min(record.gap_s * (len(record.available) - 1) for record in records)
+    gap_s = max(gap_s, length_s / MOST_SAMPLES)
+    columns = [record.at(gap_s, int(length_s / gap_s + 1e-6) + 1) for record in records]
+    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))))
 
 
 def fit_counts(
@@ -122,6 +172,13 @@ def _available(data: object) -> tuple[int, ...]:
     return tuple(data)
 
 
+def _count(row: Row, column: str) -> int:
+    text = row.text(column)
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) <= MOST):
+        raise row.wrong(column, f"a whole number from 0 to {MOST}")
+    return int(text)
+
+
 def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
     """(speed, gaps in the window): the slowest power of two whose busiest window has the reclaims that are wanted."""
     drops = counts.drops()
@@ -129,7 +186,7 @@ def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
     while True:
         steps = min(len(drops), max(1, round(duration_s * speed / counts.gap_s)))
         happens = duration_s * speed >= counts.gap_s and max(_sums(drops, steps)) >= wanted
-        if happens or steps == len(drops) or speed >= FASTEST:
+        if happens or steps == len(drops) or speed >= FASTEST or not any(drops):
             return speed, steps
         speed *= 2.0
 

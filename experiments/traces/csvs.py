@@ -40,12 +40,16 @@ class Row:
         return value
 
 
-def read_rows(text: str, needed: Sequence[str]) -> Iterator[Row]:
-    """The rows of a CSV text with a header line; SpecError for a missing column or a row of another length."""
+def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = None) -> Iterator[Row]:
+    """The rows of a CSV text with a header line; SpecError for a missing column or a row of another length.
+
+    `header` names the columns of a text that has no such line.
+    """
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
-        _check_header(header, needed)
+        if header is None:
+            header = [name.strip() for name in next(reader, [])]
+            _check_header(header, needed)
         for fields in reader:
             if not fields:
                 continue  # an empty line

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from experiments.traces.csvs import Row
 from topologies.units import parse_duration
 
 LATEST_S = 1e9
+# Numbers up to a date in nanoseconds since 1970.
+LARGEST = 1e19
+# Bamboo's records are polled once a minute and written in milliseconds; no record in seconds is so coarse.
+MINUTE_MS = 60_000.0
+# A record in seconds that is longer than this is one in milliseconds.
+YEAR_S = 366 * 86_400.0
 ALLOWED = f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min"), or a date such as 2026-03-02T11:30'
 
 
@@ -57,6 +64,55 @@ class Moments:
         midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
         start = midnight + timedelta(seconds=self._day_start_s)
         return start if start <= moment else start - timedelta(days=1)
+
+
+def elapsed_s(rows: Sequence[Row], column: str) -> tuple[list[float], str]:
+    """Seconds since the earliest row, for each row; and what its numbers were taken for ("" if they are dates or have units).
+
+    Dates, durations with a unit, or plain numbers, from any beginning. Numbers are seconds; milliseconds if the column's name
+    ends in "_ms", if all are whole minutes of milliseconds, or if seconds would make the record longer than a year.
+    """
+    if not rows:
+        return [], ""
+    read = next(
+        (each for each in (number_of, _duration_of, _date_of) if each(rows[0].text(column)) is not None), None
+    )
+    found = [read(row.text(column)) if read else None for row in rows]
+    for row, value in zip(rows, found, strict=True):
+        if value is None or not abs(value) <= LARGEST:
+            raise row.wrong(
+                column,
+                'a number, a duration ("3 min") or a date (2026-03-02T11:30), and the same kind in all rows',
+            )
+    values = [value for value in found if value is not None]
+    begin = min(values)
+    span = max(values) - begin
+    if read is not number_of:
+        return [value - begin for value in values], ""
+    is_fine = (
+        column.endswith("_ms")
+        or span > YEAR_S
+        or (span > 0.0 and not any(value % MINUTE_MS for value in values))
+    )
+    if column.endswith("_s") or not is_fine:
+        return [value - begin for value in values], "seconds"
+    return [(value - begin) / 1000.0 for value in values], "milliseconds"
+
+
+def _duration_of(text: str) -> float | None:
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return None
+
+
+def _date_of(text: str) -> float | None:
+    """Seconds since 1970; a date without an offset is one in UTC."""
+    try:
+        date = datetime.fromisoformat(text)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def seconds_of(text: str) -> float | None:

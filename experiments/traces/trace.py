@@ -67,7 +67,8 @@ class BackgroundTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted.
+    """Jobs and owners of one run, each in order of time. `origin` says where it comes from and how it was fitted, `warnings`
+    what a run of it cannot show.
 
     Hosts begin lent, but for those that are `away`: their owners have them from the start, and a return comes first, or
     nothing. `Scale.apply(trace)` plays it.
@@ -78,6 +79,7 @@ class Trace:
     owner_events: tuple[OwnerEvent, ...]
     away: tuple[str, ...] = ()
     background: BackgroundTraffic | None = None
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         times = [arrival.at_s for arrival in self.arrivals]

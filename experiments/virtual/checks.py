@@ -44,7 +44,7 @@ class Invariants:
             self._attempts[job.name] = job.attempt
         _check_hosts(world, known)
         _check_offers(world, known)
-        _check_flows(world, known)
+        _check_flows(world, known, self._truth.share(world))
 
 
 def _waiting(world: VirtualWorld, known: World) -> list[str]:
@@ -107,7 +107,7 @@ def _check_offers(world: VirtualWorld, known: World) -> None:
             raise broken(world, host.name, f"{len(host.offered)} offers, {host.free_gpus} GPUs free")
 
 
-def _check_flows(world: VirtualWorld, known: World) -> None:
+def _check_flows(world: VirtualWorld, known: World, share: dict[DirectedLink, float]) -> None:
     used: dict[DirectedLink, float] = {}
     for key, flow in known.flows.items():
         job = known.jobs[flow.job]
@@ -116,5 +116,5 @@ def _check_flows(world: VirtualWorld, known: World) -> None:
         for link in known.routes.route(flow.source, flow.destination):
             used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
     for link, rate in used.items():
-        if rate > known.share[link] * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {known.share[link]:.1f} may be")
+        if rate > share[link] * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from experiments.ending import ExitStatus
 from experiments.provenance import Provenance, provenance
 from experiments.scenario import Scenario, load
 from experiments.traces import Trace, trace_of
+from experiments.traces.doubts import tell
 from experiments.virtual.run import VirtualRun, simulate
 from testbed.units import format_duration
 
@@ -27,24 +28,24 @@ def simulate_file(
     *,
     system: str | None = None,
     seed: int | None = None,
-    trace_file: Path | None = None,
+    records: Sequence[Path] = (),
     until_over: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
-    described, trace = described_with_trace(scenario, seed, trace_file)
+    described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
     run = simulate(described, trace, system=system, until_over=until_over)
     return write(console, out, run, provenance(described))
 
 
 def described_with_trace(
-    scenario: str, seed: int | None = None, trace_file: Path | None = None
+    scenario: str, seed: int | None = None, records: Sequence[Path] = ()
 ) -> tuple[Scenario, Trace]:
     """A scenario file (or `example:NAME`), with another seed if one is given, and its owners: recorded or generated ones."""
     described = load(scenario)
     if seed is not None:
         described = replace(described, seed=seed)
-    return described, trace_of(described, trace_file)
+    return described, trace_of(described, records)
 
 
 def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
@@ -57,6 +58,7 @@ def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> i
     console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
     for rule, why in summary.not_promised.items():
         console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
+    tell(console, summary.warnings)
     for broken in summary.invariants_broken:
         console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
         for line in broken.story:

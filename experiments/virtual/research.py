@@ -45,6 +45,15 @@ class Research:
         if any(each.flow.greedy for each in self._flows):
             self._stage.after(self._window_s, self._window, Priority.TIMER)
 
+    def add(self, flow: ResearchFlow) -> None:
+        """One more sender starts now."""
+        began = any(each.flow.greedy for each in self._flows)
+        self._flows.append(_Running(flow, f"research {len(self._flows)}"))
+        if not self._is_shut(self._flows[-1]):
+            self._turn_on(self._flows[-1])
+        if flow.greedy and not began:
+            self._stage.after(self._window_s, self._window, Priority.TIMER)
+
     def switched(self, host: str, *, closed: bool) -> None:
         """A host was shut off, or is open again."""
         for each in self._flows:

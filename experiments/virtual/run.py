@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from controller.core.admission import migration_share
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.facts import AnyFact, HostJoined
 from controller.core.policies import policy
 from experiments.accounting import Summary, summarise
 from experiments.live.settings import settings_of
 from experiments.promises import not_promised
-from experiments.run_context import Fidelity, RunContext
+from experiments.run_context import Fidelity, RunContext, migration_shares
 from experiments.scenario import OwnerEvent, Scenario
 from experiments.submissions import job_spec
 from experiments.traces import Trace
@@ -74,7 +72,7 @@ def simulate(
         gc.unfreeze()
     return VirtualRun(
         world.facts,
-        _context(scenario, scenario.seed if seed is None else seed, world),
+        _context(scenario, trace, scenario.seed if seed is None else seed, world),
         world.events,
         None if world.background is None else world.background.account(),
     )
@@ -150,16 +148,14 @@ def _owner_acts(world: VirtualWorld, event: OwnerEvent) -> None:
         world.reclaim(event.host, event.notice_s, grace=event.grace)
 
 
-def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
+def _context(scenario: Scenario, trace: Trace, seed: int, world: VirtualWorld) -> RunContext:
     campus, queue = world.stage.campus, scenario.played().queue
     row = policy(world.settings.policy)
     return RunContext(
         seed=seed,
         scale=scenario.scale,
         campus=campus,
-        share=migration_share(
-            campus.capacity_bytes_per_s, row.reserve(campus.research_reserve), PAYLOAD_SHARE
-        ),
+        share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=queue.on_demand_cost,
         target_delay_s=queue.target_delay_s,
@@ -169,6 +165,7 @@ def _context(scenario: Scenario, seed: int, world: VirtualWorld) -> RunContext:
             figures={"events": float(world.events), "agents_registered_s": _registered_s(world)}
         ),
         ended_at_s=world.now_s,
+        warnings=trace.warnings,
     )
 
 

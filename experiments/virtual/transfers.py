@@ -11,6 +11,7 @@ from experiments.virtual.machine import Machine, Transfer, dirty_fraction
 from experiments.virtual.stage import Stage
 from testbed.agent import effects as ado
 from testbed.agent import events as aev
+from testbed.agent.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, WIRE_PER_PAYLOAD, Enforcement
 from testbed.messages import StoredCheckpoint
 from topologies.spec import DirectedLink
@@ -75,10 +76,32 @@ class Transfers:
         elif target.closed or target.isolate_at_s is not None:
             silence_s = stage.costs.silence_s
             self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
+        elif self._refused(machine, transfer, stored, target.core.announced):
+            return
         else:
             fraction = dirty_fraction(stage.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
             self._flow(machine, transfer)
+
+    def _refused(
+        self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
+    ) -> bool:
+        """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
+        if not announced.ever:
+            return False
+        stage, ticket = self._stage, transfer.order.destination.ticket
+        if announced.knows(ticket):
+            address = str(stage.campus.host_by_name[machine.name].address)
+            reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
+            if reason:
+                self._fail_later(machine, transfer, 0.0, reason, retryable=False)
+            return bool(reason)
+        if stage.now_s < transfer.began_s + stage.costs.connect_s + ANNOUNCED_WITHIN_S:
+            again = partial(self._connected, machine, transfer, stored)
+            stage.after(LOOK_AGAIN_S, again, Priority.NETWORK)
+        else:
+            self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
+        return True
 
     def _flow(self, machine: Machine, transfer: Transfer) -> None:
         stage, order = self._stage, transfer.order

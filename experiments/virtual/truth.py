@@ -11,7 +11,9 @@ from collections import defaultdict
 from math import inf
 
 from controller.core import facts as f
+from controller.core.policies import policy
 from controller.core.state import OVER
+from experiments.run_context import migration_shares
 from experiments.virtual.machine import Machine
 from experiments.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
@@ -77,6 +79,7 @@ class Truth:
         self._journalled = journalled
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
         self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
+        self._share: dict[DirectedLink, float] | None = None
 
     def check(self, world: VirtualWorld) -> None:
         """All machines, all links. InvariantBroken: at the first that is not as promised."""
@@ -86,7 +89,14 @@ class Truth:
                 self._check_processes(world, machine)
             self._check_switch(world, machine)
         self._check_completed(world)
-        _check_links(world)
+        _check_links(world, self.share(world))
+
+    def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
+        """What migrations may use of each link, computed by the judge itself."""
+        if self._share is None:
+            enforced = policy(world.settings.policy).enforced
+            self._share = migration_shares(world.stage.campus, keeps_reserve=enforced)
+        return self._share
 
     def _check_disk(self, world: VirtualWorld, machine: Machine) -> None:
         """Whoever holds a checkpoint holds the same bytes."""
@@ -141,19 +151,19 @@ class Truth:
 # ---------------------------------------------------------------- links
 
 
-def _check_links(world: VirtualWorld) -> None:
+def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
     """Nobody sends to a closed host, nor, where rates are enforced, more over a link than its share."""
     flows = [flow for flow in world.stage.wire.network.flows() if flow.traffic_class in MIGRATION]
     for flow in flows:
         to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
         if world.machines[to].closed:
             raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
-    if world.coordinator.world.policy.enforced and world.transfers.enforcement is Enforcement.PACE:
-        _check_shares(world, flows)
+    if policy(world.settings.policy).enforced and world.transfers.enforcement is Enforcement.PACE:
+        _check_shares(world, flows, share)
 
 
-def _check_shares(world: VirtualWorld, flows: list[Flow]) -> None:
-    share, rates = world.coordinator.world.share, defaultdict[DirectedLink, float](float)
+def _check_shares(world: VirtualWorld, flows: list[Flow], share: dict[DirectedLink, float]) -> None:
+    rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
     for flow in flows:
         heard = has_heard_everything(world, world.machines[flow.links[0].source])

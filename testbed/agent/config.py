@@ -23,6 +23,7 @@ class AgentConfig:
     data_port: int = DATA_PORT
     pin_dir: Path | None = None
     owner_socket: Path | None = None
+    owners_gid: int | None = None  # the group that may use that socket beside root
     migration_share_bytes_per_s: float = inf  # of the access link, payload; the aggregate bucket
     enforcement: Enforcement = Enforcement.PACE
     congestion: str = "bbr"

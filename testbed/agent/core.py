@@ -25,6 +25,7 @@ from typing import Literal
 from testbed import messages as m
 from testbed.agent import effects as do
 from testbed.agent import events as ev
+from testbed.agent.announced import Announced
 from testbed.agent.pulse import Pulse
 from testbed.agent.running import Phase, Protection, Running
 from testbed.agent.sendings import RETRY_S, Sending, Sendings, account
@@ -48,6 +49,7 @@ class AgentCore:
     pulse: Pulse = field(default_factory=Pulse)
     running: dict[str, Running] = field(default_factory=dict)
     sendings: Sendings = field(default_factory=Sendings)
+    announced: Announced = field(default_factory=Announced)
     ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
 
     @property
@@ -110,6 +112,7 @@ class AgentCore:
     def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:
             case m.Welcome():
+                self.announced.table.clear()
                 return self.pulse.welcome(message, now_s)
             case m.HeartbeatAck(number=number):
                 return self.pulse.acknowledged(number)
@@ -136,7 +139,13 @@ class AgentCore:
                 return self._cancel(job, destination)
             case m.Forget(job=job, before=before):
                 return self._forget(job, before)
-            case m.Refused() | m.Expect() | m.ExpectNoMore():
+            case m.Expect():
+                self.announced.tell(message)
+                return []
+            case m.ExpectNoMore(ticket=ticket):
+                self.announced.table.pop(ticket, None)
+                return []
+            case m.Refused():
                 return []
 
     def _lapse(self, now_s: float) -> list[do.Effect]:
@@ -294,6 +303,8 @@ class AgentCore:
             return []
         due_s = now_s + order.first_s
         job.protection = Protection(order.standby, order.rate_bytes_per_s, order.interval_s, due_s)
+        if order.standby is not None:
+            self.sendings.readdress(order.job, order.standby)
         return self._regrant(order.job, job.standby_host, order.rate_bytes_per_s)
 
     def _migrate(self, order: m.Migrate, now_s: float) -> list[do.Effect]:
@@ -302,6 +313,7 @@ class AgentCore:
             return self._stop(order.job, order.attempt, "")
         to = order.destination.host
         aborts = self.sendings.abort_elsewhere(order.job, to)
+        self.sendings.readdress(order.job, order.destination)
         job.move_to(order.destination, order.rate_bytes_per_s, now_s + order.final_within_s)
         if job.final is not None:
             return [*aborts, *self._send_snapshot(job, job.final.sequence)]

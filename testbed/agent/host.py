@@ -55,7 +55,9 @@ class AgentHost:
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
         self.edge = Edge(config)
         self.jobs = Jobs(self.store, self.lease, config.directory / "workloads.log", self.handle)
-        self.shipping = Shipping(self.store, self.edge, self._is_closed, self.handle)
+        self.shipping = Shipping(
+            self.store, self.edge, self._is_closed, lambda: self.core.announced, self.handle
+        )
         self.uplink = Uplink(config.coordinator, self.edge, self.handle)
         stored = self.shipping.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, Shelf(stored))
@@ -138,7 +140,9 @@ class AgentHost:
         path.unlink(missing_ok=True)
         with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             await sock.bind(str(path))
-            path.chmod(0o600)
+            if self.config.owners_gid is not None:
+                os.chown(path, -1, self.config.owners_gid)
+            path.chmod(0o600 if self.config.owners_gid is None else 0o660)
             task_status.started()
             while True:
                 data, sender = await sock.recvfrom(4096)

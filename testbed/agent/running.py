@@ -100,7 +100,8 @@ class Running:
 
     def move_to(self, destination: Endpoint, rate_bytes_per_s: float, final_at_s: float) -> None:
         """Begin to move, or change the destination, the rate or the time of a move."""
-        if self.migration is not None and self.migration.destination == destination:
+        if self.migration is not None and self.migration.destination.host == destination.host:
+            self.migration.destination = destination
             self.migration.rate_bytes_per_s, self.migration.final_at_s = rate_bytes_per_s, final_at_s
         else:
             self.migration = Migration(destination, rate_bytes_per_s, final_at_s)

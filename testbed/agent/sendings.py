@@ -48,10 +48,16 @@ class Sendings:
         key = (job, to_send.destination.host)
         present = self.table.get(key)
         if present is not None and present.sequence == to_send.sequence:
+            present.destination = to_send.destination
             return self.regrant(*key, to_send.rate_bytes_per_s)
         superseded = self.abort(*key)
         self.table[key] = to_send
         return [*superseded, _start(job, to_send)]
+
+    def readdress(self, job: str, destination: Endpoint) -> None:
+        """What is tried again there goes to this address, under this number."""
+        if sending := self.table.get((job, destination.host)):
+            sending.destination = destination
 
     def retry(self, now_s: float) -> list[do.Effect]:
         """Start again what is due."""

@@ -12,6 +12,7 @@ import trio
 from testbed import messages as m
 from testbed.agent import effects as do
 from testbed.agent import events as ev
+from testbed.agent.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.agent.edge import Edge
 from testbed.agent.outgoing import Outgoing
 from testbed.checkpoints import CheckpointStore, Manifest, NotStored
@@ -28,6 +29,8 @@ from testbed.transfer import (
     serve_checkpoints,
 )
 
+# what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
+ATTEMPT_KEPT_S = 60.0
 LOG = logging.getLogger("agent")
 
 
@@ -39,9 +42,11 @@ class Shipping:
         store: CheckpointStore,
         edge: Edge,
         is_closed: Callable[[], bool],
+        announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
     ) -> None:
-        self._store, self._edge, self._is_closed, self._handle = store, edge, is_closed, handle
+        self._store, self._edge, self._handle = store, edge, handle
+        self._is_closed, self._announced = is_closed, announced
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
         self._occasions = Occasions(LOG)
 
@@ -94,6 +99,7 @@ class Shipping:
             self._store.get(order.job, order.sequence),
             (order.destination.address, order.destination.port),
             transfer=outgoing.transfer,
+            ticket=order.destination.ticket,
             on_connected=outgoing.connected,
             on_progress=outgoing.progressed,
         )
@@ -109,14 +115,16 @@ class Shipping:
         return await trio.open_tcp_listeners(config.data_port, host=str(config.address))
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
-        """Takes checkpoints until cancelled; not while the owner has this host back."""
-        await serve_checkpoints(
-            self._store,
-            listeners,
-            accept=self._accept,
-            on_event=self._received,
-            around=self._edge.as_metadata,
-        )
+        """Takes checkpoints that are announced until cancelled; not while the owner has this host back."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._collect_forever)
+            await serve_checkpoints(
+                self._store,
+                listeners,
+                accept=self._accept,
+                on_event=self._received,
+                around=self._edge.as_metadata,
+            )
 
     async def drop(self, job: str, before: int) -> None:
         """Forgets the checkpoints of a job below a sequence."""
@@ -131,8 +139,25 @@ class Shipping:
                     continue  # another order dropped it first
         self._store.drop_attempts(job, before)
 
-    def _accept(self, hello: Hello) -> str | None:
-        return "the owner has this host" if self._is_closed() else None
+    async def _accept(self, hello: Hello, address: str) -> None:
+        """Raises TransferFailed unless the transfer is announced, or will be in a moment."""
+        if self._is_closed():
+            raise TransferFailed("the owner has this host", retryable=False)
+        with trio.move_on_after(ANNOUNCED_WITHIN_S):
+            while not self._announced().knows(hello.ticket):
+                await trio.sleep(LOOK_AGAIN_S)
+        announced = self._announced()
+        reason = announced.refusal(hello.ticket, hello.job, hello.sequence, hello.payload_bytes, address)
+        if reason:
+            raise TransferFailed(reason, retryable=not announced.knows(hello.ticket))
+
+    async def _collect_forever(self) -> None:
+        """Removes what arrived of checkpoints that were given up, once no announced transfer could go on with it."""
+        while True:
+            await trio.sleep(ATTEMPT_KEPT_S)
+            if (announced := self._announced()).ever:
+                collect = partial(self._store.collect_attempts, announced.jobs(), ATTEMPT_KEPT_S)
+                await trio.to_thread.run_sync(collect)
 
     async def _received(self, event: ReceiveEvent) -> None:
         match event:

@@ -21,6 +21,7 @@ import os
 import shutil
 import stat
 import threading
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
@@ -261,6 +262,14 @@ class CheckpointStore:
             with self._guard:
                 if name and int(name[1]) < below and (job, int(name[1])) not in self._receiving:
                     partial.unlink(missing_ok=True)
+
+    def collect_attempts(self, keep: set[str], older_than_s: float) -> None:
+        """Removes what arrived of checkpoints, of other jobs than these, that was last written to so long ago."""
+        oldest_s = time.time() - older_than_s
+        for partial in self.root.glob("*/*.partial"):
+            name, job = FILE.fullmatch(partial.name), partial.parent.name
+            if name and job not in keep and partial.lstat().st_mtime < oldest_s:
+                self.drop_attempts(job, below=int(name[1]) + 1)
 
     def _claim(self, manifest: Manifest) -> None:
         with self._guard:

@@ -27,14 +27,15 @@ from testbed.errors import SetupError
 
 MARK = "RECLAIMNET_CAMPUS"  # environment variable of every program started inside a campus
 PIN_ROOT = Path("/sys/fs/bpf/reclaimnet")
+ROOTS = (Path("/run/reclaimnet"), Path("/tmp/reclaimnet"))  # of root's campuses, and of others'
 SUFFIX = ".ledger"
 
 
 def default_root() -> Path:
     """/run/reclaimnet, or /tmp/reclaimnet where /run cannot be written."""
-    for base in (Path("/run"), Path("/tmp")):
-        if os.access(base, os.W_OK):
-            return base / "reclaimnet"
+    for root in ROOTS:
+        if os.access(root.parent, os.W_OK):
+            return root
     raise SetupError("neither /run nor /tmp can be written: run as root, or give root=")
 
 
@@ -83,6 +84,7 @@ class Ledger:
         }
         scratch = self.path.with_suffix(f".{secrets.token_hex(4)}.new")
         self._fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        os.fchmod(self._fd, 0o644)  # whatever the umask: owners who are not root look for their hosts here
         self._write([owner])
         scratch.rename(self.path)
         _sync_directory(root)
@@ -137,9 +139,12 @@ def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
 
 
 def running_campuses(root: Path | None = None) -> list[RunningCampus]:
-    """Campuses whose owner lives, oldest ledger first."""
+    """Campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
     found = []
-    for path in _ledgers(root or default_root()):
+    roots = (
+        ROOTS if os.geteuid() else (default_root(),)
+    )  # root is not told where things are by what others write
+    for path in (path for each in ([root] if root else roots) for path in _ledgers(each)):
         entries = read_entries(path)
         if owner_lives(entries):
             found.append(_running(entries[0]))

@@ -20,7 +20,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from testbed.bounds import Name, PayloadBytes, Sequence
+from testbed.bounds import Name, PayloadBytes, Sequence, Ticket
 from testbed.checkpoints import Manifest
 from testbed.checkpoints.manifest import DIGEST_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MIN_CHUNK_BYTES
 from testbed.errors import RemoteProtocolError
@@ -41,9 +41,13 @@ _HASH_BYTES: Final = DIGEST_BYTES + 2
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True):
-    """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts."""
+    """The sender offers the checkpoint whose manifest has this digest. `transfer` names this attempt to both hosts.
+
+    `ticket` is the one-time number under which the coordinator announced it to the receiver.
+    """
 
     transfer: _TransferName
+    ticket: Ticket
     job: Name
     sequence: Sequence
     payload_bytes: PayloadBytes
@@ -51,10 +55,11 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, forbid_unknown_fields=True
     digest: _Digest
 
     @classmethod
-    def of(cls, transfer: str, manifest: Manifest) -> Hello:
-        """The Hello that announces this manifest."""
+    def of(cls, transfer: str, manifest: Manifest, ticket: int = 0) -> Hello:
+        """The Hello that offers this manifest."""
         return cls(
             transfer,
+            ticket,
             manifest.job,
             manifest.sequence,
             manifest.payload_bytes,

@@ -59,18 +59,22 @@ from testbed.wire import Channel
 THREADS: Final = 64  # transfers that can arrive at once; more wait
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
 
-Accept = Callable[[Hello], str | None]
+Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
 T = TypeVar("T")
+
+
+async def take_any(hello: Hello, address: str) -> None:
+    """Accepts whatever is offered."""
 
 
 async def serve_checkpoints(
     store: CheckpointStore,
     listeners: list[trio.SocketListener],
     *,
-    accept: Accept,
     on_event: OnEvent,
+    accept: Accept = take_any,
     around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     limits: Limits = LIMITS,
@@ -80,8 +84,8 @@ async def serve_checkpoints(
 
     `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
 
-    `accept` returns a reason to refuse a hello, or None. `on_event` (plain or async) hears of
-    everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
+    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `on_event` (plain or async)
+    hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
     `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
     server = _Server(store, accept, on_event, around, idle_timeout_s, limits)
@@ -205,9 +209,7 @@ class _Conversation:
         if not isinstance(message, Hello):
             raise TransferFailed(f"a transfer begins with a hello, not with {message!r}", retryable=False)
         self._hello = message
-        reason = self._server.accept(message)
-        if reason is not None:
-            raise TransferFailed(reason, retryable=False)
+        await self._server.accept(message, _host_of(self._peer))
         return message
 
     async def _hear_contents(self, hello: Hello) -> Manifest:
@@ -223,7 +225,7 @@ class _Conversation:
             raise TransferFailed(f"a manifest was asked for, not {message!r}", retryable=False)
         manifest = message.manifest
         manifest.validate()
-        if Hello.of(hello.transfer, manifest) != hello:
+        if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
             raise TransferFailed("the manifest is not the one of the hello", retryable=False)
         return manifest
 

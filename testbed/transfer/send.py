@@ -71,15 +71,17 @@ async def send_checkpoint(
     address: tuple[str, int],
     *,
     transfer: str,
+    ticket: int = 0,
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
-    `on_connected` gets the connected socket before the first byte: pace and mark it there, and keep it to change the pace
-    later (it is closed when this returns). `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel.
-    Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
+    `ticket` is the number under which the receiver expects it. `on_connected` gets the connected socket before the first
+    byte: pace and mark it there, and keep it to change the pace later (it is closed when this returns).
+    `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel. Raises TransferFailed; a cancelled or failed
+    transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -95,7 +97,7 @@ async def send_checkpoint(
             on_connected(sock)
             sending = _Sending(sock, file.fileno(), manifest, on_progress, idle_timeout_s)
             try:
-                stored = await sending.converse(transfer)
+                stored = await sending.converse(Hello.of(transfer, manifest, ticket))
             except TransferFailed as failure:
                 raise await sending.explained(store, failure) from failure
     first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
@@ -121,10 +123,10 @@ class _Sending:
         self._alive_s = trio.current_time()
         self._unacknowledged_bytes = 0
 
-    async def converse(self, transfer: str) -> Stored:
+    async def converse(self, hello: Hello) -> Stored:
         """The receiver's word that it is completed. Raises TransferFailed."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._say, Hello.of(transfer, self._manifest))
+            nursery.start_soon(self._say, hello)
             answer = await self._hear()
             if isinstance(answer, Describe):
                 nursery.start_soon(self._say, Contents(self._manifest))

@@ -1,0 +1,55 @@
+"""The transfers that the coordinator announced to a host: it takes no other.
+
+Without this, any host could push a checkpoint of any job to any other, and one of a later sequence makes a receiver drop the true
+ones. An announcement outlives the connection that brought it, since transfers go on while a coordinator begins again; the next
+Welcome ends all, and those that hold are told again behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testbed.messages import Expect
+
+# an announcement and the order to send take different ways, and a connection may be made anew between: a Hello waits so long
+ANNOUNCED_WITHIN_S = 2.0
+# how often it is looked meanwhile: a fraction of what a handshake across the campus takes
+LOOK_AGAIN_S = 0.05
+
+
+@dataclass
+class Announced:
+    """Announcements in force, by their one-time number. Nothing is refused before the first was ever told."""
+
+    table: dict[int, Expect] = field(default_factory=dict)
+    ever: bool = False
+
+    def tell(self, announcement: Expect) -> None:
+        """It is in force; one of the same number is replaced."""
+        self.table[announcement.ticket] = announcement
+        self.ever = True
+
+    def knows(self, ticket: int) -> bool:
+        """Whether it can be said by now that a transfer of this number is expected, or is not."""
+        return ticket in self.table or not self.ever
+
+    def refusal(self, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
+        """Why a checkpoint that comes from `address` is not taken; empty if it is."""
+        if not self.ever:
+            return ""
+        expected = self.table.get(ticket)
+        if expected is None:
+            return "no such transfer is announced"
+        if address != expected.address:
+            return f"it is announced from {expected.address}, and comes from {address}"
+        if job != expected.job:
+            return f"a checkpoint of {expected.job} is announced, not of {job}"
+        if not expected.first <= sequence <= expected.last:
+            return f"sequences {expected.first} to {expected.last} are announced, not {sequence}"
+        if payload_bytes > expected.most_bytes:
+            return f"at most {expected.most_bytes} bytes are announced, not {payload_bytes}"
+        return ""
+
+    def jobs(self) -> set[str]:
+        """Jobs of which something may still come."""
+        return {announcement.job for announcement in self.table.values()}
