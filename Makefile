@@ -26,13 +26,13 @@ $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
 	@touch $@
 
 # the machine code of the decisions, kept beside their source
-$(VENV)/.compiled: $(VENV)/.ready $(wildcard controller/core/*.py testbed/elementary.py)
-	$(BIN)/python -m controller.rehearsal
+$(VENV)/.compiled: $(VENV)/.ready $(wildcard controller/core/*.py controller/numerics/portable_math.py)
+	$(BIN)/python -m controller.warm_up
 	@touch $@
 
 # the virtual campus, compiled (a minute or two): the same runs in two thirds of the time
 native: setup
-	$(BIN)/python -m experiments.native
+	$(BIN)/python -m experiments.runtime.native
 
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo

@@ -9,7 +9,7 @@ import argparse
 from math import inf
 from pathlib import Path
 
-from controller.core.policies import POLICIES
+from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
 from controller.process import CoordinatorConfig, run_coordinator

@@ -2,7 +2,7 @@
 
 Every event takes the same way: journal it, let the core handle it, journal what followed, commit, and only then tell anybody.
 The core runs to its end without an await, so events have one order, the journal's. Its time is the journal's, seconds since the
-first start, to the bit: whoever hands the journal's events to another core gets the same decisions (`controller.restart`).
+first start, to the bit: whoever hands the journal's events to another core gets the same decisions (`controller.persistence.recovery`).
 
 A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
 and nothing else. Until it has introduced itself it has few connections, short frames and little time (`controller.connections`).
@@ -21,12 +21,12 @@ from time import perf_counter
 import trio
 
 from controller.connections import PEER_ERRORS, Complaints, Connections
-from controller.core import effects as do
-from controller.core import events as ev
 from controller.core.coordinator import Coordinator
-from controller.core.membership import not_yet
-from controller.journal import Journal
-from controller.snapshot import freeze, program
+from controller.core.lifecycle.membership import not_yet
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.persistence.journal import Journal
+from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.wire import MAX_BYTES, Channel, Codec
@@ -204,10 +204,10 @@ class CoordinatorHost:
                 raise trio.BrokenResourceError("it closed before its Hello")
             if not isinstance(hello, m.Hello):
                 raise RemoteProtocolError(f"the first message is Hello, not {type(hello).__name__}")
-            known = self.core.world.hosts.get(hello.host)  # the coordinator's own host has no agent
+            known = self.core.cluster.hosts.get(hello.host)  # the coordinator's own host has no agent
             if known is None or known.spec.address != ip_address(address):
                 raise RemoteProtocolError(f"no host {hello.host!r} of this campus has the address {address}")
-            if why := not_yet(self.core.world, known, hello, self.now_s):
+            if why := not_yet(self.core.cluster, known, hello, self.now_s):
                 raise RemoteProtocolError(why)
             return hello
         raise RemoteProtocolError(f"no Hello within {HELLO_TIMEOUT_S} s")

@@ -16,14 +16,19 @@ from pathlib import Path
 
 import trio
 
-from controller.core import events as ev
 from controller.core.coordinator import Coordinator
-from controller.core.replaying import prepare
+from controller.core.model import events as ev
+from controller.core.queueing.replay import prepare
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT, CoordinatorHost
-from controller.journal import Journal
-from controller.rehearsal import rehearse
-from controller.restart import check_origin, origin_of, recall, start_after
+from controller.persistence.journal import Journal
+from controller.persistence.recovery import (
+    check_origin,
+    origin_of,
+    recall,
+    start_after,
+)
+from controller.warm_up import rehearse
 from testbed.clock import MonotonicClock
 from topologies.spec import Campus
 

@@ -474,7 +474,7 @@ class Status(Message, frozen=True):
 
 
 class Observed(Message, frozen=True):
-    """One recorded fact, as JSON (see controller/core/facts.py)."""
+    """One recorded fact, as JSON (see controller/core/model/facts.py)."""
 
     at_s: float
     fact: bytes

@@ -2,7 +2,7 @@
 
 import math
 
-from controller.core.checkpointing import CheckpointJob
+from controller.core.checkpointing.intervals import CheckpointJob
 from topologies.spec import DirectedLink
 
 HOUR_S = 3600.0

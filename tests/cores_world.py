@@ -1,6 +1,6 @@
 """The virtual world as tests of the cores want it: small, loud (every heartbeat is sent, as bytes), checked after every event.
 
-Everything is `experiments.virtual`; here are a small campus, its settings, failures at random, and a few questions.
+Everything is `experiments.worlds.virtual`; here are a small campus, its settings, failures at random, and a few questions.
 """
 
 from __future__ import annotations
@@ -9,21 +9,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from controller.core.model.entities import Phase
 from controller.core.settings import Settings
-from controller.core.state import Phase
-from experiments.promises import broken as broken_promises
-from experiments.promises import not_promised
-from experiments.storms import ground
+from experiments.results.promises import broken as broken_promises
+from experiments.results.promises import not_promised
+from experiments.storms import setup
 from experiments.storms.play import context_of, run_until_over
-from experiments.virtual import Costs, Failure, Faults, VirtualWorld
-from experiments.virtual.checks import Invariants, broken
+from experiments.worlds.virtual import (
+    Failure,
+    Faults,
+    Overheads,
+    VirtualWorld,
+)
+from experiments.worlds.virtual.invariants import Invariants, broken
 from testbed.errors import InvariantBroken
 from testbed.messages import JobSpec
 from topologies import presets
 from topologies.spec import Campus, ResearchReserve
 
-SETTINGS = replace(ground.SETTINGS, level_start=1.0)
-COSTS = replace(ground.COSTS, switch_s=(0.0, 0.1))
+SETTINGS = replace(setup.SETTINGS, level_start=1.0)
+COSTS = replace(setup.COSTS, switch_s=(0.0, 0.1))
 
 
 def small_campus(hosts: int = 6, on_demand: int = 2, buildings: int = 2, slots: int = 2) -> Campus:
@@ -65,7 +70,7 @@ class CoresWorld(VirtualWorld):
         workload_failures: float = 0.0,
         checks: bool = True,
         quiet: bool = False,
-        costs: Costs = COSTS,
+        costs: Overheads = COSTS,
     ) -> None:
         self.send_failures, self.snapshot_failures = send_failures, snapshot_failures
         self.workload_failures, self.checks = workload_failures, checks
@@ -128,8 +133,8 @@ class CoresWorld(VirtualWorld):
         return [message for _, name, message in self.told if name == host and isinstance(message, kind)]
 
     def promises(self) -> list[Any]:
-        """What experiments.promises says of the journal."""
-        waived = not_promised(self.coordinator.world.policy)
+        """What experiments.results.promises says of the journal."""
+        waived = not_promised(self.coordinator.cluster.policy)
         return broken_promises(self.facts, context_of(self, waived))
 
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from controller.core.sharing import Demand, Filling, members_of_links
+from controller.core.network.sharing import Demand, Filling, members_of_links
 from topologies.spec import DirectedLink
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.ledger import default_root, read_entries
+from testbed.emulation.safety.ledger import default_root, read_entries
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 live = [pytest.mark.kernel, pytest.mark.campus, needs_root]

@@ -6,27 +6,27 @@ import hashlib
 import json
 import sys
 
-from experiments import native
+from experiments.runtime import native
 
 STORMS = range(12)
 
 
 def digests() -> dict[str, str]:
     """Of each run by its name; everything is imported here, so that it may be machine code."""
-    from controller.core.policies import POLICIES
-    from experiments.measure.virtual import Case, play
-    from experiments.scenario import demo_scenario
+    from controller.core.policies.table import POLICIES
+    from experiments.benchmarks.virtual import VirtualCase, play
+    from experiments.cli.simulate import digest
+    from experiments.inputs.scenario import demo_scenario
+    from experiments.inputs.traces import generate
     from experiments.storms.generate import generate as storm
-    from experiments.storms.ground import ground_of
     from experiments.storms.play import run
+    from experiments.storms.setup import ground_of
     from experiments.storms.world import StormWorld
-    from experiments.traces import generate
-    from experiments.virtual.checks import Invariants
-    from experiments.virtual.command import digest
-    from experiments.virtual.run import simulate
+    from experiments.worlds.virtual.invariants import Invariants
+    from experiments.worlds.virtual.run import simulate
     from testbed.errors import InvariantBroken
 
-    found = {row: play(Case(row, hosts=12, days=1.0, jobs=12.0)).sha256 for row in POLICIES}
+    found = {row: play(VirtualCase(row, hosts=12, days=1.0, jobs=12.0)).sha256 for row in POLICIES}
     for seed in (1, 2):
         scenario = demo_scenario(seed=seed)
         for quiet in (True, False):

@@ -7,13 +7,19 @@ import random
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from controller.core.admission import migration_share
-from controller.core.bandwidth import PAYLOAD_SHARE
-from experiments.oracle.carriage import Carriage
-from experiments.oracle.menu import Menu
-from experiments.oracle.problem import Choice, Entry, Handover, Problem, Runner
-from experiments.oracle.shares import Shares
-from experiments.oracle.stays import Future, Stay
+from controller.core.admission.admission import migration_share
+from controller.core.network.bandwidth import PAYLOAD_SHARE
+from experiments.worlds.oracle.availability import Future, Stay
+from experiments.worlds.oracle.choices import Menu
+from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.problem import (
+    Choice,
+    Entry,
+    Handover,
+    RunningJob,
+    WindowProblem,
+)
+from experiments.worlds.oracle.transfer_times import Carriage
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import Role
@@ -23,7 +29,7 @@ HORIZON_S = 10_000.0
 
 def window(
     seed: int, *, hosts: int = 4, jobs: int = 3, newcomers: int = 0, targets_apart_s: float = 400.0
-) -> Problem:
+) -> WindowProblem:
     """Hosts of one GPU whose stays end near each other (some with notice), others that stay; jobs on those that end."""
     rng = random.Random(seed)
     campus = three_tier(hosts=hosts, buildings=2)
@@ -49,18 +55,18 @@ def _stay(rng: random.Random, host: str, *, ends: bool, apart_s: float) -> Stay:
     return Stay(host, 0.0, until_s - rng.choice((0.0, 0.0, 20.0, 90.0)), until_s)
 
 
-def _runner(rng: random.Random, name: str, stay: Stay | None) -> Runner:
+def _runner(rng: random.Random, name: str, stay: Stay | None) -> RunningJob:
     payload, since_s = rng.uniform(0.5e9, 9e9), 0.0 if stay is not None else rng.uniform(0.0, 1900.0)
     dirty = rng.choice((0.3, 0.01))
-    return Runner(name, payload, 1e9, 0.0, 10.0, dirty, since_s, since_s + 8000.0, stay)
+    return RunningJob(name, payload, 1e9, 0.0, 10.0, dirty, since_s, since_s + 8000.0, stay)
 
 
-def ways(problem: Problem) -> Iterator[tuple[Choice, ...]]:
+def ways(problem: WindowProblem) -> Iterator[tuple[Choice, ...]]:
     """Every combination of complete ways of all jobs, whether or not it is feasible."""
     return (tuple(itertools.chain(*some)) for some in itertools.product(*_ways_of_each(problem)))
 
 
-def _ways_of_each(problem: Problem) -> list[list[tuple[Choice, ...]]]:
+def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Choice, ...]]]:
     out: dict[tuple[str, Stay], list[Handover]] = {}
     for handover in problem.handovers:
         out.setdefault((handover.job, handover.stay), []).append(handover)
@@ -73,7 +79,7 @@ def _ways_of_each(problem: Problem) -> list[list[tuple[Choice, ...]]]:
             for rest in on(job, handover.to):
                 yield (handover, *rest)
 
-    def of(runner: Runner) -> Iterator[tuple[Choice, ...]]:
+    def of(runner: RunningJob) -> Iterator[tuple[Choice, ...]]:
         if runner.stay is not None:
             yield from on(runner.name, runner.stay)
             return
@@ -85,7 +91,7 @@ def _ways_of_each(problem: Problem) -> list[list[tuple[Choice, ...]]]:
     return [list(of(runner)) for runner in problem.runners]
 
 
-def brute_force(problem: Problem) -> float:
+def brute_force(problem: WindowProblem) -> float:
     """The least cost of any feasible combination, by looking at all that could be less than the best so far."""
     each = [sorted(some, key=_cost) for some in _ways_of_each(problem)]
     least_after = [sum(_cost(some[0]) for some in each[n:]) for n in range(len(each) + 1)]
@@ -109,13 +115,13 @@ def _cost(way: Sequence[Choice]) -> float:
     return sum(choice.cost_s for choice in way)
 
 
-def faults(problem: Problem, chosen: Sequence[Choice], *, complete: bool = True) -> list[str]:
+def faults(problem: WindowProblem, chosen: Sequence[Choice], *, complete: bool = True) -> list[str]:
     """What is wrong with a plan: links or GPUs beyond what they have at any moment, jobs that get lost on their way."""
     found = [*_links_over(problem, chosen), *_gpus_over(problem, chosen)]
     return [*found, *_lost_ways(problem, chosen)] if complete else found
 
 
-def _links_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
     taken = [r for c in chosen if isinstance(c, Handover) for r in c.reservations]
     taken += problem.reservations
     moments = sorted({t for r in taken for t in (r.from_s, r.until_s)})
@@ -131,7 +137,7 @@ def _links_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
                 yield f"{link} carries {rate:g} at {at_s:g} s"
 
 
-def _gpus_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+def _gpus_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
     taken = [
         (c.tenancy.stay.host, c.tenancy.from_s, c.tenancy.until_s) for c in chosen if c.tenancy is not None
     ]
@@ -146,7 +152,7 @@ def _gpus_over(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
                 yield f"{host} has {there} jobs on {gpus} GPUs at {at_s:g} s"
 
 
-def _lost_ways(problem: Problem, chosen: Sequence[Choice]) -> Iterator[str]:
+def _lost_ways(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str]:
     entries = {c.job: c for c in chosen if isinstance(c, Entry)}
     out = {(c.job, c.stay): c for c in chosen if isinstance(c, Handover)}
     used = len(entries)

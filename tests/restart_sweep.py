@@ -6,14 +6,19 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.scenario import demo_scenario
-from experiments.storms.ground import Ground
-from experiments.storms.play import Outcome, play
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.traces import generate
+from experiments.storms.play import StormOutcome, play
 from experiments.storms.script import parse
+from experiments.storms.setup import StormSetup
 from experiments.storms.world import StormWorld
-from experiments.traces import generate
-from experiments.virtual import Faults, VirtualRun, VirtualWorld, simulate
-from experiments.virtual.checks import Invariants
+from experiments.worlds.virtual import (
+    Faults,
+    VirtualRun,
+    VirtualWorld,
+    simulate,
+)
+from experiments.worlds.virtual.invariants import Invariants
 
 DOWN_S = (
     0.0,
@@ -71,12 +76,12 @@ def demo(
     )
 
 
-def text_scenario(path: Path, killer: Killer) -> Outcome:
+def text_scenario(path: Path, killer: Killer) -> StormOutcome:
     """Play a scenario's faults; what it expects is left out: killing the coordinator changes who is where, and when."""
     script = parse(path.read_text(), path.name)
 
     class KilledWorld(StormWorld):
-        def __init__(self, ground: Ground, *, tells_story: bool = False, checks: bool = True) -> None:
+        def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
             super().__init__(ground, tells_story=tells_story, checks=checks)
             self._after_each = killer
 

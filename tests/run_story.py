@@ -11,8 +11,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from controller.core import facts as f
-from experiments.run_context import WIRE_PER_PAYLOAD, Fidelity, ResearchSample, RunContext, SwitchProbe
+from controller.core.model import facts as f
+from experiments.results.run_context import (
+    WIRE_PER_PAYLOAD,
+    FidelityRecord,
+    ResearchSample,
+    RunContext,
+    SwitchProbe,
+)
 from topologies import presets
 from topologies.paths import Routes
 from topologies.scale import Scale
@@ -81,7 +87,7 @@ def context(campus: Campus | None = None, seed: int = 1, until_s: float = 75.0) 
         1.5,
         research=research,
         switches=switches,
-        fidelity=Fidelity(True, (), {"cpu_busy": 0.61, "worst_loop_lag_s": 0.011}),
+        fidelity=FidelityRecord(True, (), {"cpu_busy": 0.61, "worst_loop_lag_s": 0.011}),
         ended_at_s=until_s,
     )
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import msgspec
 
-from controller.core import effects as cdo
-from controller.core import events as cev
 from controller.core.coordinator import Coordinator
-from controller.core.filling import Wants
-from controller.core.policies import policy
-from controller.core.state import Phase
+from controller.core.model import effects as cdo
+from controller.core.model import events as cev
+from controller.core.model.entities import Phase
+from controller.core.network.max_min import Wants
+from controller.core.policies.table import policy
 from experiments.storms import StormWorld
-from experiments.virtual.machine import Machine
-from experiments.virtual.world import DATA_PORT
+from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.world import DATA_PORT
 from testbed import messages as m
-from testbed.agent import effects as ado
-from testbed.agent import events as aev
-from testbed.agent.core import AgentCore
-from testbed.agent.shelf import Shelf
+from testbed.agent.core import effects as ado
+from testbed.agent.core import events as aev
+from testbed.agent.core.agent import AgentCore
+from testbed.agent.core.stored import Shelf
 
 
 def of_agents(kind: type[AgentCore]) -> type[StormWorld]:
@@ -63,7 +63,7 @@ class GrantsTwice(Coordinator):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.world.policy = replace(self.world.policy, share=_share_twice)
+        self.cluster.policy = replace(self.cluster.policy, share=_share_twice)
 
 
 def _share_twice(wants: Wants, spendable: Any) -> Any:
@@ -77,9 +77,9 @@ class ForgetsAJob(Coordinator):
     def handle(self, event: cev.Event, now_s: float) -> list[cdo.Effect]:
         effects = super().handle(event, now_s)
         if isinstance(event, cev.AgentGone):
-            waiting = [job.name for job in self.world.unfinished() if job.phase is Phase.WAITING]
+            waiting = [job.name for job in self.cluster.unfinished() if job.phase is Phase.WAITING]
             if waiting:
-                del self.world.jobs[waiting[0]]
+                del self.cluster.jobs[waiting[0]]
         return effects
 
 
@@ -88,7 +88,7 @@ class NeverWaitsForLeases(Coordinator):
 
     def handle(self, event: cev.Event, now_s: float) -> list[cdo.Effect]:
         if isinstance(event, cev.AgentGone):
-            self.world.hosts[event.host].lease_until_s = now_s - self.world.settings.fence_margin_s
+            self.cluster.hosts[event.host].lease_until_s = now_s - self.cluster.settings.fence_margin_s
         return super().handle(event, now_s)
 
 

@@ -21,23 +21,23 @@ import trio
 from trio.testing import MockClock
 
 from controller.core.coordinator import Coordinator
-from controller.core.events import Event, Restarted
+from controller.core.model.events import Event, Restarted
 from controller.host import CoordinatorHost
-from controller.journal import Journal, read_facts
-from controller.restart import recall
-from experiments.scenario import Scenario
-from experiments.traces import Trace
-from experiments.virtual import Costs, VirtualWorld, make_world
-from experiments.virtual.heap import Heap, Priority
-from experiments.virtual.machine import Machine
-from experiments.virtual.run import BEGIN_S
-from experiments.virtual.workloads import tells_steps
+from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import recall
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import Trace
+from experiments.worlds.virtual import Overheads, VirtualWorld, make_world
+from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.run import BEGIN_S
+from experiments.worlds.virtual.scheduler import Heap, Priority
+from experiments.worlds.virtual.workloads import tells_steps
 from testbed import messages as m
-from testbed.agent import effects as do
-from testbed.agent import events as ev
 from testbed.agent.config import AgentConfig
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
-from testbed.agent.uplink import Uplink
+from testbed.agent.io.coordinator_link import Uplink
 from testbed.wire import Channel, Codec
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
@@ -426,7 +426,7 @@ Disturb = Callable[[VirtualWorld], None]
 
 
 def on_heap(
-    scenario: Scenario, trace: Trace, costs: Costs, disturb: Disturb, **options: Any
+    scenario: Scenario, trace: Trace, costs: Overheads, disturb: Disturb, **options: Any
 ) -> RecordedWorld:
     """Played by the heap."""
     world = make_world(scenario, trace, costs=costs, quiet=False, kind=RecordedWorld, **options)
@@ -437,7 +437,7 @@ def on_heap(
 
 
 def over_streams(
-    scenario: Scenario, trace: Trace, costs: Costs, disturb: Disturb, journal: Path, **options: Any
+    scenario: Scenario, trace: Trace, costs: Overheads, disturb: Disturb, journal: Path, **options: Any
 ) -> StreamedWorld:
     """Played by the live hosts' code."""
 

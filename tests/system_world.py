@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from controller.core.settings import DAY_S
-from experiments.virtual import VirtualWorld
-from experiments.virtual.checks import Invariants
+from experiments.worlds.virtual import VirtualWorld
+from experiments.worlds.virtual.invariants import Invariants
 from testbed.messages import JobSpec
 from tests.cores_world import COSTS, SETTINGS, a_running_job, small_campus
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from controller.core import facts as f
-from experiments.accounting import quantile, summarise
-from experiments.run_context import (
+from controller.core.model import facts as f
+from experiments.results.accounting import quantile, summarise
+from experiments.results.run_context import (
     WIRE_PER_PAYLOAD,
-    Fidelity,
+    FidelityRecord,
     ResearchSample,
     RunContext,
     SwitchProbe,
     research_shares,
 )
-from experiments.summary import DIMENSIONS, Summary, value_of
+from experiments.results.summary import DIMENSIONS, Summary, value_of
 from tests import run_story
 from tests.summary_keys import REQUIRED
 
@@ -217,7 +217,7 @@ def test_real_scale_is_the_played_value_scaled_back_once() -> None:
 
 
 def test_invalid_fidelity_is_handed_on_with_its_reasons() -> None:
-    invalid = replace(CONTEXT, fidelity=Fidelity(False, ("CPU 97 % busy",), {"cpu": 0.97}))
+    invalid = replace(CONTEXT, fidelity=FidelityRecord(False, ("CPU 97 % busy",), {"cpu": 0.97}))
     found = told(context=invalid).fidelity
     assert (found.valid, found.reasons, found.figures) == (False, ["CPU 97 % busy"], {"cpu": 0.97})
 

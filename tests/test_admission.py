@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import admission as p3
-from controller.core.admission import Infeasible, MigrationRequest, Reason, Refusal
-from controller.core.sharing import Demand
+from controller.core.admission import admission as p3
+from controller.core.admission.admission import (
+    Infeasible,
+    MigrationRequest,
+    Reason,
+    Refusal,
+)
+from controller.core.network.sharing import Demand
 from topologies.spec import DirectedLink, ResearchReserve
 
 UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from testbed import messages as m
-from testbed.agent import effects as do
-from testbed.agent import events as ev
-from testbed.agent.core import AgentCore
-from testbed.agent.sendings import RETRY_S
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.agent import AgentCore
+from testbed.agent.core.outbound import RETRY_S
 from topologies.spec import TrafficClass
 
 JOB = m.JobSpec("a", 1000, 0.1, 1_000_000)

@@ -13,12 +13,12 @@ import trio.testing
 
 from bpf.layout import MAX_FLOWS, BucketMode, ClassId
 from bpf.maps import FlowKey
-from testbed.agent import effects as do
-from testbed.agent import events as ev
-from testbed.agent.announced import Announced
 from testbed.agent.config import AgentConfig
-from testbed.agent.edge import MARKED_MOST, Edge
-from testbed.agent.shipping import Shipping
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.announced import Announced
+from testbed.agent.io.kernel_maps import MARKED_MOST, Edge
+from testbed.agent.io.transfers import Shipping
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Endpoint
 from testbed.transfer import TransferFailed

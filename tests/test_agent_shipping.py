@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from testbed.agent import events as ev
-from testbed.agent.announced import Announced
 from testbed.agent.config import AgentConfig
-from testbed.agent.edge import Edge
-from testbed.agent.shipping import Shipping
+from testbed.agent.core import events as ev
+from testbed.agent.core.announced import Announced
+from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.transfers import Shipping
 from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Expect
@@ -117,7 +117,7 @@ async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path
 async def test_transfer_that_nobody_announced_is_refused_after_a_moment_and_may_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.agent.shipping.ANNOUNCED_WITHIN_S", 0.05)
+    monkeypatch.setattr("testbed.agent.io.transfers.ANNOUNCED_WITHIN_S", 0.05)
     announced = Announced()
     announced.tell(TRUE)
     with CheckpointStore(tmp_path / "own") as own:

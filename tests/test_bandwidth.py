@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.bandwidth import PAYLOAD_SHARE, Batch, LinkBandwidth, bottleneck, mean_and_variance
+from controller.core.network.bandwidth import (
+    PAYLOAD_SHARE,
+    Batch,
+    LinkBandwidth,
+    bottleneck,
+    mean_and_variance,
+)
 from topologies.spec import DirectedLink, ResearchReserve
 
 ACCESS, TRUNK, DOWN = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("sw", "h1")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core import facts as f
-from controller.core.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
-from controller.core.placement import Candidate, Choice, NoDestination, Request
-from controller.core.policies import policy
-from controller.core.state import Phase
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from controller.core.placement.select import (
+    Candidate,
+    DestinationChoice,
+    NoDestination,
+    PlacementRequest,
+)
+from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
+from controller.core.policies.table import policy
 from testbed import messages as m
 from tests.system_world import STEP_S, TIME, Small, job
 
 # ---------------------------------------------------------------- selectors of the baselines
 
-WANTED = Request("s", 1e9, 1e9, 7.0, 3600.0, None, 5.0, "north")
+WANTED = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, None, 5.0, "north")
 
 
 def host(name: str, building: str, memory_bytes: float = 24e9) -> Candidate:
@@ -24,7 +29,7 @@ def host(name: str, building: str, memory_bytes: float = 24e9) -> Candidate:
 def test_slurm_takes_the_first_node_of_its_table_that_can_run_the_job() -> None:
     hosts = [host("n3", "north"), host("n1", "north", 1e8), host("n2", "south")]
     chosen = policy("slurm-pr").select(WANTED, hosts, draw=0.9)
-    assert isinstance(chosen, Choice)
+    assert isinstance(chosen, DestinationChoice)
     assert chosen.host == "n2"
 
 
@@ -35,7 +40,7 @@ def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
 
     def chosen(among: list[Candidate], draw: float) -> str:
         choice = select(WANTED, among, draw=draw)
-        assert isinstance(choice, Choice)
+        assert isinstance(choice, DestinationChoice)
         return choice.host
 
     assert {chosen(hosts, draw / 10) for draw in range(10)} == {"n2", "n3"}
@@ -52,7 +57,7 @@ def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
     world.reclaim(first, 4.0)
     world.run(60.0)
     assert world.jobs["a"].phase is Phase.WAITING
-    assert world.coordinator.world.homes == {"a": first}
+    assert world.coordinator.cluster.homes == {"a": first}
     assert len(world.of(f.CheckpointTaken)) >= 1
     world.give_back(first)
     world.run(62.0)
@@ -60,7 +65,7 @@ def test_no_migration_sends_nothing_and_waits_for_its_host() -> None:
     assert again.host == first
     assert again.step == world.of(f.CheckpointTaken)[-1].step > 0
     assert world.messages(m.Migrate) == world.messages(m.SendStored) == world.of(f.TransferFinished) == []
-    assert not world.coordinator.world.homes
+    assert not world.coordinator.cluster.homes
 
 
 def test_no_migration_gives_the_gpu_of_a_host_that_is_lent_again_to_who_waited_for_it() -> None:
@@ -112,14 +117,14 @@ def test_slurm_s_job_goes_back_to_the_queue_and_waits_before_it_starts_again() -
     world.run(14.5)
     wait_s = SLURM_REQUEUE_WAIT_S * TIME
     assert world.jobs["a"].phase is Phase.WAITING
-    assert world.coordinator.world.requeued.keys() == {"a"}
+    assert world.coordinator.cluster.requeued.keys() == {"a"}
     [waits] = world.of(f.JobWaits)
     assert "requeued" in waits.reason
     world.run(30.0)
     stopped_s, again_s = world.at_s(f.JobStopped)[0], world.at_s(f.JobDispatched)[1]
     assert again_s - stopped_s == pytest.approx(wait_s)
     assert world.of(f.JobDispatched)[1].restore_sequence is not None
-    assert not world.coordinator.world.requeued
+    assert not world.coordinator.cluster.requeued
 
 
 def test_slurm_s_job_is_before_younger_ones_when_its_wait_is_over() -> None:
@@ -128,13 +133,13 @@ def test_slurm_s_job_is_before_younger_ones_when_its_wait_is_over() -> None:
     for name in ("b", "c", "d"):
         world.submit(job(name))
     world.run(13.0)
-    waiting = world.coordinator.world.queue.waiting()
+    waiting = world.coordinator.cluster.queue.waiting()
     assert len(waiting) == 1
     world.reclaim(first)
     world.run(16.0)
     lost = {fact.job for fact in world.of(f.JobStopped)}
-    assert world.coordinator.world.queue.waiting()[-1] == waiting[0]
-    assert set(world.coordinator.world.queue.waiting()[:-1]) == lost
+    assert world.coordinator.cluster.queue.waiting()[-1] == waiting[0]
+    assert set(world.coordinator.cluster.queue.waiting()[:-1]) == lost
 
 
 def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
@@ -160,7 +165,7 @@ def replica(world: Small, name: str = "a") -> str:
     """The host of its replica; a GPU is held there."""
     standby = world.jobs[name].standby
     assert standby is not None
-    assert name in world.coordinator.world.hosts[standby].jobs
+    assert name in world.coordinator.cluster.hosts[standby].jobs
     return standby
 
 
@@ -169,7 +174,7 @@ def test_a_replica_holds_a_gpu_in_another_building() -> None:
     first = world.running()
     buildings = {each.name: each.building for each in world.stage.campus.hosts}
     assert buildings[replica(world)] != buildings[first]
-    assert sum("a" in state.jobs for state in world.coordinator.world.hosts.values()) == 2
+    assert sum("a" in state.jobs for state in world.coordinator.cluster.hosts.values()) == 2
 
 
 def test_an_emergency_costs_a_replicated_job_no_restart_and_at_most_one_step() -> None:
@@ -197,7 +202,7 @@ def test_a_replicated_job_gets_another_replica_after_each_takeover_and_gives_it_
     assert replica(world) not in (first, second)
     world.run(70.0)
     assert world.jobs["a"].phase is Phase.FINISHED
-    assert all(not state.jobs for state in world.coordinator.world.hosts.values())
+    assert all(not state.jobs for state in world.coordinator.cluster.hosts.values())
 
 
 def test_a_replica_whose_owner_comes_back_is_replaced_and_its_job_goes_on() -> None:
@@ -226,7 +231,7 @@ def test_without_a_gpu_for_a_replica_a_job_is_restored_from_its_checkpoint() -> 
     for name in ("a", "b", "c"):
         world.submit(job(name))
     world.run(25.0)
-    known = world.coordinator.world
+    known = world.coordinator.cluster
     assert {each.phase for each in world.jobs.values()} == {Phase.RUNNING}
     assert sum(len(state.jobs) for state in known.hosts.values()) == 3
     hit = world.jobs["a"].host

@@ -11,7 +11,7 @@ from bpf import layout
 from bpf.layout import BucketMode, ClassId
 from bpf.testrun import PASS, SkBuff, run
 from testbed.model import bucket as twin
-from testbed.model.bucket import Bucket, Discipline, Grant, charge, charge_both, give_back, refill
+from testbed.model.bucket import Bucket, BucketGrant, Discipline, charge, charge_both, give_back, refill
 from tests.bpf_machine import KEY, programs_fixture, tcp4
 
 host = pytest.fixture(programs_fixture, scope="module")
@@ -27,10 +27,10 @@ disciplines = st.sampled_from(Discipline)
 
 @st.composite
 def grants(draw):
-    return Grant(draw(rates), draw(bursts))
+    return BucketGrant(draw(rates), draw(bursts))
 
 
-def credits_of(grant: Grant) -> st.SearchStrategy[int]:
+def credits_of(grant: BucketGrant) -> st.SearchStrategy[int]:
     """From the deepest debt to a little over full, as it is after a lowered depth; and close to the verdict's edges."""
     cost = len(PACKET) * twin.CREDIT_PER_BYTE
     near = st.sampled_from([-1, 0, 1, cost - 1, cost, cost + 1, grant.full_credit])
@@ -81,7 +81,7 @@ def test_kernel_and_twin_agree_on_the_aggregate_and_on_what_is_given_back(
 
 @pytest.mark.kernel
 def test_kernel_bucket_does_not_go_back_in_time(host):
-    grant = Grant(1 << 40, 1000)
+    grant = BucketGrant(1 << 40, 1000)
     future_ns = time.monotonic_ns() + 10**12
     put(host, Bucket(grant, 5, future_ns), Discipline.DEBT)
     try:
@@ -162,17 +162,17 @@ def test_refilling_in_two_steps_is_refilling_in_one(grant, first_ns, second_ns):
 
 
 def test_lowered_depth_takes_effect_at_the_next_refill():
-    full = Bucket.full(Grant(100, 1000), 0)
-    lowered = replace(full, grant=Grant(100, 10))
+    full = Bucket.full(BucketGrant(100, 1000), 0)
+    lowered = replace(full, grant=BucketGrant(100, 10))
     assert refill(lowered, 1).credit == 10 * twin.CREDIT_PER_BYTE
 
 
 def test_literal_bucket_refuses_a_packet_as_long_as_its_tokens():
-    bucket = Bucket(Grant(0, 1000), 100 * twin.CREDIT_PER_BYTE, 0)
+    bucket = Bucket(BucketGrant(0, 1000), 100 * twin.CREDIT_PER_BYTE, 0)
     assert charge(bucket, Discipline.DROP, 100, 0) == (bucket, False)
     assert charge(bucket, Discipline.DROP, 99, 0)[1]
 
 
 def test_migration_refused_by_the_aggregate_costs_its_flow_nothing():
-    flow, empty = Bucket.full(Grant(0, 1000), 0), Bucket(Grant(0, 1000), 0, 0)
+    flow, empty = Bucket.full(BucketGrant(0, 1000), 0), Bucket(BucketGrant(0, 1000), 0, 0)
     assert charge_both(flow, empty, Discipline.DEBT, 500, 0) == (flow, empty, False)

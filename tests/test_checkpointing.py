@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import checkpointing as p1
+from controller.core.checkpointing import intervals as p1
 from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 
@@ -105,7 +105,7 @@ def test_loss_budgets_that_do_not_fit_together_are_flagged_with_the_loss_they_wi
     for plan in plans.values():
         assert plan.rate_bytes_per_s == pytest.approx(5e6)
         assert plan.interval.loss_budget_infeasible
-        assert plan.interval.bound is p1.Bound.NETWORK
+        assert plan.interval.bound is p1.RateBound.NETWORK
         assert plan.interval_s == pytest.approx(1e9 / (0.2 * 5e6))
         assert plan.interval.expected_loss_s == pytest.approx(plan.interval_s / 2 + 200.0)
         assert plan.interval.bandwidth_needed_bytes_per_s == pytest.approx(25e6)

@@ -5,22 +5,45 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.policies import ABLATION
-from experiments.claims import (
-    a_drift,
-    a_fig3,
-    a_fig4,
-    a_fig5,
-    a_gap,
-    a_kill,
-    a_partial,
-    a_table3,
-    a_table4,
+from controller.core.policies.table import ABLATION
+from experiments.claims.framework.claim import (
+    Claim,
+    ClaimKind,
+    ClaimOutcome,
+    Level,
+)
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.verdicts import near
+from experiments.claims.paper_a import (
+    drift as a_drift,
+)
+from experiments.claims.paper_a import (
     drift_runs,
 )
-from experiments.claims.claim import Claim, Kind, Level, Outcome
-from experiments.claims.values import Value, Values
-from experiments.claims.verdicts import near
+from experiments.claims.paper_a import (
+    fig3 as a_fig3,
+)
+from experiments.claims.paper_a import (
+    fig4 as a_fig4,
+)
+from experiments.claims.paper_a import (
+    fig5 as a_fig5,
+)
+from experiments.claims.paper_a import (
+    gap as a_gap,
+)
+from experiments.claims.paper_a import (
+    kill as a_kill,
+)
+from experiments.claims.paper_a import (
+    partial as a_partial,
+)
+from experiments.claims.paper_a import (
+    table3 as a_table3,
+)
+from experiments.claims.paper_a import (
+    table4 as a_table4,
+)
 
 SURE = 1e-6
 
@@ -198,8 +221,8 @@ def test_orderings_that_are_too_vague_are_undecided_not_refuted() -> None:
 
 
 def test_what_did_not_happen_is_undecided() -> None:
-    check = near(Kind.VALUE, "something", None, 1.0, 0.1)
-    assert check.outcome is Outcome.UNDECIDED
+    check = near(ClaimKind.VALUE, "something", None, 1.0, 0.1)
+    assert check.outcome is ClaimOutcome.UNDECIDED
     assert "happened" in check.detail
 
 

@@ -7,27 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from controller.core import placement
-from controller.core.policies import ABLATION, POLICIES, SYSTEMS, Policy
-from experiments.claims import (
-    a_drift,
-    a_fig8,
-    a_gap,
-    a_kill,
-    a_table3,
-    campus_runs,
-    drift_runs,
-    gap_runs,
-    waves,
+from controller.core.placement import select
+from controller.core.policies.table import (
+    ABLATION,
+    POLICIES,
+    SYSTEMS,
+    Policy,
 )
-from experiments.claims.campus_runs import AS_IS, Variation, Wanted, gather, play
-from experiments.claims.claim import Config, Level
-from experiments.claims.index import write_index
-from experiments.claims.records import PICTURE, Record, write_record
+from experiments.claims.framework.claim import Config, Level
+from experiments.claims.framework.index import write_index
+from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
+from experiments.claims.framework.values import read, write
+from experiments.claims.paper_a import (
+    campus_runs,
+    drift,
+    drift_runs,
+    fig8,
+    gap,
+    gap_runs,
+    kill,
+    reclaim_bursts,
+    table3,
+)
+from experiments.claims.paper_a.campus_runs import (
+    AS_IS,
+    Variation,
+    Wanted,
+    gather,
+    play,
+)
 from experiments.claims.registry import CLAIMS
-from experiments.claims.values import read, write
-from experiments.scenario.owners import HOUR_S, Owners
-from experiments.traces import paper_campus
+from experiments.inputs.scenario.owners import HOUR_S, Owners
+from experiments.inputs.traces import paper_campus
 from topologies.errors import SpecError
 
 TINY_DAYS = 0.4
@@ -45,12 +56,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of some hours, in this process."""
     monkeypatch.setattr(campus_runs, "QUICK_DAYS", TINY_DAYS)
     monkeypatch.setattr(campus_runs, "POOL_FROM", 10_000)
-    monkeypatch.setattr(waves, "SEVERAL", (1, 7))
-    monkeypatch.setattr(a_drift, "QUICK_DAYS", (0.3, 0.3))
+    monkeypatch.setattr(reclaim_bursts, "SEVERAL", (1, 7))
+    monkeypatch.setattr(drift, "QUICK_DAYS", (0.3, 0.3))
     monkeypatch.setattr(drift_runs, "WATCHED_DAYS", 20.0)
-    monkeypatch.setattr(a_gap, "EPOCHS", dict.fromkeys(a_gap.LENGTHS_S, 40))
-    monkeypatch.setattr(a_fig8, "SAMPLES", 8)
-    monkeypatch.setattr(a_kill, "ROUNDS", 20)
+    monkeypatch.setattr(gap, "EPOCHS", dict.fromkeys(gap.LENGTHS_S, 40))
+    monkeypatch.setattr(fig8, "SAMPLES", 8)
+    monkeypatch.setattr(kill, "ROUNDS", 20)
 
 
 def config(out: Path, name: str) -> Config:
@@ -66,7 +77,7 @@ def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Pa
     values = read(out / name)
     claim.draw(values, out / name / PICTURE)
     verdict = claim.check(values)
-    write_record(Record.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
+    write_record(ClaimRecord.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
     assert (out / name / PICTURE).read_bytes().startswith(b"\x89PNG")
     assert verdict.checks or verdict.level is Level.NOT_COMPARABLE
     page = write_index(out).read_text()
@@ -137,7 +148,7 @@ def test_an_unknown_system_is_refused_before_anything_is_run(tmp_path: Path) -> 
 @pytest.fixture
 def own_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A policy of one's own: one function, one row."""
-    row = Policy("the last host that fits", select=partial(placement.select, k_min=3))
+    row = Policy("the last host that fits", select=partial(select.select, k_min=3))
     monkeypatch.setitem(POLICIES, "mine", row)
     yield "mine"
 
@@ -145,16 +156,16 @@ def own_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.timeout(600)
 def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out: Path) -> None:
-    values = a_table3.run(replace(config(out, "A-own"), systems=(own_row,)))
-    assert values.find(a_table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
-    assert values.find(a_table3.GROUP, own_row, a_table3.DEGRADATION).seeds == 2
+    values = table3.run(replace(config(out, "A-own"), systems=(own_row,)))
+    assert values.find(table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
+    assert values.find(table3.GROUP, own_row, table3.DEGRADATION).seeds == 2
     apart = f"ours loses less work than {own_row}"
-    assert any(check.text == apart for check in a_table3.judge(values).checks)
-    a_table3.draw(values, out / "own.png")
+    assert any(check.text == apart for check in table3.judge(values).checks)
+    table3.draw(values, out / "own.png")
 
 
 def test_a_labelled_row_is_a_system_of_table_3_and_ablations_are_rows() -> None:
-    systems = a_table3.systems_of(Config(Path("x"), systems=("reclaimnet", "cube-roots")))
+    systems = table3.systems_of(Config(Path("x"), systems=("reclaimnet", "cube-roots")))
     assert systems == (*SYSTEMS, "oracle", "cube-roots")
     assert set(ABLATION.values()) <= set(POLICIES)
 
@@ -189,9 +200,10 @@ def test_following_a_constant_state_saves_nothing_and_losses_are_those_of_young(
 
 
 def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
-    short = waves.SHORT_S
+    short = reclaim_bursts.SHORT_S
     kept, taken = (
-        waves.play(waves.Wave(system, 5, short, False, 1)) for system in ("reclaimnet", "no-tc-bpf")
+        reclaim_bursts.play(reclaim_bursts.Wave(system, 5, short, False, 1))
+        for system in ("reclaimnet", "no-tc-bpf")
     )
     assert kept["degradation"] == 0.0
     assert taken["degradation"] > 0.3
@@ -201,7 +213,9 @@ def test_a_wave_loses_research_only_where_nothing_is_enforced() -> None:
 
 def test_bursts_of_others_take_what_research_had() -> None:
     free, beside = (
-        waves.play(waves.Wave("reclaimnet", 7, waves.LONG_S, True, 1, uncontrolled=burst))["research_share"]
+        reclaim_bursts.play(
+            reclaim_bursts.Wave("reclaimnet", 7, reclaim_bursts.LONG_S, True, 1, uncontrolled=burst)
+        )["research_share"]
         for burst in (0.0, 0.2)
     )
     assert free - beside == pytest.approx(0.2, abs=0.02)

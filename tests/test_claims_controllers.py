@@ -10,11 +10,24 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from controller.core.replaying import prepare
-from experiments.claims.controllers import AGE, ALGORITHM1, FIXED, MAKE, measure_case, one_run, summary
-from experiments.claims.controllers_laws import LAWS, one_history
-from experiments.claims.controllers_report import cases_table, draw, laws_table, traces_table
-from experiments.claims.controllers_traces import (
+from controller.core.queueing.replay import prepare
+from experiments.benchmarks.controllers import (
+    AGE,
+    ALGORITHM1,
+    FIXED,
+    MAKE,
+    measure_case,
+    one_run,
+    summary,
+)
+from experiments.benchmarks.controllers_laws import LAWS, one_history
+from experiments.benchmarks.controllers_report import (
+    cases_table,
+    draw,
+    laws_table,
+    traces_table,
+)
+from experiments.benchmarks.controllers_traces import (
     hindsight_level,
     measure_record,
     measure_traces,
@@ -22,8 +35,8 @@ from experiments.claims.controllers_traces import (
     records,
     resampled,
 )
-from experiments.queueing.history import History, Piece
-from experiments.theory.targets import BY_NAME
+from experiments.theory.paper_b.targets import BY_NAME
+from experiments.worlds.queue.history import DrawnHistory, Piece
 from topologies.errors import SpecError
 
 
@@ -83,7 +96,7 @@ def test_a_replicate_is_made_of_stretches_of_the_record() -> None:
 
 def test_the_level_in_hindsight_keeps_the_delay_from_below() -> None:
     case = BY_NAME["fig5"]
-    piece: Piece = History(case.jobs, case.spots, 3).piece(2000)
+    piece: Piece = DrawnHistory(case.jobs, case.spots, 3).piece(2000)
     assert 2.0 < hindsight_level(piece, case.delta_h) < 4.0
     assert hindsight_level(piece, 0.0) < 0.01
 

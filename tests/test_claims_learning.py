@@ -8,30 +8,63 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from controller.core.levels.algorithm1 import R_MAX
-from controller.core.levels.fixed import Fixed
-from controller.core.replaying import LEFT, SPOT, WAITING, Rule, replay
-from experiments.claims import b2, b3, b4, b5, learning, learning_runs
-from experiments.claims.claim import Claim, Config, Kind, Level
-from experiments.claims.courses import follow
-from experiments.claims.index import write_index
-from experiments.claims.learning import Case, Size
-from experiments.claims.learning_runs import AGE, ALGORITHM1, FIXED, LARGE, REPLAY, SMALL, label, labels
-from experiments.claims.printed import PrintedAlgorithm1
-from experiments.claims.records import Record, write_record
+from controller.core.queueing.controllers.algorithm1 import R_MAX
+from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.replay import (
+    LEFT,
+    SPOT,
+    WAITING,
+    Rule,
+    replay,
+)
+from experiments.claims.framework.claim import (
+    Claim,
+    ClaimKind,
+    Config,
+    Level,
+)
+from experiments.claims.framework.index import write_index
+from experiments.claims.framework.records import ClaimRecord, write_record
+from experiments.claims.framework.results import page as page_of_results
+from experiments.claims.framework.values import (
+    Value,
+    Values,
+    ValuesError,
+    read,
+    write,
+)
+from experiments.claims.paper_b import (
+    b2,
+    b3,
+    b4,
+    b5,
+    learning,
+    learning_runs,
+)
+from experiments.claims.paper_b.algorithm1_printed import PrintedAlgorithm1
+from experiments.claims.paper_b.learning import LearningCase, LearningSize
+from experiments.claims.paper_b.learning_runs import (
+    AGE,
+    ALGORITHM1,
+    FIXED,
+    LARGE,
+    REPLAY,
+    SMALL,
+    label,
+    labels,
+)
 from experiments.claims.registry import CLAIMS, chosen
-from experiments.claims.results import page as page_of_results
-from experiments.claims.values import Value, Values, ValuesError, read, write
-from experiments.cli import app
-from experiments.queueing.history import History, Piece
-from experiments.theory.stationary import under_level
-from experiments.theory.targets import BY_NAME
+from experiments.cli.main import app
+from experiments.theory.paper_b.stationary import under_level
+from experiments.theory.paper_b.targets import BY_NAME
+from experiments.worlds.queue.controller_runs import follow
+from experiments.worlds.queue.history import DrawnHistory, Piece
 from topologies.errors import SpecError
 
 SETTINGS = {"tolerance": "0.02", "jobs": "1000", "runs": "2 seeds"}
 
 
-def perfect(case: Case) -> Iterator[Value]:
+def perfect(case: LearningCase) -> Iterator[Value]:
     """Values of a world where everything is as theory says."""
     exact = case.exact
     for name, (system, start) in labels().items():
@@ -51,7 +84,7 @@ def perfect(case: Case) -> Iterator[Value]:
             yield Value(case.group, f"{name} - {FIXED}", "cost", "", -0.01, -0.02, -0.001, 60)
 
 
-def of(cases: tuple[Case, ...]) -> Values:
+def of(cases: tuple[LearningCase, ...]) -> Values:
     return Values(tuple(row for case in cases for row in perfect(case)), (), SETTINGS)
 
 
@@ -70,7 +103,7 @@ BOTH = [(b2.CLAIM, b2.CASES), (b3.CLAIM, b3.CASES), (b4.CLAIM, b4.CASES), (b5.CL
 
 
 @pytest.mark.parametrize(("claim", "cases"), BOTH)
-def test_a_perfect_world_reproduces_every_figure(claim: Claim, cases: tuple[Case, ...]) -> None:
+def test_a_perfect_world_reproduces_every_figure(claim: Claim, cases: tuple[LearningCase, ...]) -> None:
     verdict = claim.check(of(cases))
     assert verdict.level is Level.REPRODUCED, verdict.because
 
@@ -90,7 +123,7 @@ def test_a_perfect_world_reproduces_every_figure(claim: Claim, cases: tuple[Case
     ],
 )
 def test_one_wrong_number_of_algorithm_1_is_seen(
-    claim: Claim, cases: tuple[Case, ...], start: float, quantity: str, off: float, level: Level
+    claim: Claim, cases: tuple[LearningCase, ...], start: float, quantity: str, off: float, level: Level
 ) -> None:
     exact = cases[0].exact
     wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(
@@ -122,7 +155,7 @@ def test_our_own_controllers_failing_is_shown_and_moves_no_verdict() -> None:
     ):
         verdict = b2.CLAIM.check(changed(of(b2.CASES), system, quantity, ours))
         assert verdict.level is Level.REPRODUCED
-        assert {check.kind for check in verdict.checks if check.outcome != "holds"} == {Kind.BEYOND}
+        assert {check.kind for check in verdict.checks if check.outcome != "holds"} == {ClaimKind.BEYOND}
 
 
 def test_a_missing_value_is_an_error_and_no_verdict() -> None:
@@ -132,7 +165,7 @@ def test_a_missing_value_is_an_error_and_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("case", [*b2.CASES, *b3.CASES, *b4.CASES, *b5.CASES], ids=lambda case: case.target)
-def test_targets_of_the_figures_are_what_theory_says(case: Case) -> None:
+def test_targets_of_the_figures_are_what_theory_says(case: LearningCase) -> None:
     exact = case.exact
     found = under_level(exact.jobs, exact.spots, exact.r_star, exact.k)
     assert found.delay_h == pytest.approx(exact.delta_h, rel=1e-6)
@@ -143,7 +176,7 @@ def test_targets_of_the_figures_are_what_theory_says(case: Case) -> None:
 
 def test_a_course_through_the_live_queue_is_what_replaying_says_job_by_job() -> None:
     target = BY_NAME["fig2-poisson"]
-    drawn = History(target.jobs, target.spots, 5).piece(3000)
+    drawn = DrawnHistory(target.jobs, target.spots, 5).piece(3000)
     first_h = float(drawn.job_times_h[0])  # the live queue counts the gap from its first event
     history = Piece(
         drawn.job_times_h[1:] - first_h,
@@ -179,7 +212,7 @@ def test_algorithm_1_as_printed_misses_the_target_and_the_corrected_one_meets_it
 def test_the_printed_step_drives_r_to_r_max_if_no_window_stops_it(name: str, start: float) -> None:
     target = BY_NAME[name]
     controller = PrintedAlgorithm1(target.delta_h, 0.01, r0=start, tolerance=0.0)
-    course = follow(controller, History(target.jobs, target.spots, 3).piece(3000), target.k)
+    course = follow(controller, DrawnHistory(target.jobs, target.spots, 3).piece(3000), target.k)
     assert (course.levels[1500:] == R_MAX).all()
 
 
@@ -209,7 +242,7 @@ def test_settled_is_the_job_from_which_the_average_stays_near() -> None:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "QUICK", Size(600, 3, 400, 2, 0.05))
+    monkeypatch.setattr(learning, "QUICK", LearningSize(600, 3, 400, 2, 0.05))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -221,7 +254,7 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     b4.CLAIM.draw(values, directory / "figure.png")
     assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
     verdict = b4.CLAIM.check(values)
-    write_record(Record.of(b4.CLAIM, verdict, is_quick=True, spent_s=1.0), directory)
+    write_record(ClaimRecord.of(b4.CLAIM, verdict, is_quick=True, spent_s=1.0), directory)
     page = write_index(tmp_path).read_text()
     assert b4.CLAIM.title in page
     assert "What it does not prove" in page

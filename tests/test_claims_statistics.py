@@ -5,7 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from experiments.claims.statistics import interval, intervals, paired, pooled, pooled_pair
+from experiments.results.statistics import (
+    interval,
+    intervals,
+    paired,
+    pooled,
+    pooled_pair,
+)
 from experiments.theory.laws import Floats
 
 

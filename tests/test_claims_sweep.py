@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims import values
-from experiments.claims.claim import Config
-from experiments.claims.sweep import Result, Task, sweep
+from experiments.claims.framework import values
+from experiments.claims.framework.claim import Config
+from experiments.claims.framework.sweep import Result, Task, sweep
 
 HERE = (sys.modules[__name__],)
 

@@ -2,65 +2,82 @@
 
 import pytest
 
-from experiments.claims.claim import Check, Kind, Level, Outcome
-from experiments.claims.values import Value
-from experiments.claims.verdicts import above, below, decide, near, not_comparable
+from experiments.claims.framework.claim import (
+    Check,
+    ClaimKind,
+    ClaimOutcome,
+    Level,
+)
+from experiments.claims.framework.values import Value
+from experiments.claims.framework.verdicts import (
+    above,
+    below,
+    decide,
+    near,
+    not_comparable,
+)
 
 
 def value(ours: float, low: float, high: float) -> Value:
     return Value("g", "s", "q", "h", ours, low, high)
 
 
-def check(kind: Kind, outcome: Outcome) -> Check:
+def check(kind: ClaimKind, outcome: ClaimOutcome) -> Check:
     return Check(kind, "something", outcome, "by much")
 
 
 @pytest.mark.parametrize(
     ("ours", "low", "high", "outcome"),
     [
-        (10.0, 9.9, 10.1, Outcome.HOLDS),
-        (10.0, 9.0, 10.1, Outcome.UNDECIDED),  # right on target, and too vague to say so
-        (10.0, 9.9, 10.3, Outcome.UNDECIDED),
-        (10.3, 10.21, 10.4, Outcome.FAILS),
-        (9.5, 9.4, 9.79, Outcome.FAILS),
-        (10.3, 10.1, 10.5, Outcome.UNDECIDED),
+        (10.0, 9.9, 10.1, ClaimOutcome.HOLDS),
+        (10.0, 9.0, 10.1, ClaimOutcome.UNDECIDED),  # right on target, and too vague to say so
+        (10.0, 9.9, 10.3, ClaimOutcome.UNDECIDED),
+        (10.3, 10.21, 10.4, ClaimOutcome.FAILS),
+        (9.5, 9.4, 9.79, ClaimOutcome.FAILS),
+        (10.3, 10.1, 10.5, ClaimOutcome.UNDECIDED),
     ],
 )
-def test_near_is_judged_by_the_whole_interval(ours: float, low: float, high: float, outcome: Outcome) -> None:
-    found = near(Kind.VALUE, "text", value(ours, low, high), 10.0, 0.02)
+def test_near_is_judged_by_the_whole_interval(
+    ours: float, low: float, high: float, outcome: ClaimOutcome
+) -> None:
+    found = near(ClaimKind.VALUE, "text", value(ours, low, high), 10.0, 0.02)
     assert found.outcome is outcome
     assert "wanted 10" in found.detail
 
 
 def test_near_works_for_targets_below_zero_and_values_without_interval() -> None:
-    assert near(Kind.VALUE, "t", Value("g", "s", "q", "", -9.9), -10.0, 0.02).outcome is Outcome.HOLDS
-    assert near(Kind.VALUE, "t", Value("g", "s", "q", "", 9.9), -10.0, 0.02).outcome is Outcome.FAILS
+    assert (
+        near(ClaimKind.VALUE, "t", Value("g", "s", "q", "", -9.9), -10.0, 0.02).outcome is ClaimOutcome.HOLDS
+    )
+    assert (
+        near(ClaimKind.VALUE, "t", Value("g", "s", "q", "", 9.9), -10.0, 0.02).outcome is ClaimOutcome.FAILS
+    )
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1.0, -0.1, float("nan")])
 def test_a_tolerance_that_judges_nothing_is_refused(tolerance: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        near(Kind.VALUE, "t", value(1.0, 1.0, 1.0), 1.0, tolerance)
+        near(ClaimKind.VALUE, "t", value(1.0, 1.0, 1.0), 1.0, tolerance)
 
 
 def test_sides_are_judged_by_the_whole_interval() -> None:
     sides = [(value(1.0, 0.5, 1.5), 2.0), (value(3.0, 2.5, 3.5), 2.0), (value(1.9, 1.0, 2.5), 2.0)]
-    assert [below(Kind.ORDERING, "t", *side).outcome for side in sides] == [
-        Outcome.HOLDS,
-        Outcome.FAILS,
-        Outcome.UNDECIDED,
+    assert [below(ClaimKind.ORDERING, "t", *side).outcome for side in sides] == [
+        ClaimOutcome.HOLDS,
+        ClaimOutcome.FAILS,
+        ClaimOutcome.UNDECIDED,
     ]
-    assert [above(Kind.ORDERING, "t", *side).outcome for side in sides] == [
-        Outcome.FAILS,
-        Outcome.HOLDS,
-        Outcome.UNDECIDED,
+    assert [above(ClaimKind.ORDERING, "t", *side).outcome for side in sides] == [
+        ClaimOutcome.FAILS,
+        ClaimOutcome.HOLDS,
+        ClaimOutcome.UNDECIDED,
     ]
 
 
 def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fails() -> None:
     for judge, touching in ((below, value(1.0, 0.0, 2.0)), (above, value(-1.0, -2.0, 0.0))):
-        assert judge(Kind.ORDERING, "t", touching, 0.0).outcome is Outcome.UNDECIDED
-        assert judge(Kind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is Outcome.FAILS
+        assert judge(ClaimKind.ORDERING, "t", touching, 0.0).outcome is ClaimOutcome.UNDECIDED
+        assert judge(ClaimKind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is ClaimOutcome.FAILS
 
 
 @pytest.mark.parametrize(
@@ -80,23 +97,23 @@ def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fail
     ],
 )
 def test_values_and_orderings_make_the_verdict(values: str, orderings: str, level: Level) -> None:
-    outcome = {"h": Outcome.HOLDS, "f": Outcome.FAILS, "u": Outcome.UNDECIDED}
-    checks = [check(Kind.VALUE, outcome[letter]) for letter in values]
-    checks += [check(Kind.ORDERING, outcome[letter]) for letter in orderings]
+    outcome = {"h": ClaimOutcome.HOLDS, "f": ClaimOutcome.FAILS, "u": ClaimOutcome.UNDECIDED}
+    checks = [check(ClaimKind.VALUE, outcome[letter]) for letter in values]
+    checks += [check(ClaimKind.ORDERING, outcome[letter]) for letter in orderings]
     found = decide(checks)
     assert found.level is level
     assert ("something" in found.because) == (level is not Level.REPRODUCED)
 
 
 def test_what_is_beyond_the_paper_moves_no_verdict() -> None:
-    held = check(Kind.VALUE, Outcome.HOLDS)
-    assert decide([held, check(Kind.BEYOND, Outcome.FAILS)]).level is Level.REPRODUCED
+    held = check(ClaimKind.VALUE, ClaimOutcome.HOLDS)
+    assert decide([held, check(ClaimKind.BEYOND, ClaimOutcome.FAILS)]).level is Level.REPRODUCED
     with pytest.raises(ValueError, match="not comparable"):
-        decide([check(Kind.BEYOND, Outcome.HOLDS)])
+        decide([check(ClaimKind.BEYOND, ClaimOutcome.HOLDS)])
 
 
 def test_what_is_not_comparable_shows_its_checks() -> None:
-    held = check(Kind.VALUE, Outcome.HOLDS)
+    held = check(ClaimKind.VALUE, ClaimOutcome.HOLDS)
     found = not_comparable("the paper names no unit", [held])
     assert (found.level, found.because, found.checks) == (
         Level.NOT_COMPARABLE,

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.core import effects as do
-from controller.core import facts as f
-from experiments.scenario import Scenario, demo_scenario
-from experiments.traces import generate
-from experiments.virtual import Costs, VirtualWorld
+from controller.core.model import effects as do
+from controller.core.model import facts as f
+from experiments.inputs.scenario import Scenario, demo_scenario
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import Overheads, VirtualWorld
 from testbed import messages as m
 from tests.streamed_world import Disturb, RecordedWorld, on_heap, over_streams
 
 ROUNDING_S = 1e-6
-COSTS = Costs()
+COSTS = Overheads()
 NOT_COMPARED = (f.EgressMeasured, m.HeartbeatAck)  # counters are read ten times as often by the live hosts
 
 

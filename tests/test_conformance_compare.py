@@ -6,19 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core import facts as f
-from experiments.conformance.comparison import Comparison, Played, Quantity, compare
-from experiments.conformance.costs import measure_costs
-from experiments.conformance.journeys import journeys
-from experiments.conformance.page import page
-from experiments.run_context import Fidelity
-from experiments.scenario import load
-from experiments.traces import generate
-from experiments.virtual import Costs, simulate
+from controller.core.model import facts as f
+from experiments.compare.comparison import (
+    ComparedQuantity,
+    Comparison,
+    Played,
+    compare,
+)
+from experiments.compare.costs import measure_costs
+from experiments.compare.journeys import journeys
+from experiments.compare.page import page
+from experiments.inputs.scenario import load
+from experiments.inputs.traces import generate
+from experiments.results.run_context import FidelityRecord
+from experiments.worlds.virtual import Overheads, simulate
 
 SCENARIO = load("example:two-worlds")
 TRACE = generate(SCENARIO)
-SLOW = Costs(
+SLOW = Overheads(
     switch_s=(0.01, 0.01),
     start_s=(0.5, 0.5),
     finish_s=(0.2, 0.2),
@@ -28,12 +33,12 @@ SLOW = Costs(
 )
 
 
-def played(costs: Costs | None = None, seed: int | None = None) -> Played:
+def played(costs: Overheads | None = None, seed: int | None = None) -> Played:
     run = simulate(SCENARIO, TRACE, seed, costs=costs, quiet=False)
     return Played(run.facts, run.context)
 
 
-def quantity(comparison: Comparison, name: str) -> Quantity:
+def quantity(comparison: Comparison, name: str) -> ComparedQuantity:
     return next(each for each in comparison.quantities if each.name.startswith(name))
 
 
@@ -68,13 +73,13 @@ def test_starts_that_take_a_second_longer_are_too_much_for_downtimes() -> None:
 def test_quantities_are_near_within_their_tolerance_of_the_live_one(
     live: float | None, virtual: float | None, difference: float | None, is_near: bool
 ) -> None:
-    found = Quantity("time", "s", live, virtual, 0.1)
+    found = ComparedQuantity("time", "s", live, virtual, 0.1)
     assert found.difference == (None if difference is None else pytest.approx(difference))
     assert found.is_near is is_near
 
 
 def test_costs_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
-    measured = measure_costs(played(SLOW).facts, SCENARIO.scale.apply(TRACE), Costs())
+    measured = measure_costs(played(SLOW).facts, SCENARIO.scale.apply(TRACE), Overheads())
     assert measured.costs.start_s == pytest.approx(SLOW.start_s, abs=0.005)
     assert measured.costs.switch_s == pytest.approx(SLOW.switch_s, abs=0.002)
     assert measured.costs.snapshot_s == pytest.approx(SLOW.snapshot_s, abs=0.02)
@@ -84,7 +89,7 @@ def test_costs_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
 
 
 def test_what_was_not_seen_stays_as_assumed() -> None:
-    assumed = Costs()
+    assumed = Overheads()
     measured = measure_costs([], SCENARIO.scale.apply(TRACE), assumed)
     assert measured.costs == assumed
     assert set(measured.counts.values()) == {0}
@@ -106,13 +111,15 @@ def test_journeys_count_from_the_first_submission() -> None:
 
 def test_the_page_shows_both_runs_and_says_why_it_does_not_judge() -> None:
     live, virtual = played(SLOW), played()
-    busy = replace(live, context=replace(live.context, fidelity=Fidelity(False, ("processors <busy>",))))
-    measured = measure_costs(live.facts, SCENARIO.scale.apply(TRACE), Costs())
+    busy = replace(
+        live, context=replace(live.context, fidelity=FidelityRecord(False, ("processors <busy>",)))
+    )
+    measured = measure_costs(live.facts, SCENARIO.scale.apply(TRACE), Overheads())
     judged = compare(busy, virtual)
-    text = page("two <worlds>", busy, virtual, judged, judged, measured, Costs())
+    text = page("two <worlds>", busy, virtual, judged, judged, measured, Overheads())
     assert "two &lt;worlds&gt;" in text
     assert "Not judged" in text
     assert "processors &lt;busy&gt;" in text
     assert text.count('class="timeline"') == 2
     good = compare(live, live)
-    assert "The two worlds agree" in page("x", live, live, good, good, measured, Costs())
+    assert "The two worlds agree" in page("x", live, live, good, good, measured, Overheads())

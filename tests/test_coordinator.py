@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.core import effects as do
-from controller.core import events as ev
-from controller.core import facts as f
+from controller.core.admission.reservation import GOODPUT
 from controller.core.coordinator import Coordinator
-from controller.core.pledge import GOODPUT
-from controller.core.queue import SpotJob
-from controller.core.state import JobState, Phase
-from controller.core.world import LEAST_FALL
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.cluster import LEAST_FALL
+from controller.core.model.entities import JobState, Phase
+from controller.core.queueing.queue import SpotJob
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 
@@ -48,7 +48,7 @@ def test_the_coordinator_waits_longer_than_the_agent_may_run(world: CoresWorld) 
     host = a_running_job(world, job("a"))
     world.pause(host, 20.0)
     agent_until_s = world.machines[host].lease_until_s
-    fence_s = world.coordinator.world.hosts[host].lease_until_s + SETTINGS.fence_margin_s
+    fence_s = world.coordinator.cluster.hosts[host].lease_until_s + SETTINGS.fence_margin_s
     assert agent_until_s < fence_s - SETTINGS.fence_margin_s
     world.run(fence_s - 1e-3)
     assert world.copies("a") == []
@@ -124,7 +124,7 @@ def test_floors_hold_whatever_is_admitted_later() -> None:
         if host is not None and world.jobs[name].phase is Phase.RUNNING:
             world.reclaim(host, 12.0 - number)
         world.run(5.5 + 0.5 * number)
-        for flow in world.coordinator.world.flows.values():
+        for flow in world.coordinator.cluster.flows.values():
             assert flow.rate_bytes_per_s >= flow.floor_bytes_per_s * (1.0 - 1e-9)
     assert len(world.of(f.MigrationAdmitted)) >= 2
     assert world.promises() == []
@@ -289,7 +289,7 @@ def test_spare_gpus_are_not_offered_and_take_migrations() -> None:
 def test_offers_that_could_not_be_used_when_made_are_used_later() -> None:
     """All bandwidth was promised, so nobody could be brought to the idle GPU; nothing else happens; a tick looks again."""
     world = a_world(2, 0)
-    known = world.coordinator.world
+    known = world.coordinator.cluster
     state = known.jobs["a"] = JobState(job("a"), 0.0)
     offers = list(known.queue.standing())
     for offer in offers:
@@ -310,7 +310,7 @@ def test_jobs_redirected_to_a_full_on_demand_pool_are_served_in_turn() -> None:
     for number in range(4):
         world.submit(job(f"d{number}", steps=30), draw=0.99)
     world.run(2.0)
-    assert world.coordinator.world.backlog == ["d2", "d3"]
+    assert world.coordinator.cluster.backlog == ["d2", "d3"]
     world.run(15.0)
     assert [world.jobs[f"d{n}"].phase for n in range(4)] == [Phase.FINISHED] * 4
 
@@ -319,7 +319,7 @@ def test_offers_lapse_after_their_time_and_the_gpu_stays_a_destination() -> None
     world = a_world(3, 1, offer_ttl_s=2.0)
     host = a_running_job(world, job("a"), at_s=4.0)
     assert world.of(f.OfferLapsed)
-    assert not world.coordinator.world.offers
+    assert not world.coordinator.cluster.offers
     world.reclaim(host, 15.0)
     world.run(5.0)
     assert len(world.of(f.MigrationAdmitted)) == 1

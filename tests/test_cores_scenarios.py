@@ -1,7 +1,7 @@
 """Scenarios in tests/scenarios/*.txt, each a story that a storm found or that a reader should know: `experiments.storms` scripts.
 
 Every invariant is checked after every event; at the end faults stop, everything finishes, nothing is left, and all promises were
-kept. What lines mean is said in `experiments/storms/verbs.py`.
+kept. What lines mean is said in `experiments/storms/commands.py`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from testbed.emulation import capabilities
-from testbed.emulation.capabilities import Capability, Need, doctor_table, probe, required_missing
+from testbed.emulation.safety import capabilities
+from testbed.emulation.safety.capabilities import (
+    Capability,
+    Need,
+    doctor_table,
+    probe,
+    required_missing,
+)
 from tests.emulation_campuses import kernel, machine
 
 CONTAINED = """
@@ -19,7 +25,7 @@ import sys
 from pathlib import Path
 from mininet.log import setLogLevel
 from testbed.emulation.campus import Campus
-from testbed.emulation.capabilities import Need, probe
+from testbed.emulation.safety.capabilities import Need, probe
 from tests.emulation_campuses import small_campus
 setLogLevel("error")
 with Campus(small_campus(2), root=Path(sys.argv[1])) as net:

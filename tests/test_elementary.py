@@ -14,7 +14,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from testbed import elementary as el
+from controller.numerics import portable_math as el
 
 RNG = random.Random(5)
 POSITIVE = [RNG.uniform(0.0, 4.0) for _ in range(300)] + [10.0 ** RNG.uniform(-300, 300) for _ in range(300)]
@@ -88,9 +88,9 @@ NEWER = {
 RUN = """
 import hashlib
 from dataclasses import replace
-from experiments.traces.paper_campus import paper_campus
-from experiments.virtual import simulate
-from experiments.virtual.command import digest
+from experiments.inputs.traces.paper_campus import paper_campus
+from experiments.worlds.virtual import simulate
+from experiments.cli.simulate import digest
 scenario, trace = paper_campus(7, days=2.0)
 print(hashlib.sha256(repr((trace.arrivals, trace.owner_events, trace.background)).encode()).hexdigest())
 print(digest(simulate(scenario, trace).facts))

@@ -11,10 +11,10 @@ import pytest
 from mininet.cli import CLI
 from mininet.log import setLogLevel
 
-from testbed.emulation import readback
-from testbed.emulation.campus import Campus
-from testbed.emulation.kernel import in_thread
-from testbed.emulation.ledger import default_root, running_campuses
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel import readback
+from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.safety.ledger import default_root, running_campuses
 from testbed.errors import KernelMismatch, SetupError
 from testbed.units import GBIT_PER_S
 from tests.emulation_campuses import kernel, machine, small_campus
@@ -28,40 +28,40 @@ def quiet_mininet() -> None:
 
 
 @pytest.fixture(scope="module")
-def campus() -> Iterator[Campus]:
-    with Campus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), enforcement=False) as net:
+def campus() -> Iterator[LiveCampus]:
+    with LiveCampus(small_campus(3, rate_bytes_per_s=10 * GBIT_PER_S), enforcement=False) as net:
         yield net
 
 
-def test_every_host_reaches_every_other(campus: Campus) -> None:
+def test_every_host_reaches_every_other(campus: LiveCampus) -> None:
     assert campus.pingAll(timeout="2") == 0.0
 
 
-def test_command_runs_in_the_hosts_namespace(campus: Campus) -> None:
+def test_command_runs_in_the_hosts_namespace(campus: LiveCampus) -> None:
     output = campus.get("h2").cmd("ip -br -4 addr show h2-eth0")
     assert "10.0.1.2/8" in output
     assert "h1-eth0" not in campus.get("h2").cmd("ip link")
 
 
-def test_popen_runs_in_the_hosts_namespace_without_a_shell(campus: Campus) -> None:
+def test_popen_runs_in_the_hosts_namespace_without_a_shell(campus: LiveCampus) -> None:
     host = campus.get("c0")
     out, _, status = host.pexec("ip", "-br", "link")
     assert status == 0 and "c0-eth0" in out
 
 
-def test_nodes_answer_with_planned_addresses(campus: Campus) -> None:
+def test_nodes_answer_with_planned_addresses(campus: LiveCampus) -> None:
     host = campus["h1"]
     assert (host.IP(), host.MAC(), host.intfNames()) == ("10.0.1.1", "02:00:0a:00:01:01", ["h1-eth0"])
     assert len(campus.links) == len(campus.spec.links)
 
 
-def test_switch_shows_its_ports(campus: Campus) -> None:
+def test_switch_shows_its_ports(campus: LiveCampus) -> None:
     ports = campus.get("s1").cmd("ls /proc/self/net >/dev/null; ip -br link show master s1")
     assert "s1-eth1" in ports and "s2-eth1" not in ports
 
 
 def test_scripted_command_line_works(
-    campus: Campus, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    campus: LiveCampus, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     setLogLevel("output")
     script = tmp_path / "script"
@@ -75,7 +75,7 @@ def test_scripted_command_line_works(
     assert "1 received" in caplog.text
 
 
-def test_rates_above_a_gigabit_are_really_set(campus: Campus) -> None:
+def test_rates_above_a_gigabit_are_really_set(campus: LiveCampus) -> None:
     trunk = campus.plan.trunks[0].b.name
     text = campus.get("h1").cmd("tc class show dev h1-eth0") + campus.get("s1").cmd(
         f"tc class show dev {trunk}"
@@ -83,7 +83,7 @@ def test_rates_above_a_gigabit_are_really_set(campus: Campus) -> None:
     assert "rate 10Gbit ceil 10Gbit" in text and "rate 40Gbit ceil 40Gbit" in text
 
 
-def test_changed_shaping_is_noticed(campus: Campus) -> None:
+def test_changed_shaping_is_noticed(campus: LiveCampus) -> None:
     change = "tc class change dev h3-eth0 parent 1: classid 1:1 htb rate {}"
     try:
         campus.get("h3").cmd(change.format("9gbit"))
@@ -96,7 +96,7 @@ def test_changed_shaping_is_noticed(campus: Campus) -> None:
     in_thread(campus.kernel.read_back_hosts)
 
 
-def test_moved_port_is_noticed(campus: Campus) -> None:
+def test_moved_port_is_noticed(campus: LiveCampus) -> None:
     end = campus.plan.host_cables["h1"].a
     try:
         campus.get("core").cmd(f"ip link set {end.name} nomaster")
@@ -107,20 +107,20 @@ def test_moved_port_is_noticed(campus: Campus) -> None:
     in_thread(campus.kernel.read_back_fabric)
 
 
-def test_nothing_is_created_in_the_root_namespace(campus: Campus) -> None:
+def test_nothing_is_created_in_the_root_namespace(campus: LiveCampus) -> None:
     links = subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout
     assert "h1-eth0" not in links and "s1" not in links.split()
 
 
-def test_ipv6_is_off_by_default(campus: Campus) -> None:
+def test_ipv6_is_off_by_default(campus: LiveCampus) -> None:
     assert "inet6" not in campus.get("h1").cmd("ip addr")
 
 
-def test_running_campus_is_listed(campus: Campus) -> None:
+def test_running_campus_is_listed(campus: LiveCampus) -> None:
     assert campus.id in {found.id for found in running_campuses(default_root())}
 
 
-def test_what_would_change_a_standing_campus_is_refused(campus: Campus) -> None:
+def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> None:
     host, link = campus["h1"], campus.links[0]
     changes = [
         lambda: campus.addHost("h99"),
@@ -146,14 +146,14 @@ def test_what_would_change_a_standing_campus_is_refused(campus: Campus) -> None:
     assert campus.ping([host, campus["h2"]], timeout="2") == 0.0
 
 
-def test_link_that_was_cut_and_joined_carries_again(campus: Campus) -> None:
+def test_link_that_was_cut_and_joined_carries_again(campus: LiveCampus) -> None:
     campus.configLinkStatus("h2", "s2", "down")
     campus.configLinkStatus("h2", "s2", "up")
     assert campus.ping([campus["h1"], campus["h2"]], timeout="2") == 0.0
 
 
 @pytest.mark.parametrize("command", ["printf 'whole\\npart'; sleep 1000", "printf 'whole\\npart'"])
-def test_commands_go_on_after_an_interrupted_monitor(campus: Campus, command: str) -> None:
+def test_commands_go_on_after_an_interrupted_monitor(campus: LiveCampus, command: str) -> None:
     """What `monitor` had read and not given out made the next command wait for ever."""
     host = campus["h1"]
     host.cmd("true")
@@ -168,11 +168,11 @@ def test_commands_go_on_after_an_interrupted_monitor(campus: Campus, command: st
 
 def test_command_before_start_is_refused() -> None:
     with pytest.raises(SetupError, match="start"):
-        Campus(small_campus(1), enforcement=False).get("h1").cmd("true")
+        LiveCampus(small_campus(1), enforcement=False).get("h1").cmd("true")
 
 
 def test_ipv6_works_on_request() -> None:
-    with Campus(small_campus(2), enforcement=False, ipv6=True) as net:
+    with LiveCampus(small_campus(2), enforcement=False, ipv6=True) as net:
         assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
 
 
@@ -181,7 +181,7 @@ def test_twenty_four_hosts_leave_nothing() -> None:
 
     ensure_bpffs()
     before = machine()
-    net = Campus(small_campus(24, switches=3))
+    net = LiveCampus(small_campus(24, switches=3))
     with net:
         assert machine().namespaces != before.namespaces
         assert len(list(net.pin_dir.iterdir())) == 25
@@ -196,14 +196,14 @@ def test_twenty_four_hosts_leave_nothing() -> None:
 
 
 def test_campus_can_be_started_again() -> None:
-    net = Campus(small_campus(2), enforcement=False)
+    net = LiveCampus(small_campus(2), enforcement=False)
     for _ in range(2):
         with net:
             assert net.pingAll(timeout="2") == 0.0
 
 
 def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
-    with Campus(small_campus(2)) as net:
+    with LiveCampus(small_campus(2)) as net:
         shown = net.get("h1").cmd("tc filter show dev h1-eth0 egress; tc filter show dev h1-eth0 ingress")
         assert shown.count("direct-action") == 2
         for name in net.spec.host_by_name:
@@ -222,24 +222,24 @@ def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
 
 
 def test_delay_without_netem_is_refused_before_anything_exists() -> None:
-    from testbed.emulation.capabilities import Need, probe, required_missing
+    from testbed.emulation.safety.capabilities import Need, probe, required_missing
 
     if not required_missing(probe([Need.NETEM]), [Need.NETEM]):
         pytest.skip("this kernel has netem")
     before = machine()
     root_before = sorted(default_root().glob("*")) if default_root().exists() else []
     with pytest.raises(SetupError, match=r"netem.*h1-s1"):
-        Campus(small_campus(1, delay_s=0.01), enforcement=False).start()
+        LiveCampus(small_campus(1, delay_s=0.01), enforcement=False).start()
     assert machine() == before
     assert (sorted(default_root().glob("*")) if default_root().exists() else []) == root_before
 
 
 def test_delay_is_applied_where_netem_exists() -> None:
-    from testbed.emulation.capabilities import Need, probe, required_missing
+    from testbed.emulation.safety.capabilities import Need, probe, required_missing
 
     if required_missing(probe([Need.NETEM]), [Need.NETEM]):
         pytest.skip("this kernel has no netem")
-    with Campus(small_campus(1, delay_s=0.01), enforcement=False) as net:
+    with LiveCampus(small_campus(1, delay_s=0.01), enforcement=False) as net:
         assert "delay 10" in net.get("h1").cmd("tc qdisc show dev h1-eth0")
 
 
@@ -251,12 +251,12 @@ def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(readback, "check_address", mismatch)
     with pytest.raises(KernelMismatch):
-        Campus(small_campus(2), enforcement=False).start()
+        LiveCampus(small_campus(2), enforcement=False).start()
     assert machine() == before
 
 
 def test_iperf_measures_between_hosts_below_the_declared_rate() -> None:
-    with Campus(small_campus(2, rate_bytes_per_s=GBIT_PER_S / 10), enforcement=False) as net:
+    with LiveCampus(small_campus(2, rate_bytes_per_s=GBIT_PER_S / 10), enforcement=False) as net:
         server, _client = net.iperf((net["h1"], net["h2"]), seconds=1)
     value, unit = server.split()
     assert unit == "Mbits/sec" and 10.0 < float(value) <= 102.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation import linux
-from testbed.emulation.campus import Campus
-from testbed.emulation.ledger import PIN_ROOT, clean_up, running_campuses
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel import linux
+from testbed.emulation.safety.ledger import PIN_ROOT, clean_up, running_campuses
 from tests.emulation_campuses import kernel, small_campus
 
 pytestmark = kernel
@@ -76,7 +76,7 @@ def test_clean_removes_exactly_what_a_killed_campus_made(
 ) -> None:
     campus_id, holders = killed
     assert (PIN_ROOT / campus_id / "h1" / "switch").exists()
-    with Campus(small_campus(2), enforcement=True, root=tmp_path) as other:
+    with LiveCampus(small_campus(2), enforcement=True, root=tmp_path) as other:
         report = clean_up(tmp_path)
         assert report.cleaned == [campus_id] and not report.failed
         assert [line.split()[0] for line in report.running] == [other.id]

@@ -6,9 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.emulation import fidelity
-from testbed.emulation.campus import Campus
-from testbed.emulation.fidelity import Bounds, CpuTimes, FidelityMonitor, LinkRate
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.safety import fidelity
+from testbed.emulation.safety.fidelity import (
+    Bounds,
+    CpuTimes,
+    FidelityMonitor,
+    LinkRate,
+)
 from testbed.units import MBIT_PER_S
 from tests.emulation_campuses import kernel, small_campus
 
@@ -51,22 +56,22 @@ class TestLive:
     pytestmark = kernel
 
     @pytest.fixture
-    def campus(self) -> Iterator[Campus]:
-        with Campus(small_campus(2, rate_bytes_per_s=100 * MBIT_PER_S), enforcement=False) as net:
+    def campus(self) -> Iterator[LiveCampus]:
+        with LiveCampus(small_campus(2, rate_bytes_per_s=100 * MBIT_PER_S), enforcement=False) as net:
             yield net
 
-    def test_no_path_carries_more_than_it_declares(self, campus: Campus) -> None:
+    def test_no_path_carries_more_than_it_declares(self, campus: LiveCampus) -> None:
         for rate in fidelity.probe_link_rates(campus, [("h1", "h2"), ("c0", "h1")]):
             assert 0.1 < rate.ratio <= 1.02, rate
 
-    def test_changed_shaper_makes_the_run_invalid(self, campus: Campus) -> None:
+    def test_changed_shaper_makes_the_run_invalid(self, campus: LiveCampus) -> None:
         with FidelityMonitor(campus, LOOSE) as monitor:
             assert monitor.verdict().valid
             campus.get("h1").cmd("tc class change dev h1-eth0 parent 1: classid 1:1 htb rate 900mbit")
         verdict = monitor.verdict()
         assert not verdict.valid and "h1-eth0" in verdict.reasons[0]
 
-    def test_lateness_seen_by_the_caller_counts(self, campus: Campus) -> None:
+    def test_lateness_seen_by_the_caller_counts(self, campus: LiveCampus) -> None:
         monitor = FidelityMonitor(campus)
         monitor.add_lag(3.0)
         verdict = monitor.verdict()

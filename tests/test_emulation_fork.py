@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from testbed.emulation import linux
-from testbed.emulation.campus import Campus
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel import linux
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
@@ -24,8 +24,8 @@ pytestmark = kernel
 
 
 @pytest.fixture(scope="module")
-def campus() -> Iterator[Campus]:
-    with Campus(small_campus(3), enforcement=False) as net:
+def campus() -> Iterator[LiveCampus]:
+    with LiveCampus(small_campus(3), enforcement=False) as net:
         yield net
 
 
@@ -33,13 +33,13 @@ def show_links() -> None:
     print(subprocess.run(["ip", "-br", "link"], check=True, capture_output=True, text=True).stdout)
 
 
-def test_target_runs_inside_the_hosts_network(campus: Campus, tmp_path: Path) -> None:
+def test_target_runs_inside_the_hosts_network(campus: LiveCampus, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert campus.fork("h2", show_links, label="links", log=log).wait(10) == 0
     assert "h2-eth0" in log.read_text() and "h1-eth0" not in log.read_text()
 
 
-def test_failure_is_reported_with_its_traceback(campus: Campus, tmp_path: Path) -> None:
+def test_failure_is_reported_with_its_traceback(campus: LiveCampus, tmp_path: Path) -> None:
     def fail() -> None:
         raise ValueError("the disk is made of cheese")
 
@@ -50,14 +50,14 @@ def test_failure_is_reported_with_its_traceback(campus: Campus, tmp_path: Path) 
     assert "agent h1 on h1" in text and "ValueError: the disk is made of cheese" in text and "in fail" in text
 
 
-def test_exit_status_is_the_targets(campus: Campus) -> None:
+def test_exit_status_is_the_targets(campus: LiveCampus) -> None:
     def leave() -> None:
         raise SystemExit(7)
 
     assert campus.fork("h1", leave, label="leaver").wait(10) == 7
 
 
-def test_killed_process_reports_the_signal(campus: Campus) -> None:
+def test_killed_process_reports_the_signal(campus: LiveCampus) -> None:
     process = campus.fork("h1", lambda: time.sleep(60), label="sleeper")
     assert process.poll() is None
     with pytest.raises(TimeoutError):
@@ -67,7 +67,7 @@ def test_killed_process_reports_the_signal(campus: Campus) -> None:
     process.kill()
 
 
-def test_terminate_ends_a_target_with_the_default_action(campus: Campus) -> None:
+def test_terminate_ends_a_target_with_the_default_action(campus: LiveCampus) -> None:
     previous = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         process = campus.fork("h1", lambda: time.sleep(60), label="sleeper")
@@ -78,7 +78,7 @@ def test_terminate_ends_a_target_with_the_default_action(campus: Campus) -> None
         signal.signal(signal.SIGTERM, previous)
 
 
-def test_descriptors_are_closed_except_those_kept(campus: Campus, tmp_path: Path) -> None:
+def test_descriptors_are_closed_except_those_kept(campus: LiveCampus, tmp_path: Path) -> None:
     kept_fd, kept_other = os.pipe()
     dropped_fd, dropped_other = os.pipe()
     log = tmp_path / "log"
@@ -97,7 +97,7 @@ def test_descriptors_are_closed_except_those_kept(campus: Campus, tmp_path: Path
             os.close(fd)
 
 
-def test_forked_processes_talk_over_the_campus(campus: Campus, tmp_path: Path) -> None:
+def test_forked_processes_talk_over_the_campus(campus: LiveCampus, tmp_path: Path) -> None:
     def serve() -> None:
         with socket.create_server(("10.0.1.1", 7000)) as server:
             ready, _ = server.accept()
@@ -121,7 +121,7 @@ def test_forked_processes_talk_over_the_campus(campus: Campus, tmp_path: Path) -
     assert log.read_text() == "hello from 10.0.1.3\n"
 
 
-def test_trio_runs_in_a_child_forked_while_trio_runs(campus: Campus, tmp_path: Path) -> None:
+def test_trio_runs_in_a_child_forked_while_trio_runs(campus: LiveCampus, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     async def child() -> None:
@@ -139,7 +139,7 @@ def test_trio_runs_in_a_child_forked_while_trio_runs(campus: Campus, tmp_path: P
     assert log.read_text() == "trio ran\n"
 
 
-def test_fork_outside_the_main_thread_is_refused(campus: Campus) -> None:
+def test_fork_outside_the_main_thread_is_refused(campus: LiveCampus) -> None:
     seen: list[Exception] = []
 
     def attempt() -> None:
@@ -154,15 +154,15 @@ def test_fork_outside_the_main_thread_is_refused(campus: Campus) -> None:
     assert "main thread" in str(seen[0])
 
 
-def test_unknown_host_and_stopped_campus_are_refused(campus: Campus) -> None:
+def test_unknown_host_and_stopped_campus_are_refused(campus: LiveCampus) -> None:
     with pytest.raises(SetupError, match="h77"):
         campus.fork("h77", lambda: None, label="x")
     with pytest.raises(SetupError, match="start"):
-        Campus(small_campus(1), enforcement=False).fork("h1", lambda: None, label="x")
+        LiveCampus(small_campus(1), enforcement=False).fork("h1", lambda: None, label="x")
 
 
 def test_stop_ends_forked_processes_and_their_children() -> None:
-    with Campus(small_campus(1), enforcement=False) as net:
+    with LiveCampus(small_campus(1), enforcement=False) as net:
         read_fd, write_fd = os.pipe()
 
         def spawn() -> None:

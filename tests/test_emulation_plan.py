@@ -7,8 +7,9 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation import netlink, shaping
-from testbed.emulation.plan import plan
+from testbed.emulation.description import shaping
+from testbed.emulation.description.plan import plan
+from testbed.emulation.kernel import netlink
 from testbed.units import GBIT_PER_S, MBIT_PER_S
 from tests.emulation_campuses import small_campus
 

@@ -15,10 +15,10 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from bpf.layout import Mode
-from testbed.emulation import linux
-from testbed.emulation.campus import Campus
-from testbed.emulation.kernel import in_thread
-from testbed.emulation.programs import OWN_SLACK, PORT_BURST_BYTES
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel import linux
+from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from testbed.errors import KernelMismatch, SetupError
 from testbed.units import MBIT_PER_S
 from tests.emulation_campuses import kernel, small_campus
@@ -33,7 +33,7 @@ RATE_BYTES_PER_S = 100 * MBIT_PER_S
 DEADLINE_S = 20.0  # for a counter that moves within microseconds on a quiet machine
 
 
-def socket_in(net: Campus, host: str, *kind: int) -> socket.socket:
+def socket_in(net: LiveCampus, host: str, *kind: int) -> socket.socket:
     """A socket of a host's namespace, which it stays in whatever thread uses it."""
 
     def made() -> socket.socket:
@@ -43,7 +43,7 @@ def socket_in(net: Campus, host: str, *kind: int) -> socket.socket:
     return in_thread(made)
 
 
-def raw_socket(net: Campus, host: str, *, bypass: bool) -> socket.socket:
+def raw_socket(net: LiveCampus, host: str, *, bypass: bool) -> socket.socket:
     """Sends whole frames from a host; `bypass` goes around its shaper and its egress program."""
     raw = socket_in(net, host, socket.AF_PACKET, socket.SOCK_RAW, 0)
     if bypass:
@@ -53,20 +53,20 @@ def raw_socket(net: Campus, host: str, *, bypass: bool) -> socket.socket:
 
 
 @pytest.fixture(scope="module")
-def campus() -> Iterator[Campus]:
+def campus() -> Iterator[LiveCampus]:
     setLogLevel("error")
-    with Campus(small_campus(2, rate_bytes_per_s=RATE_BYTES_PER_S)) as net:
+    with LiveCampus(small_campus(2, rate_bytes_per_s=RATE_BYTES_PER_S)) as net:
         yield net
 
 
-def wait_for_forged(net: Campus, count: int) -> None:
+def wait_for_forged(net: LiveCampus, count: int) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while net.port_counters("h1").forged.dropped_packets < count and time.monotonic() < deadline_s:
         time.sleep(0.002)
     assert net.port_counters("h1").forged.dropped_packets == count
 
 
-def test_forged_frames_reach_no_host_however_it_is_switched(campus: Campus) -> None:
+def test_forged_frames_reach_no_host_however_it_is_switched(campus: LiveCampus) -> None:
     """A forged coordinator was heard by an isolated host: as a datagram, a ping and, with ARP replies, a connection."""
     before = campus.port_counters("h1").forged.dropped_packets
     dropped = campus.maps("h2").switch.status
@@ -103,7 +103,7 @@ def test_forged_frames_reach_no_host_however_it_is_switched(campus: Campus) -> N
     assert f"{COORDINATOR} dev h2-eth0 lladdr 02:00:0a:00:00:01" in campus["h2"].cmd("ip neigh")
 
 
-def test_raw_sender_past_its_own_limits_keeps_to_the_migration_share(campus: Campus) -> None:
+def test_raw_sender_past_its_own_limits_keeps_to_the_migration_share(campus: LiveCampus) -> None:
     """A flood in class CS1 around shaper and program; research within its reserve loses no packet beside it."""
     shape = campus.plan.host_cables["h1"].a.shape
     migration = bytes(ETHER / IP(src=ATTACKER, dst=VICTIM, tos=CS1) / UDP(dport=6000) / Raw(bytes(1458)))
@@ -143,25 +143,25 @@ def test_raw_sender_past_its_own_limits_keeps_to_the_migration_share(campus: Cam
     assert dropped_research == 0
 
 
-def test_port_without_its_program_is_noticed(campus: Campus) -> None:
+def test_port_without_its_program_is_noticed(campus: LiveCampus) -> None:
     port = campus.plan.host_cables["h2"].a.name
     campus["core"].cmd(f"tc filter del dev {port} ingress")
     with pytest.raises(KernelMismatch, match=f"port program of {port}"):
         in_thread(campus.kernel.read_back_fabric)
 
 
-def test_port_of_no_host_is_refused(campus: Campus) -> None:
+def test_port_of_no_host_is_refused(campus: LiveCampus) -> None:
     with pytest.raises(SetupError, match="h99"):
         campus.port_counters("h99")
 
 
 def test_ipv6_of_a_campus_that_has_it_passes_the_ports() -> None:
-    with Campus(small_campus(2), ipv6=True) as net:
+    with LiveCampus(small_campus(2), ipv6=True) as net:
         assert "1 received" in net["h1"].cmd("ping -6 -c1 -W5 fd72:636c:6d00::a00:102")
         assert net.port_counters("h1").forged.dropped_packets == 0
 
 
-def class_packets(net: Campus, node: str, interface: str) -> dict[str, int]:
+def class_packets(net: LiveCampus, node: str, interface: str) -> dict[str, int]:
     """Packets that took the research (1:2) and the testbed's own (1:3) queue of an interface."""
     shown = net[node].cmd(f"tc -s class show dev {interface}")
     found = re.findall(r"class htb 1:([23]) .*?Sent \d+ bytes (\d+) pkt", shown, re.DOTALL)
@@ -196,7 +196,7 @@ QUEUES = {
 def test_only_the_testbeds_own_code_points_leave_the_research_queue() -> None:
     """At the host's end and at the switch's: what was not IPv4 with code point 0 was served as migration."""
     with (
-        Campus(small_campus(2), enforcement=False, ipv6=True) as net,
+        LiveCampus(small_campus(2), enforcement=False, ipv6=True) as net,
         raw_socket(net, "h1", bypass=False) as sender,
     ):
         victim_port = net.plan.host_cables["h2"].a

@@ -12,9 +12,9 @@ import pytest
 import trio
 import typer
 
-from experiments import ending
-from experiments.ending import ExitStatus
-from testbed.emulation.linux import enter_network_of
+from experiments.runtime import ending
+from experiments.runtime.ending import ExitStatus
+from testbed.emulation.kernel.linux import enter_network_of
 from testbed.errors import InvariantBroken, LocalProtocolError, SetupError
 from topologies.errors import SpecError
 

@@ -12,9 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from controller.core.filling import NOBODY, fill_columns, fill_wants
-from controller.core.network import Network, Paths
-from controller.core.sharing import Demand, Filling, equal_increment, fill, in_columns
+from controller.core.network.links import Network, Paths
+from controller.core.network.max_min import NOBODY, fill_columns, fill_wants
+from controller.core.network.sharing import (
+    Demand,
+    Filling,
+    equal_increment,
+    fill,
+    in_columns,
+)
 from tests.filling_judge import fill_link_by_link
 from topologies.paths import Routes
 from topologies.presets import three_tier

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.admission import (
+from controller.core.admission.admission import (
     MigrationRequest,
     Reason,
     Refusal,
@@ -21,12 +21,17 @@ from controller.core.admission import (
     fluid_edf,
     smallest_demand_first,
 )
-from controller.core.fluid import Wish, choose
-from controller.core.sharing import Demand
-from controller.core.timetable import Parcel, Timetable
-from experiments.measure.admission import RULES
-from experiments.measure.online_link import OnlineLink, arrivals
-from experiments.measure.reclaim_waves import Share, across_a_campus, most_deliverable, on_one_link
+from controller.core.admission.moore_hodgson import Wish, choose
+from controller.core.admission.schedule import Parcel, Timetable
+from controller.core.network.sharing import Demand
+from experiments.benchmarks.admission import RULES
+from experiments.benchmarks.online_link import OnlineLink, arrivals
+from experiments.benchmarks.reclaim_waves import (
+    Share,
+    across_a_campus,
+    most_deliverable,
+    on_one_link,
+)
 from topologies.spec import DirectedLink
 
 LINK, SIDE, FAR = DirectedLink("a", "b"), DirectedLink("c", "b"), DirectedLink("x", "y")

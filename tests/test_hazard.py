@@ -6,8 +6,8 @@ from random import Random
 import pytest
 from scipy.stats import chi2
 
-from controller.core import hazard
-from controller.core.hazard import Experience, HazardWindow
+from controller.core.placement import hazard
+from controller.core.placement.hazard import Experience, HazardWindow
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

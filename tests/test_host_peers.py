@@ -18,10 +18,10 @@ from trio.testing import MockClock
 
 from controller import connections, host
 from controller.core.coordinator import Coordinator
-from controller.core.events import JobSubmitted
+from controller.core.model.events import JobSubmitted
 from controller.core.settings import Settings
 from controller.host import CoordinatorHost
-from controller.journal import Journal
+from controller.persistence.journal import Journal
 from testbed import messages as m
 from testbed.errors import InvariantBroken
 from testbed.wire import Channel
@@ -103,7 +103,7 @@ async def running(folder: Path) -> AsyncIterator[Running]:
     """A coordinator on a port of its own."""
     core = Coordinator(loads(CAMPUS), Settings(lease_s=LEASE_S), random.Random(1).random)
     for number, name in enumerate(("h1", "h2"), 1):  # a campus is in 10.0.0.0/8, and the loopback is not
-        object.__setattr__(core.world.hosts[name].spec, "address", IPv4Address(f"127.0.0.{number}"))
+        object.__setattr__(core.cluster.hosts[name].spec, "address", IPv4Address(f"127.0.0.{number}"))
     journal = Journal(folder / "journal.sqlite")
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     operators = folder / "o.sock"
@@ -335,7 +335,7 @@ def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(tmp_path: Pat
         refused = await second.heard()
         assert isinstance(refused, m.Refused)
         assert "lease" in refused.reason
-        assert coordinator.host.core.world.jobs["a"].attempt == order.attempt
+        assert coordinator.host.core.cluster.jobs["a"].attempt == order.attempt
         await first.out.send(m.Heartbeat(1, []))
         assert isinstance(await first.heard(), m.HeartbeatAck)
 

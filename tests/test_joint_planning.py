@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from numpy.random import Generator, default_rng
 from scipy.optimize import minimize
 
-from controller.core import checkpointing as p1
-from controller.core.checkpoint_cost import Array, Costs, bought, lost, worth
-from controller.core.exact_allocation import TOLERANCE, Problem, allocate
-from controller.core.joint_planning import (
+from controller.core.checkpointing import intervals as p1
+from controller.core.checkpointing.cost import (
+    Array,
+    CheckpointCosts,
+    bought,
+    lost,
+    worth,
+)
+from controller.core.checkpointing.dual_newton import TOLERANCE, ContentionProblem, allocate
+from controller.core.checkpointing.loss_budgets import WITHHELD, Mask, kept
+from controller.core.checkpointing.planner import (
     ExactPlanner,
     JobColumns,
     plan_behind,
@@ -23,8 +30,7 @@ from controller.core.joint_planning import (
     plan_exact,
     plan_least_loss,
 )
-from controller.core.loss_budgets import WITHHELD, Mask, kept
-from controller.core.network import sums
+from controller.core.network.links import sums
 from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 
@@ -172,7 +178,7 @@ def test_whoever_goes_on_while_it_is_sent_checkpoints_as_often_as_its_snapshot_a
     assert plans["hasty"].interval_s == pytest.approx(8e9 / (BETA * plans["hasty"].rate_bytes_per_s))
     assert plans["promised"].interval_s == pytest.approx(400.0)
     bounds = [plans[key].interval.bound for key in ("calm", "hasty", "promised")]
-    assert bounds == [p1.Bound.YOUNG, p1.Bound.NETWORK, p1.Bound.LOSS_BUDGET]
+    assert bounds == [p1.RateBound.YOUNG, p1.RateBound.NETWORK, p1.RateBound.LOSS_BUDGET]
 
 
 pauses = st.one_of(st.just(math.inf), st.floats(1e-3, 1e3))
@@ -188,7 +194,7 @@ def test_a_job_buys_the_rate_at_which_its_marginal_cost_is_the_price(
     shapes: list[tuple[float, float, float]], log_rate: float, pause_s: float
 ) -> None:
     payload, hazard, budget = (10.0 ** np.array(column) for column in zip(*shapes, strict=True))
-    costs = Costs.of(payload, hazard, budget, BETA, pauses_s=pause_s)
+    costs = CheckpointCosts.of(payload, hazard, budget, BETA, pauses_s=pause_s)
     rate = 10.0**log_rate
     for number in range(len(shapes)):
         price = worth(costs, number, rate)
@@ -207,7 +213,7 @@ def test_what_a_rate_costs_is_the_least_over_all_intervals_allowed() -> None:
         allowed = np.geomspace(payload / (BETA * rate), 2 * budget_s, 4001)
         write_s = payload / rate
         least = (hazard * (allowed / 2 + write_s) + write_s / allowed).min()
-        costs = Costs.of(np.array([payload]), np.array([hazard]), np.array([budget_s]), BETA)
+        costs = CheckpointCosts.of(np.array([payload]), np.array([hazard]), np.array([budget_s]), BETA)
         assert lost(costs, 0, rate) == pytest.approx(least, rel=1e-5)
 
 
@@ -216,7 +222,9 @@ def test_what_a_rate_costs_a_job_that_goes_on_is_the_least_over_all_intervals_le
     for _ in range(50):
         payload, hazard = 10.0 ** rng.uniform(8, 10), 10.0 ** rng.uniform(-6, -3)
         pause_s = 10.0 ** rng.uniform(-1, 2)
-        costs = Costs.of(np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pauses_s=pause_s)
+        costs = CheckpointCosts.of(
+            np.array([payload]), np.array([hazard]), np.array([np.inf]), BETA, pauses_s=pause_s
+        )
         freely = math.sqrt(2.0 * pause_s * hazard)  # lambda D/2 + p/D of the best D
         for rate in 10.0 ** rng.uniform(5, 9, 4):
             write_s = payload / rate
@@ -341,13 +349,13 @@ def test_more_budget_never_costs_more(
     assert costs[1] <= costs[0] * (1 + 2 * TOLERANCE) or costs[0] == math.inf
 
 
-def total_lost(costs: Costs, rates: Array) -> float:
+def total_lost(costs: CheckpointCosts, rates: Array) -> float:
     return math.fsum(lost(costs, job, rate) for job, rate in enumerate(rates.tolist()))
 
 
 def problem_of(
     jobs: list[p1.CheckpointJob], capacity: dict[DirectedLink, float], pause_s: float = math.inf
-) -> Problem:
+) -> ContentionProblem:
     links = list(capacity)
     routes = np.array(
         [[n if link in j.links else len(links) for n, link in enumerate(links)] for j in jobs], dtype=np.intp
@@ -356,8 +364,8 @@ def problem_of(
         np.array([getattr(j, name) for j in jobs], dtype=float)
         for name in ("payload_bytes", "hazard_per_s", "write_cap_bytes_per_s", "loss_budget_s")
     )
-    costs = Costs.of(payload, hazard, budget, BETA, pauses_s=pause_s)
-    return Problem(costs, np.zeros(len(jobs)), cap, routes, np.array(list(capacity.values())))
+    costs = CheckpointCosts.of(payload, hazard, budget, BETA, pauses_s=pause_s)
+    return ContentionProblem(costs, np.zeros(len(jobs)), cap, routes, np.array(list(capacity.values())))
 
 
 # ---------------------------------------------------------------- campuses
@@ -422,7 +430,7 @@ def test_equal_budgets_are_kept_in_the_order_of_their_names() -> None:
     plans = plan_exact(jobs, {TRUNK: 60e6}, BETA)
     assert [key for key in "abc" if not plans[key].interval.loss_budget_infeasible] == ["a", "b"]
     assert plans["c"].rate_bytes_per_s >= 6e6 * (1 - 1e-9)  # a tenth is withheld for it
-    assert plans["c"].interval.bound is p1.Bound.NETWORK
+    assert plans["c"].interval.bound is p1.RateBound.NETWORK
 
 
 def test_budgets_that_fit_bind_whatever_the_rule_for_those_that_do_not() -> None:

@@ -13,13 +13,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller import journal as journals
-from controller.core import events as ev
-from controller.core import facts
 from controller.core.coordinator import Coordinator
+from controller.core.model import events as ev
+from controller.core.model import facts
 from controller.core.settings import Settings
-from controller.journal import Journal, encoded, export_jsonl, read_facts
-from controller.restart import recall
+from controller.persistence import journal as journals
+from controller.persistence.journal import (
+    Journal,
+    encoded,
+    export_jsonl,
+    read_facts,
+)
+from controller.persistence.recovery import recall
 from testbed import messages as m
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
 from testbed.errors import InvariantBroken, SetupError
@@ -88,7 +93,7 @@ def test_the_largest_numbers_come_back(tmp_path: Path) -> None:
 def test_whatever_a_heartbeat_counts_can_be_written() -> None:
     """The largest of every count, as often as a frame may say it."""
     core = Coordinator(three_tier(4, 1, 1), Settings(), lambda: 0.5)
-    name = next(name for name, host in core.world.hosts.items() if host.is_volunteer)
+    name = next(name for name, host in core.cluster.hosts.items() if host.is_volunteer)
     core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
     beat = m.Heartbeat(
         1,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation import ledger, linux
-from testbed.emulation.ledger import Ledger, clean_up, running_campuses
+from testbed.emulation.kernel import linux
+from testbed.emulation.safety import ledger
+from testbed.emulation.safety.ledger import Ledger, clean_up, running_campuses
 
 DEAD = {"pid": 1 << 21, "start": 12345}  # above pid_max: never alive
 

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.hazard import Experience, HazardWindow
-from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW, LentTime
+from controller.core.placement.exposure import (
+    EMERGENCY,
+    HOURS,
+    LEND,
+    WITHDRAW,
+    LentTime,
+)
+from controller.core.placement.hazard import Experience, HazardWindow
 
 DAY_S, START_S = 240.0, 35.0  # hours of 10 s
 Event = tuple[float, str, int]

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.core.levels.age import FIRST_SEARCH, Age
-from controller.core.levels.history import Arrivals
-from controller.core.levels.replay import Replay, bisect_level
-from controller.core.levels.shapes import (
+from controller.core.queueing.controllers.age import FIRST_SEARCH, Age
+from controller.core.queueing.controllers.age_rules import (
     PLAIN,
-    Shape,
+    RuleShape,
     ShapeSearch,
     _standard_error,
     ages_grid,
@@ -23,11 +21,13 @@ from controller.core.levels.shapes import (
     proves,
     saving,
 )
-from controller.core.queue import Controller
-from experiments.claims.courses import follow
-from experiments.queueing.history import History as Drawn
+from controller.core.queueing.controllers.arrivals import Arrivals
+from controller.core.queueing.controllers.replay import Replay, bisect_level
+from controller.core.queueing.queue import Controller
 from experiments.theory.laws import Exponential, Gamma, Law
-from experiments.theory.targets import BATH_TUB, BY_NAME, Target
+from experiments.theory.paper_b.targets import BATH_TUB, BY_NAME, Target
+from experiments.worlds.queue.controller_runs import follow
+from experiments.worlds.queue.history import DrawnHistory as Drawn
 
 
 def a_past(spots: Law, jobs: int, seed: int = 1) -> Arrivals:
@@ -42,7 +42,7 @@ def searched(past: Arrivals, aim_s: float = 3.0) -> ShapeSearch:
     return search
 
 
-def trial(past: Arrivals, shape: Shape) -> tuple[float, float]:
+def trial(past: Arrivals, shape: RuleShape) -> tuple[float, float]:
     answer: tuple[float, float] = last(saving(past, shape, 3.0, 8.0))
     return answer
 
@@ -66,8 +66,8 @@ def test_the_grid_of_ages_rises_from_above_zero_to_nearly_the_longest_gap() -> N
 
 def test_no_shape_stops_joining_after_it_begins_again() -> None:
     grid_s = [1.0, 2.0, 5.0, 11.0]
-    tried = [*families(grid_s), *neighbours(Shape(1.0, 2.0, 1.0), 1.5)]
-    tried += [shape for line in lines(Shape(2.0, 5.0, 2.0), [0.0, *grid_s, inf]) for shape in line]
+    tried = [*families(grid_s), *neighbours(RuleShape(1.0, 2.0, 1.0), 1.5)]
+    tried += [shape for line in lines(RuleShape(2.0, 5.0, 2.0), [0.0, *grid_s, inf]) for shape in line]
     assert all(0.0 <= shape.until_s <= shape.from_s and shape.leave_s >= 0.0 for shape in tried)
 
 
@@ -99,7 +99,7 @@ def test_with_long_delays_fewer_join_between_the_walls_but_some_do() -> None:
 
 def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
     past = a_past(BATH_TUB, 4000)
-    for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (Shape(2.0, 10.0, fewer=1.0), 18.0)):
+    for shape, aim_s in ((PLAIN, 3.0), (PLAIN, 18.0), (RuleShape(2.0, 10.0, fewer=1.0), 18.0)):
         _, outcome = last(bisect_level(past, shape.rule, aim_s, 8.0))
         assert last(price(past, shape, aim_s, 8.0)) == pytest.approx(
             outcome.on_demand / outcome.left, rel=0.005
@@ -107,7 +107,7 @@ def test_a_price_is_that_of_the_level_that_keeps_the_aim() -> None:
 
 
 def test_chance_is_judged_by_batches_because_neighbours_fates_make_up_for_each_other() -> None:
-    rng, shape = np.random.default_rng(1), Shape(2.0, 10.0, fewer=1.0)
+    rng, shape = np.random.default_rng(1), RuleShape(2.0, 10.0, fewer=1.0)
     found = [last(saving(a_past(BATH_TUB, 1000, seed), shape, 18.0, 8.0)) for seed in range(12)]
     saved, errors = np.array(found).T
     assert 0.5 * saved.std(ddof=1) < errors.mean() < 2.0 * saved.std(ddof=1)
@@ -135,13 +135,13 @@ def test_where_the_plain_rule_is_quick_enough_at_any_level_nothing_is_searched()
 
 
 def test_a_good_shape_proves_itself_on_newer_jobs() -> None:
-    saved, error = trial(a_past(BATH_TUB, 2000, seed=8), Shape(2.5, 11.63, 2.5))
+    saved, error = trial(a_past(BATH_TUB, 2000, seed=8), RuleShape(2.5, 11.63, 2.5))
     assert saved > 5.0 * error > 0.0
     assert saved == pytest.approx((7.7863 - 6.488) / 9.0, abs=0.03)  # notes: the two costs, k = 10
 
 
 def test_a_senseless_shape_does_not() -> None:
-    saved, error = trial(a_past(Exponential(12.0), 2000, seed=8), Shape(2.5, 11.63, 2.5))
+    saved, error = trial(a_past(Exponential(12.0), 2000, seed=8), RuleShape(2.5, 11.63, 2.5))
     assert saved < 2.0 * error
 
 
@@ -150,7 +150,7 @@ def test_the_plain_rule_saves_nothing_over_itself() -> None:
 
 
 def test_a_shape_that_cannot_reach_the_aim_has_no_price() -> None:
-    steps = price(a_past(BATH_TUB, 500), Shape(0.0, inf, 0.0), 3.0, 8.0)
+    steps = price(a_past(BATH_TUB, 500), RuleShape(0.0, inf, 0.0), 3.0, 8.0)
     next(steps)
     with pytest.raises(StopIteration) as found:
         next(steps)
@@ -158,7 +158,7 @@ def test_a_shape_that_cannot_reach_the_aim_has_no_price() -> None:
 
 
 def test_a_price_is_the_share_sent_to_on_demand_at_the_aim() -> None:
-    past, shape = a_past(BATH_TUB, 3000), Shape(2.5, 11.63, 2.5)
+    past, shape = a_past(BATH_TUB, 3000), RuleShape(2.5, 11.63, 2.5)
     exact = last(bisect_level(past, shape.rule, 3.0, 8.0))[1]
     assert last(price(past, shape, 3.0, 8.0)) == pytest.approx(exact.on_demand / exact.left, abs=0.003)
 
@@ -172,7 +172,7 @@ def test_trials_count_together() -> None:
 
 def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:
     learner = Age(3.0)
-    learner._follow(Shape(2.0, 9.0, 3.0), 1.5)
+    learner._follow(RuleShape(2.0, 9.0, 3.0), 1.5)
     assert [learner.admit_probability(0, age_s) for age_s in (1.9, 2.0, 8.9, 9.0)] == [1.0, 0.0, 0.0, 1.0]
     assert [learner.admit_probability(n, 0.0) for n in (0, 1, 2)] == [1.0, 0.5, 0.0]
     assert learner.leave_at_age_s == 3.0

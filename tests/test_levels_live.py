@@ -7,17 +7,17 @@ from math import inf
 
 import pytest
 
-from controller.core import events as ev
-from controller.core import facts as f
 from controller.core.coordinator import Coordinator
-from controller.core.levels.age import Age
-from controller.core.levels.algorithm1 import Algorithm1
-from controller.core.levels.fixed import Fixed
-from controller.core.levels.replay import Replay
-from controller.core.policies import LEARNERS
-from experiments.live.settings import settings_of
-from experiments.scenario import loads
-from experiments.scenario.parts import LEARNERS as NAMES
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.policies.table import LEARNERS
+from controller.core.queueing.controllers.age import Age
+from controller.core.queueing.controllers.algorithm1 import Algorithm1
+from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.controllers.replay import Replay
+from experiments.inputs.scenario import loads
+from experiments.inputs.scenario.parts import LEARNERS as NAMES
+from experiments.inputs.scenario.settings import settings_of
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
 
@@ -48,7 +48,7 @@ class Busy(Fixed):
 
 def a_core(busy: Busy) -> Coordinator:
     core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
-    core.world.queue.controller = busy
+    core.cluster.queue.controller = busy
     return core
 
 
@@ -89,7 +89,7 @@ def test_a_job_that_must_leave_is_sent_off_before_anything_is_learned() -> None:
 def test_a_scenario_names_who_learns(name: str, kind: type[Fixed]) -> None:
     scenario = loads(TEXT.format(name))
     core = Coordinator(scenario.campus, settings_of(scenario.played()), lambda: 0.0)
-    assert type(core.world.queue.controller) is kind
+    assert type(core.cluster.queue.controller) is kind
 
 
 def test_every_learner_has_the_name_that_scenarios_use() -> None:
@@ -98,7 +98,7 @@ def test_every_learner_has_the_name_that_scenarios_use() -> None:
 
 def test_without_on_demand_hosts_everybody_waits_whoever_learns() -> None:
     core = Coordinator(small_campus(2, 0), replace(SETTINGS, learner="age"), lambda: 0.0)
-    assert type(core.world.queue.controller) is Fixed
+    assert type(core.cluster.queue.controller) is Fixed
 
 
 @pytest.mark.parametrize("name", ["replay", "age"])
@@ -111,6 +111,6 @@ def test_a_campus_keeps_its_promises_while_a_controller_learns(name: str, ttl_s:
     for number in range(60):
         world.submit(m.JobSpec(f"j{number}", 20, 0.1, 2_000_000), draw=(0.37 * number) % 1.0)
         world.run(1.0 + number)
-    assert world.coordinator.world.queue.statistics.arrivals == 60
+    assert world.coordinator.cluster.queue.statistics.arrivals == 60
     calm_and_finish(world)
     assert any(isinstance(fact, f.LevelLearned) for _, fact in world.facts)

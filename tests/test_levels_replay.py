@@ -6,14 +6,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from controller.core.levels.balance import Balance
-from controller.core.levels.history import Arrivals, History
-from controller.core.levels.replay import LEAST_JOBS, Replay, Sliced, bisect_level
-from controller.core.queue import Controller
-from controller.core.replaying import Rule
-from experiments.claims.courses import follow
-from experiments.queueing.history import History as Drawn
-from experiments.theory.targets import BY_NAME, Target
+from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
+from controller.core.queueing.controllers.delay_budget import Balance
+from controller.core.queueing.controllers.replay import (
+    LEAST_JOBS,
+    Replay,
+    Sliced,
+    bisect_level,
+)
+from controller.core.queueing.queue import Controller
+from controller.core.queueing.replay import Rule
+from experiments.theory.paper_b.targets import BY_NAME, Target
+from experiments.worlds.queue.controller_runs import follow
+from experiments.worlds.queue.history import DrawnHistory as Drawn
 
 
 def a_past(jobs: int, seed: int = 1, spots: float = 24.0) -> Arrivals:
@@ -30,7 +35,7 @@ def run_all(search: object) -> list[int]:
 
 
 def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
-    history = History(window=5, offer_ttl_s=0.0)
+    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     for now_s in range(20):
         history.spot(now_s + 0.5)
         history.job(now_s + 0.75)
@@ -41,7 +46,7 @@ def test_the_past_is_bounded_and_begins_at_an_offer() -> None:
 
 
 def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known() -> None:
-    history = History(window=5, offer_ttl_s=0.0)
+    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     for at_s in (1.0, 2.0, 6.0):
         history.job(at_s)
     history.spot(4.0)
@@ -49,7 +54,7 @@ def test_jobs_before_the_first_offer_are_left_out_because_their_gap_is_not_known
 
 
 def test_a_past_without_an_offer_is_an_error() -> None:
-    history = History(window=5, offer_ttl_s=0.0)
+    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     history.job(1.0)
     with pytest.raises(ValueError, match="no offer"):
         history.arrivals()
@@ -236,7 +241,7 @@ def test_a_past_that_says_nothing_of_the_level_leaves_it_to_the_books(
 
 
 def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
-    history = History(window=3, offer_ttl_s=math.inf)
+    history = RecordedArrivals(window=3, offer_ttl_s=math.inf)
     for at_s in (1.0, 2.0, 2.0, 3.0):
         history.spot(at_s)
     history.lost(2.0)
@@ -250,7 +255,7 @@ def test_offers_that_were_lost_are_taken_out_of_the_past_once_each() -> None:
 
 
 def test_who_still_waits_has_waited_at_least_since_the_last_arrivals() -> None:
-    history = History(window=5, offer_ttl_s=0.0)
+    history = RecordedArrivals(window=5, offer_ttl_s=0.0)
     for at_s in (1.0, 5.0, 7.0):
         history.job(at_s)
     assert [history.since_s(jobs) for jobs in (0, 1, 2, 3, 9)] == [0.0, 0.0, 2.0, 8.0, 8.0]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.core import facts as f
-from experiments.history import Timed
-from experiments.losses import interruptions, losses, work_lost
-from experiments.traces import paper_campus
-from experiments.virtual import VirtualWorld, simulate
+from controller.core.model import facts as f
+from experiments.inputs.traces import paper_campus
+from experiments.results.history import Timed
+from experiments.results.losses import interruptions, losses, work_lost
+from experiments.worlds.virtual import VirtualWorld, simulate
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from tests.test_oracle_play import half_a_day
 

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from controller.core import effects as do
-from controller.core import events as ev
-from controller.core import facts as f
 from controller.core.coordinator import Coordinator
-from controller.core.protection import TOGETHER_S
-from controller.core.state import Phase
-from experiments.measure import decisions
-from experiments.measure.decisions import AtWork, Spread, growth_exponent, measure_size
-from experiments.measure.decisions_report import decisions_table, draw
-from experiments.measure.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
+from controller.core.lifecycle.protection import TOGETHER_S
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from experiments.benchmarks import decisions
+from experiments.benchmarks.decisions import (
+    AtWork,
+    Spread,
+    growth_exponent,
+    measure_size,
+)
+from experiments.benchmarks.decisions_report import decisions_table, draw
+from experiments.benchmarks.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
 from testbed import messages as m
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus
@@ -31,7 +36,7 @@ def campus() -> Campus:
 def by_messages(campus: Campus) -> Coordinator:
     """A coordinator whose agents registered, and whose jobs were submitted and started, by events."""
     core = Coordinator(campus, SETTINGS, lambda: 0.0)
-    for number, host in enumerate(core.world.hosts):
+    for number, host in enumerate(core.cluster.hosts):
         core.handle(ev.AgentSaid(host, m.Hello(host, 1, 7200, [], [], [], True)), 0.001 * number)
     for number in range(10):
         spec = m.JobSpec(f"job{number + 1}", 360_000, 1.0, 2_000_000_000)
@@ -43,7 +48,7 @@ def by_messages(campus: Campus) -> Coordinator:
 
 
 def test_the_world_of_the_benchmark_is_like_one_that_messages_made(campus: Campus) -> None:
-    built, made = coordinator_at_work(campus).world, by_messages(campus).world
+    built, made = coordinator_at_work(campus).cluster, by_messages(campus).cluster
     built_hosts, made_hosts = built.hosts.values(), made.hosts.values()
     assert [h.usable for h in built_hosts] == [h.usable for h in made_hosts]
     assert (
@@ -61,7 +66,7 @@ def test_the_world_of_the_benchmark_is_like_one_that_messages_made(campus: Campu
 
 
 def test_a_job_runs_on_each_second_volunteer_and_owners_have_a_past() -> None:
-    world = coordinator_at_work(campus54()).world
+    world = coordinator_at_work(campus54()).cluster
     assert len(world.jobs) == 27
     assert world.hazards.campus(HISTORY_S).events > 100
     assert len(set(world.hazards.profile(HISTORY_S))) > 1
@@ -81,7 +86,7 @@ def test_a_measured_reclaim_is_planned_admitted_and_called_off_again(campus: Cam
     at_work._reclaim(1)
     kinds = [type(effect.fact) for effect in said if isinstance(effect, do.Record)]
     assert f.HostReclaimed in kinds and f.MigrationAdmitted in kinds and f.HostReturned in kinds
-    assert all(job.phase is Phase.RUNNING for job in at_work.core.world.jobs.values())
+    assert all(job.phase is Phase.RUNNING for job in at_work.core.cluster.jobs.values())
 
 
 def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_once_for_all(
@@ -89,12 +94,12 @@ def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_onc
 ) -> None:
     core = coordinator_at_work(campus)
     core.handle(ev.Woke(), HISTORY_S + 10.0)
-    jobs = list(core.world.jobs.values())[:3]
+    jobs = list(core.cluster.jobs.values())[:3]
     now_s, planned = HISTORY_S + 11.0, []
     for job in jobs:
         assert job.host is not None
         effects = core.handle(ev.AgentSaid(job.host, m.OwnerReclaims(600.0, False, [])), now_s)
-        planned.append(core.world.planned_s)
+        planned.append(core.cluster.planned_s)
         told = [
             effect.message for effect in effects if isinstance(effect, do.Tell) and effect.host == job.host
         ]
@@ -103,8 +108,8 @@ def test_reclaims_of_one_moment_are_answered_at_once_and_checkpoints_planned_onc
     assert planned == [HISTORY_S + 11.0] * 3  # with the first; the others' share of it is put off
     assert core.next_deadline_s() == pytest.approx(HISTORY_S + 11.0 + TOGETHER_S)
     core.handle(ev.Woke(), core.next_deadline_s())
-    assert core.world.planned_s == pytest.approx(HISTORY_S + 11.0 + TOGETHER_S)
-    assert core.world.plan_at_s == math.inf
+    assert core.cluster.planned_s == pytest.approx(HISTORY_S + 11.0 + TOGETHER_S)
+    assert core.cluster.plan_at_s == math.inf
 
 
 def test_all_figures_of_a_size_are_there(campus: Campus) -> None:

@@ -10,12 +10,34 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core.hazard import DEFAULT, FORECASTS, HazardWindow, Table
-from controller.core.lent_time import EMERGENCY, HOURS, LEND, WITHDRAW
-from experiments.measure.hazard import BASE, TRUTH, judge, measure_hazard, true_rates
-from experiments.measure.hazard_records import DAY_S, Record, drawn, of_counts, recorded
-from experiments.measure.hazard_report import hazard_table
-from experiments.traces.counts import Counts
+from controller.core.placement.exposure import (
+    EMERGENCY,
+    HOURS,
+    LEND,
+    WITHDRAW,
+)
+from controller.core.placement.hazard import (
+    DEFAULT,
+    FORECASTS,
+    HazardWindow,
+    Table,
+)
+from experiments.benchmarks.hazard import (
+    BASE,
+    TRUTH,
+    judge,
+    measure_hazard,
+    true_rates,
+)
+from experiments.benchmarks.hazard_records import (
+    DAY_S,
+    HazardRecord,
+    drawn,
+    of_counts,
+    recorded,
+)
+from experiments.benchmarks.hazard_report import hazard_table
+from experiments.inputs.traces.availability_counts import Counts
 from topologies.errors import SpecError
 
 HOUR_S = 3600.0
@@ -26,21 +48,21 @@ def even(rate_per_s: float) -> dict[str, object]:
     return {"even": lambda seen, host, now_s: [rate_per_s] * HOURS}
 
 
-def nats(record: Record, name: str) -> float:
+def nats(record: HazardRecord, name: str) -> float:
     scores, _ = judge(record, {**FORECASTS, TRUTH: true_rates(record)})
     return float(scores[name].sum())
 
 
 def test_the_score_is_the_likelihood_of_a_poisson_process() -> None:
     events = ((0.0, "a", LEND), (2.25 * DAY_S, "a", EMERGENCY), (2.5 * DAY_S, "a", LEND))
-    scores, emergencies = judge(Record(events, 4), even(1e-5))  # type: ignore[arg-type]
+    scores, emergencies = judge(HazardRecord(events, 4), even(1e-5))  # type: ignore[arg-type]
     assert emergencies.tolist() == [1.0, 0.0]  # two days are not held out
     assert scores["even"].tolist() == pytest.approx([math.log(1e-5) - 1e-5 * 0.75 * DAY_S, -1e-5 * DAY_S])
 
 
 def test_an_announced_departure_ends_the_time_lent_and_is_no_event() -> None:
     events = ((0.0, "a", LEND), (2.5 * DAY_S, "a", WITHDRAW), (2.75 * DAY_S, "a", EMERGENCY))
-    scores, emergencies = judge(Record(events, 3), even(1e-5))  # type: ignore[arg-type]
+    scores, emergencies = judge(HazardRecord(events, 3), even(1e-5))  # type: ignore[arg-type]
     assert emergencies.tolist() == [0.0]
     assert scores["even"].tolist() == pytest.approx([-1e-5 * 0.5 * DAY_S])
 
@@ -53,7 +75,7 @@ def test_a_forecast_is_asked_before_its_day_and_sees_nothing_of_it() -> None:
         return [1e-5] * HOURS
 
     events = ((0.0, "a", LEND), (2.25 * DAY_S, "a", EMERGENCY), (2.5 * DAY_S, "a", LEND))
-    judge(Record(events, 4), {"spy": spy})
+    judge(HazardRecord(events, 4), {"spy": spy})
     assert asked == [(2 * DAY_S, 0.0), (3 * DAY_S, 1.0)]
 
 
@@ -130,7 +152,7 @@ def test_the_coordinator_decides_on_the_default_with_its_upper_bound() -> None:
     from controller.core.settings import Settings
     from topologies.presets import campus54
 
-    world = Coordinator(campus54(), Settings(), lambda: 0.5).world
+    world = Coordinator(campus54(), Settings(), lambda: 0.5).cluster
     host = world.volunteers[0].name
     for day in range(20):
         world.hazards.lend(host, day * DAY_S)

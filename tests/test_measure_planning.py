@@ -11,15 +11,31 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from controller.core.checkpointing import BETA, CheckpointJob, CheckpointPlan, constrained_interval
-from controller.core.network import Floats
-from controller.core.placement import Candidates, Choice, Request
-from controller.core.policies import POLICIES
-from experiments.live.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_S
-from experiments.measure.planning import checkpoints_table, destinations_table, measure_planning
-from experiments.measure.planning_epochs import PLANNERS, OnCampus, _judged, measure_epochs, on_one_link
-from experiments.measure.planning_moves import RULES, Ground, _life, measure_moves
-from experiments.measure.reclaim_waves import LINK
+from controller.core.checkpointing.intervals import (
+    BETA,
+    CheckpointJob,
+    CheckpointPlan,
+    constrained_interval,
+)
+from controller.core.network.links import Floats
+from controller.core.placement.select import Candidates, DestinationChoice, PlacementRequest
+from controller.core.policies.table import POLICIES
+from experiments.benchmarks.planning import checkpoints_table, destinations_table, measure_planning
+from experiments.benchmarks.planning_epochs import (
+    PLANNERS,
+    OnCampus,
+    _judged,
+    measure_epochs,
+    on_one_link,
+)
+from experiments.benchmarks.planning_moves import (
+    RULES,
+    PlanningSetup,
+    _life,
+    measure_moves,
+)
+from experiments.benchmarks.reclaim_waves import LINK
+from experiments.inputs.scenario.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_S
 
 
 def a_plan(interval_s: float, rate: float = 50e6) -> CheckpointPlan:
@@ -60,13 +76,13 @@ def test_epochs_on_the_campus_use_its_routes_and_its_share() -> None:
 
 
 def test_rules_meet_the_same_events_and_the_most_restless_host_is_the_worst_rule() -> None:
-    def restless(request: Request, candidates: object, *, draw: float = 0.0) -> Choice:
+    def restless(request: PlacementRequest, candidates: object, *, draw: float = 0.0) -> DestinationChoice:
         assert isinstance(candidates, Candidates)
         row = int(candidates.expected_reclaims.argmax())
         seconds: Floats = request.payload_bytes / candidates.bandwidth_bytes_per_s + request.restart_s
-        return Choice(str(candidates.hosts[row]), 0.0, float(seconds[row]), 0.0)
+        return DestinationChoice(str(candidates.hosts[row]), 0.0, float(seconds[row]), 0.0)
 
-    ground = Ground(Random("hazards"))
+    ground = PlanningSetup(Random("hazards"))
     lives = {name: [_life(ground, rule, n) for n in range(120)] for name, rule in RULES.items()}
     assert lives["eq. 11"] == [_life(ground, RULES["eq. 11"], n) for n in range(120)]
     worst = sum(seconds for seconds, _ in (_life(ground, restless, n) for n in range(120)))

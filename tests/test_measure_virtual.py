@@ -10,34 +10,36 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core.policies import SYSTEMS
-from experiments.measure import virtual
-from experiments.measure.virtual import (
+from controller.core.policies.table import SYSTEMS
+from experiments.benchmarks import virtual
+from experiments.benchmarks.virtual import (
     TARGETS,
-    Case,
     Growth,
-    Run,
+    MeasuredRun,
+    VirtualCase,
     alone,
     measure_virtual,
     play,
     scenario_of,
     verdict,
 )
-from experiments.measure.virtual_report import progress_line, virtual_table
-from experiments.traces import generate
-from experiments.virtual.command import digest, write_events
-from experiments.virtual.run import simulate
+from experiments.benchmarks.virtual_report import progress_line, virtual_table
+from experiments.cli.simulate import digest, write_events
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual.run import simulate
 from topologies.spec import Role
 
-SMALL = Case(hosts=9, days=0.5)
+SMALL = VirtualCase(hosts=9, days=0.5)
 
 
-def a_run(cpu_s: float = 1.0, *, hosts: int = 54, memory_bytes: int = 100_000_000) -> Run:
-    return Run(Case(hosts=hosts), cpu_s, cpu_s / 2.0, memory_bytes, 10, 20, 1000, 300, 50, "0" * 64, True)
+def a_run(cpu_s: float = 1.0, *, hosts: int = 54, memory_bytes: int = 100_000_000) -> MeasuredRun:
+    return MeasuredRun(
+        VirtualCase(hosts=hosts), cpu_s, cpu_s / 2.0, memory_bytes, 10, 20, 1000, 300, 50, "0" * 64, True
+    )
 
 
 def test_a_larger_campus_has_jobs_and_reclaims_in_proportion() -> None:
-    paper, larger = scenario_of(Case(days=7.0)), scenario_of(Case(days=7.0, hosts=500))
+    paper, larger = scenario_of(VirtualCase(days=7.0)), scenario_of(VirtualCase(days=7.0, hosts=500))
     volunteers = [len(list(s.campus.hosts_of(Role.VOLUNTEER))) for s in (paper, larger)]
     assert volunteers == [53, 499]
     for of_paper, of_larger in (
@@ -50,7 +52,7 @@ def test_a_larger_campus_has_jobs_and_reclaims_in_proportion() -> None:
 
 
 def test_more_jobs_are_more_flows_and_the_same_reclaims() -> None:
-    one, four = play(Case(hosts=20, days=0.5)), play(Case(hosts=20, days=0.5, jobs=4.0))
+    one, four = play(VirtualCase(hosts=20, days=0.5)), play(VirtualCase(hosts=20, days=0.5, jobs=4.0))
     assert four.jobs == pytest.approx(4 * one.jobs, abs=2)
     assert four.reclaims == one.reclaims
     assert four.flows > 1.5 * one.flows > 0
@@ -124,6 +126,6 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
 
 
 def test_a_flow_is_a_few_events_even_where_nothing_holds_its_rate() -> None:
-    run = play(Case("slurm-pr", days=4.0, seed=5))
+    run = play(VirtualCase("slurm-pr", days=4.0, seed=5))
     assert run.flows > 1000
     assert run.events < 12 * run.flows  # with every change of an end left on the heap it was 14, and rising

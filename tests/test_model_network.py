@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.sharing import Demand, fill
+from controller.core.network.sharing import Demand, fill
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.spec import DirectedLink, ResearchReserve, TrafficClass
 
@@ -212,7 +212,7 @@ def test_after_any_changes_rates_are_those_of_water_filling(changes: list[tuple]
 
 
 def expected(net: FluidNetwork, capacity: dict[DirectedLink, float], sharing: Sharing) -> dict[str, float]:
-    """Everything shared anew, class after class, by `controller.core.sharing`."""
+    """Everything shared anew, class after class, by `controller.core.network.sharing`."""
     left, found = dict(capacity), {}
     groups = [[PLANNED, PRESYNC, RESEARCH]] if sharing is Sharing.FAIR else [[PLANNED], [PRESYNC], [RESEARCH]]
     for group in groups:

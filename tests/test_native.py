@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import native
-from experiments.claims.sweep import fingerprint
-from experiments.workers import workers
+from experiments.claims.framework.sweep import fingerprint
+from experiments.runtime import native
+from experiments.runtime.workers import workers
 from tests.native_digests import digests
 
 
@@ -55,7 +55,7 @@ def test_all_modules_are_compiled_and_their_source_can_be_read(built: Path) -> N
     told = program(
         "import json",
         "from experiments import native",
-        "from experiments.claims.sweep import fingerprint",
+        "from experiments.claims.framework.sweep import fingerprint",
         "from importlib import import_module",
         "assert native.prefer() and native.prefer()",
         "modules = [import_module(name) for name in native.MODULES]",

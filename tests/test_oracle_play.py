@@ -12,21 +12,31 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core import facts as f
-from controller.core.admission import MigrationRequest
-from controller.core.sharing import Demand
-from experiments.oracle import OracleRun, run_oracle
-from experiments.oracle.book import Book
-from experiments.oracle.columns import Migrations
-from experiments.oracle.command import play_file
-from experiments.oracle.problem import Handover, Reservation
-from experiments.oracle.stays import Future, Stay
-from experiments.scenario import Law, OwnerEvent, Scenario, demo_scenario
-from experiments.summary import Summary
-from experiments.traces import JobArrival, JobSpec, Trace, generate
-from experiments.traces.paper_campus import paper_campus
-from experiments.virtual import simulate
-from experiments.virtual.command import event_lines
+from controller.core.admission.admission import MigrationRequest
+from controller.core.model import facts as f
+from controller.core.network.sharing import Demand
+from experiments.cli.oracle import play_file
+from experiments.cli.simulate import event_lines
+from experiments.inputs.scenario import (
+    InverseLaw,
+    OwnerEvent,
+    Scenario,
+    demo_scenario,
+)
+from experiments.inputs.traces import (
+    JobArrival,
+    JobDraw,
+    Trace,
+    generate,
+)
+from experiments.inputs.traces.paper_campus import paper_campus
+from experiments.results.summary import Summary
+from experiments.worlds.oracle import OracleRun, run_oracle
+from experiments.worlds.oracle.adapters import PlannedMigrations
+from experiments.worlds.oracle.availability import Future, Stay
+from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.problem import Handover, Reservation
+from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.scale import Scale
 from topologies.spec import DirectedLink
@@ -35,20 +45,20 @@ HOUR_S = 3600.0
 STEP_S = 10.0
 
 
-def half_a_day(seed: int, *, notice: Law | None = None) -> tuple[Scenario, Trace]:
+def half_a_day(seed: int, *, notice: InverseLaw | None = None) -> tuple[Scenario, Trace]:
     """The demo's campus at real scale, with owners who come and go often, and room for everybody."""
     small = demo_scenario(hosts=9, seed=seed)
     jobs = replace(
         small.jobs,
         initial=0,
-        interarrival=Law("exponential", 3600.0),
-        run_time=Law("lognormal", 2 * HOUR_S, 0.5, 600.0, 5 * HOUR_S),
-        payload=Law("lognormal", 3.2e9, 0.8, 120e6, 20e9),
+        interarrival=InverseLaw("exponential", 3600.0),
+        run_time=InverseLaw("lognormal", 2 * HOUR_S, 0.5, 600.0, 5 * HOUR_S),
+        payload=InverseLaw("lognormal", 3.2e9, 0.8, 120e6, 20e9),
         step_s=STEP_S,
         dirty_fraction=0.3,
         loss_budget_s=300.0,
     )
-    often = notice or Law("exponential", 120.0, minimum=10.0)
+    often = notice or InverseLaw("exponential", 120.0, minimum=10.0)
     owners = replace(small.owners, script=(), hazard_per_s=0.6 / HOUR_S, notice=often)
     scenario = replace(
         small, duration_s=12 * HOUR_S, jobs=jobs, owners=owners, scale=Scale(), research=small.research[:1]
@@ -73,7 +83,7 @@ def test_no_online_system_loses_less(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_is_lost_is_what_was_planned(seed: int) -> None:
     """Work is lost in whole steps, so an end may cost a step more or less than its checkpoint's time."""
-    scenario, trace = half_a_day(seed, notice=Law("deterministic", 15.0))
+    scenario, trace = half_a_day(seed, notice=InverseLaw("deterministic", 15.0))
     played = run_oracle(scenario, trace, until_over=True)
     lost = [(fact.job, fact.work_lost_s) for _, fact in played.run.facts if isinstance(fact, f.WorkLost)]
     assert len(played.ends) >= 3
@@ -137,7 +147,7 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
     fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
-    answer = Migrations(book)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    answer = PlannedMigrations(book)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
@@ -151,7 +161,7 @@ def one_job(
     """One job of an hour on a campus of a few hosts; its owner does as told. Events name HOST for the host it begins on."""
     scenario, _ = half_a_day(1)
     scenario = replace(scenario, duration_s=2 * HOUR_S, research=())
-    job = JobSpec("j1", round(payload_bytes), 360, STEP_S, dirty, 2e9, 0.0, 300.0)
+    job = JobDraw("j1", round(payload_bytes), 360, STEP_S, dirty, 2e9, 0.0, 300.0)
     arrivals = (JobArrival(5.0, job),)
     begins = next(
         fact.host

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.oracle import program
-from experiments.oracle.carriage import Carriage, State
-from experiments.oracle.greedy import greedy
-from experiments.oracle.problem import Handover, Problem
-from experiments.oracle.program import solve
-from experiments.oracle.shares import Shares
-from experiments.oracle.stays import Stay, future_of
-from experiments.scenario import OwnerEvent
-from experiments.traces import Trace
+from experiments.inputs.scenario import OwnerEvent
+from experiments.inputs.traces import Trace
+from experiments.worlds.oracle import program
+from experiments.worlds.oracle.availability import Stay, future_of
+from experiments.worlds.oracle.greedy import greedy
+from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.problem import Handover, WindowProblem
+from experiments.worlds.oracle.program import solve
+from experiments.worlds.oracle.transfer_times import Carriage, TransferState
 from testbed.enforcement import PACING_SHARE
 from tests.oracle_worlds import brute_force, faults, window
 from topologies.paths import Routes
@@ -105,12 +105,12 @@ def cut_off(x: Any, bound: float | None) -> SimpleNamespace:
     return SimpleNamespace(x=x, status=1, mip_dual_bound=bound)
 
 
-def contended() -> Problem:
+def contended() -> WindowProblem:
     """A window in which not everybody gets what would be best for him alone."""
     return next(p for seed in range(50) if _is_contended(p := window(seed, targets_apart_s=5.0)))
 
 
-def _is_contended(problem: Problem) -> bool:
+def _is_contended(problem: WindowProblem) -> bool:
     alone = sum(
         min(h.cost_s for h in problem.handovers if (h.job, h.stay) == (r.name, r.stay))
         for r in problem.runners
@@ -179,7 +179,9 @@ def test_no_way_is_none_where_nothing_is_left_for_ever() -> None:
 
 def test_a_state_that_changes_slowly_loses_only_the_last_small_checkpoint() -> None:
     carrier, links = carriage()
-    slowly, quickly = (carrier.sending(State(4e9, dirty, 10.0), links, 5000.0) for dirty in (0.01, 0.9))
+    slowly, quickly = (
+        carrier.sending(TransferState(4e9, dirty, 10.0), links, 5000.0) for dirty in (0.01, 0.9)
+    )
     whole = carrier.whole(4e9, links, 5000.0)
     assert slowly is not None
     assert whole == quickly

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments import accounting
-from experiments.claims.index import write_index
-from experiments.conformance.comparison import Played, compare
-from experiments.conformance.costs import measure_costs
-from experiments.conformance.page import page as compared
-from experiments.report.page import page as report
-from experiments.traces import Trace
-from experiments.virtual.costs import Costs
+from experiments.claims.framework.index import write_index
+from experiments.compare.comparison import Played, compare
+from experiments.compare.costs import measure_costs
+from experiments.compare.page import page as compared
+from experiments.inputs.traces import Trace
+from experiments.results import accounting
+from experiments.results.report.page import page as report
+from experiments.worlds.virtual.overheads import Overheads
 from tests import run_story
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -40,8 +40,8 @@ def page(kind: str, folder: Path) -> Path:
         case "report":
             file.write_text(report(accounting.summarise(facts, context), facts, context))
         case "compare":
-            judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Costs())
-            file.write_text(compared("two", live, virtual, judged, judged, costs, Costs()))
+            judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Overheads())
+            file.write_text(compared("two", live, virtual, judged, judged, costs, Overheads()))
         case _:
             write_index(folder).rename(file)
     return file

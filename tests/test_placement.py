@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.baselines import select_elsewhere, select_first
-from controller.core.placement import (
+from controller.core.placement.select import (
     Candidate,
-    Choice,
+    DestinationChoice,
     Missing,
     NoDestination,
-    Request,
+    PlacementRequest,
     Selector,
     select,
     select_random,
 )
+from controller.core.policies.baselines import select_elsewhere, select_first
 
-REQUEST = Request(
+REQUEST = PlacementRequest(
     source="s",
     payload_bytes=1e9,
     memory_bytes=20e9,
@@ -36,14 +36,14 @@ GOOD = Candidate(
 )
 
 
-def chosen(answer: Choice | NoDestination) -> str:
-    assert isinstance(answer, Choice), answer
+def chosen(answer: DestinationChoice | NoDestination) -> str:
+    assert isinstance(answer, DestinationChoice), answer
     return answer.host
 
 
 def test_the_score_is_seconds_there_plus_the_risk_of_seconds_away() -> None:
     answer = select(REQUEST, [GOOD])
-    assert isinstance(answer, Choice) and answer.score_s == pytest.approx(20.0 + 0.1 * 30.0)
+    assert isinstance(answer, DestinationChoice) and answer.score_s == pytest.approx(20.0 + 0.1 * 30.0)
     assert (answer.host, answer.migration_s, answer.survival) == ("a", 20.0, 0.9)
 
 
@@ -94,7 +94,7 @@ def test_without_notice_a_slow_path_is_still_a_path() -> None:
 
 def test_a_first_start_has_nothing_to_carry() -> None:
     start = replace(REQUEST, source=None, payload_bytes=0.0, notice_s=None)
-    assert select(start, [replace(GOOD, bandwidth_bytes_per_s=0.0, survival=1.0)]) == Choice(
+    assert select(start, [replace(GOOD, bandwidth_bytes_per_s=0.0, survival=1.0)]) == DestinationChoice(
         "a", 10.0, 10.0, 1.0
     )
 
@@ -128,7 +128,7 @@ def test_scoring_everybody_is_never_worse_than_filtering_by_building(
         for i, (b, bw, s, mean) in enumerate(shapes)
     ]
     everybody, filtered = select(REQUEST, hosts), select(REQUEST, hosts, k_min=k_min)
-    assert isinstance(everybody, Choice) and isinstance(filtered, Choice)
+    assert isinstance(everybody, DestinationChoice) and isinstance(filtered, DestinationChoice)
     assert everybody.score_s <= filtered.score_s
 
 
@@ -142,19 +142,19 @@ def test_the_second_form_tells_hosts_apart_that_no_job_survives_on() -> None:
 def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
     safe = replace(GOOD, survival=0.999)
     first, second = select(REQUEST, [safe]), select(REQUEST, [safe], second_form=True)
-    assert isinstance(first, Choice) and isinstance(second, Choice)
+    assert isinstance(first, DestinationChoice) and isinstance(second, DestinationChoice)
     assert second.score_s == pytest.approx(first.score_s, rel=1e-5)
 
 
 def test_no_risk_no_penalty_even_where_there_is_no_way_on() -> None:
     safe, risky = (replace(GOOD, survival=s, mean_migration_s=math.inf) for s in (1.0, 0.9))
     answers = [select(REQUEST, [host]) for host in (safe, risky)]
-    assert [a.score_s for a in answers if isinstance(a, Choice)] == [20.0, math.inf]
+    assert [a.score_s for a in answers if isinstance(a, DestinationChoice)] == [20.0, math.inf]
 
 
 def test_a_lone_candidate_is_charged_its_own_migration() -> None:
     alone = select(REQUEST, [replace(GOOD, mean_migration_s=None)])
-    assert isinstance(alone, Choice) and alone.score_s == pytest.approx(20.0 + 0.1 * 20.0)
+    assert isinstance(alone, DestinationChoice) and alone.score_s == pytest.approx(20.0 + 0.1 * 20.0)
 
 
 def test_a_random_destination_can_run_the_job_but_may_be_late() -> None:
@@ -179,7 +179,12 @@ def test_no_rule_takes_a_host_that_is_loaded_more_than_the_job_accepts(rule: Sel
 
 
 def brute_force(
-    request: Request, hosts: list[Candidate], k_min: int | None, second_form: bool, alpha: float, theta: float
+    request: PlacementRequest,
+    hosts: list[Candidate],
+    k_min: int | None,
+    second_form: bool,
+    alpha: float,
+    theta: float,
 ) -> str | None:
     """Algorithm 2, a host at a time."""
     feasible = {}
@@ -241,4 +246,4 @@ def test_columns_choose_what_one_host_at_a_time_would_in_whatever_order(
     first = select(wanted, hosts, k_min=k_min, second_form=second_form)
     rng.shuffle(hosts)
     assert first == select(wanted, hosts, k_min=k_min, second_form=second_form)
-    assert (first.host if isinstance(first, Choice) else None) == expected
+    assert (first.host if isinstance(first, DestinationChoice) else None) == expected

@@ -5,14 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.admission import Admission, MigrationRequest, as_demand
-from controller.core.checkpointing import CheckpointJob
-from controller.core.network import Network
-from controller.core.placement import Candidate, Choice, NoDestination, Request
-from controller.core.policies import POLICIES, Policy, policy
-from controller.core.queue import SpotJob, SpotQueue
+from controller.core.admission.admission import Admission, MigrationRequest, as_demand
+from controller.core.checkpointing.intervals import CheckpointJob
+from controller.core.network.links import Network
+from controller.core.network.sharing import in_columns
+from controller.core.placement.select import (
+    Candidate,
+    DestinationChoice,
+    NoDestination,
+    PlacementRequest,
+)
+from controller.core.policies.table import POLICIES, Policy, policy
+from controller.core.queueing.queue import SpotJob, SpotQueue
 from controller.core.settings import Settings
-from controller.core.sharing import in_columns
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
@@ -22,7 +27,7 @@ JOBS = [
     CheckpointJob("a", 1e9, 1e-4, (LINK,), loss_budget_s=120.0),
     CheckpointJob("b", 64e9, 3e-3, (LINK,), 4e7, 9000.0),
 ]
-REQUEST = Request("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
+REQUEST = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
 HOSTS = [
     Candidate("near", "north", 1, 24e9, 8.6, 0.0, 1e8, 0.1, 60.0, 2.3),
     Candidate("far", "south", 1, 24e9, 8.6, 0.0, 9e7, 0.9, 60.0, 0.1),
@@ -48,7 +53,7 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     assert sum(plan.rate_bytes_per_s for plan in plans.values()) <= 5e7 * (1 + 1e-9)
     assert all(plan.interval_s > 0.0 for plan in plans.values())
 
-    assert isinstance(row.select(REQUEST, HOSTS, draw=0.4), Choice)
+    assert isinstance(row.select(REQUEST, HOSTS, draw=0.4), DestinationChoice)
     assert isinstance(row.select(REQUEST, [], draw=0.4), NoDestination)
 
     answer = admission_of(row)
@@ -66,7 +71,7 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
 def test_as_printed_stays_in_the_building_and_stops_at_a_misfit() -> None:
     ours, printed = policy("reclaimnet"), policy("reclaimnet-as-printed")
     choices = [row.select(REQUEST, HOSTS) for row in (ours, printed)]
-    assert [c.host for c in choices if isinstance(c, Choice)] == ["far", "near"]
+    assert [c.host for c in choices if isinstance(c, DestinationChoice)] == ["far", "near"]
     assert set(admission_of(ours).admitted) == {"urgent", "small"}
     assert set(admission_of(printed).admitted) == {"urgent"}
     assert printed.plan(JOBS, {LINK: 5e7}, 0.2)["a"].interval.loss_budget_infeasible
@@ -78,7 +83,7 @@ def test_random_destinations_follow_the_draw() -> None:
     found = {
         choice.host
         for d in (0.0, 0.5, 0.9)
-        if isinstance(choice := row.select(REQUEST, HOSTS, draw=d), Choice)
+        if isinstance(choice := row.select(REQUEST, HOSTS, draw=d), DestinationChoice)
     }
     assert found == {"near", "far", "doomed"}
 

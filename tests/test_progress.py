@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from controller.core import facts as f
-from experiments import progress
-from experiments.scenario import demo_scenario
+from controller.core.model import facts as f
+from experiments.inputs.scenario import demo_scenario
+from experiments.results import live_display
 from testbed.messages import HostStatus, Status, TransferStatus
 from testbed.units import format_duration
 from tests import run_story
@@ -58,7 +58,7 @@ def status(campus: Campus, **changes: object) -> Status:
 
 def drawn(width: int, height: int, campus: Campus, **changes: object) -> list[str]:
     console, out = terminal(width, height)
-    live = progress.Live(campus, console, target_delay_s=1.5, on_demand_cost=10.0, duration_s=75.0)
+    live = live_display.Live(campus, console, target_delay_s=1.5, on_demand_cost=10.0, duration_s=75.0)
     for at_s, fact in run_story.facts()[:700]:
         live.event(at_s, fact)
     out.seek(0)
@@ -109,7 +109,7 @@ def test_hosts_that_the_coordinator_does_not_know_are_absent() -> None:
 
 def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
     out = io.StringIO()
-    with progress.Live(run_story.small_campus(), Console(file=out, width=40)) as live:
+    with live_display.Live(run_story.small_campus(), Console(file=out, width=40)) as live:
         live.update(status(run_story.small_campus()))
         live.event(1.0, f.JobQueued("a", 0, 1.0))
         live.event(2.0, f.HostReclaimed("h3", 4.0, False, ["job7"]))
@@ -125,14 +125,14 @@ def test_without_a_terminal_each_notable_event_is_one_plain_line() -> None:
 
 def test_text_of_a_reason_is_never_read_as_markup() -> None:
     out = io.StringIO()
-    live = progress.Live(run_story.small_campus(), Console(file=out, width=200))
+    live = live_display.Live(run_story.small_campus(), Console(file=out, width=200))
     live.event(1.0, f.JobFailed("a", 1, "h1", "[/bold] [red]x"))
     assert "[/bold] [red]x" in out.getvalue()
 
 
 def test_display_in_a_terminal_draws_and_gives_the_cursor_back() -> None:
     console, out = terminal(100, 40)
-    with progress.Live(run_story.small_campus(), console) as live:
+    with live_display.Live(run_story.small_campus(), console) as live:
         live.update(status(run_story.small_campus()))
     assert "campus" in out.getvalue()
     assert out.getvalue().rstrip().endswith("\x1b[?25h")
@@ -141,7 +141,7 @@ def test_display_in_a_terminal_draws_and_gives_the_cursor_back() -> None:
 def test_scenario_in_real_units_is_shown_as_played() -> None:
     scenario = demo_scenario()
     console, out = terminal(120, 40)
-    live = progress.Live.of(scenario, console)
+    live = live_display.Live.of(scenario, console)
     console.print(live.picture(status(scenario.campus)))
     assert "12.5 s of 75 s" in out.getvalue()
     assert f"target {format_duration(scenario.played().queue.target_delay_s)}" in out.getvalue()
@@ -149,7 +149,7 @@ def test_scenario_in_real_units_is_shown_as_played() -> None:
 
 def test_sentences_name_who_where_and_why() -> None:
     assert (
-        progress.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
+        live_display.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
         == "a stopped on h1 at step 9: the notice ran out"
     )
-    assert progress.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None
+    assert live_display.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None

@@ -14,10 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from controller.core import facts as f
-from experiments import accounting, promises, report
-from experiments.report import page
-from experiments.run_context import WIRE_PER_PAYLOAD, Fidelity, ResearchSample, RunContext, SwitchProbe
+from controller.core.model import facts as f
+from experiments.results import accounting, promises, report
+from experiments.results.report import page
+from experiments.results.run_context import (
+    WIRE_PER_PAYLOAD,
+    FidelityRecord,
+    ResearchSample,
+    RunContext,
+    SwitchProbe,
+)
 from testbed.bounds import LARGEST_NUMBER, LARGEST_PAYLOAD_BYTES
 from tests import run_story
 
@@ -378,7 +384,7 @@ def test_no_sequence_of_facts_stops_the_accounting(some: list[Timed]) -> None:
 
 def test_timing_is_judged_only_where_the_machine_kept_up_and_the_rest_always() -> None:
     late = [*life(NOTICE, ADMITTED, LATER), (9.5, f.JobFinished("b", 1, "h1", 1, "x"))]
-    slow = replace(CONTEXT, fidelity=Fidelity(False, ("timers were late",)))
+    slow = replace(CONTEXT, fidelity=FidelityRecord(False, ("timers were late",)))
     assert set(promises.RULES) > promises.TIMED
     assert rules_broken(*late) & promises.TIMED
     assert not rules_broken(*late, context=slow) & promises.TIMED

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments import options
-from experiments.provenance import provenance
-from experiments.scenario import load
-from experiments.virtual.command import simulate_file
+from experiments.cli import options
+from experiments.cli.simulate import simulate_file
+from experiments.inputs.scenario import load
+from experiments.results.provenance import provenance
 from testbed.errors import SetupError
 
 SEEDLESS = {"date", "version", "commit", "command", "kernel", "processor", "python"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.queue import (
+from controller.core.queueing.queue import (
     Algorithm1,
     Controller,
     Dispatch,

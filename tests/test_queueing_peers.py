@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from controller.core.replaying import Rule, replay
-from experiments.queueing import benchmark
-from experiments.queueing.benchmark import Sizes, measure_queue
-from experiments.queueing.cases import AGE_RULE, SPOTS
-from experiments.queueing.estimate import Fates
-from experiments.queueing.history import History, Piece
-from experiments.queueing.model import Model
-from experiments.queueing.tables import queue_table, verdicts
+from controller.core.queueing.replay import Rule, replay
+from experiments.benchmarks import queue
+from experiments.benchmarks.queue import Sizes, measure_queue
+from experiments.benchmarks.queue_tables import queue_table, verdicts
 from experiments.theory.laws import Exponential, Gamma
+from experiments.worlds.queue.cases import AGE_RULE, SPOTS
+from experiments.worlds.queue.estimate import Fates
+from experiments.worlds.queue.history import DrawnHistory, Piece
+from experiments.worlds.queue.model import Model
 
 POISSON, BATH_TUB = Exponential(12.0), SPOTS["bath-tub"]
 AT_ONCE = {
@@ -39,24 +39,24 @@ def kernel(model: Model, history: Piece) -> Fates:
 
 
 def differences(simulate: Callable[[Model, Piece], Fates], model: Model, jobs: int = 4_000) -> int:
-    history = History(model.jobs, model.spots, 5).whole(jobs)
+    history = DrawnHistory(model.jobs, model.spots, 5).whole(jobs)
     return simulate(model, history).differences(kernel(model, history))
 
 
 @pytest.mark.parametrize("name", [*AT_ONCE, *STANDING])
 def test_simpy_decides_the_same_job_by_job(name: str) -> None:
-    simpy_peer = pytest.importorskip("experiments.queueing.simpy_peer", reason="simpy is not installed")
+    simpy_peer = pytest.importorskip("experiments.benchmarks.simpy_peer", reason="simpy is not installed")
     assert differences(simpy_peer.simulate, (AT_ONCE | STANDING)[name]) == 0
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
 def test_ciw_decides_the_same_job_by_job(name: str) -> None:
-    ciw_peer = pytest.importorskip("experiments.queueing.ciw_peer", reason="ciw is not installed")
+    ciw_peer = pytest.importorskip("experiments.benchmarks.ciw_peer", reason="ciw is not installed")
     assert differences(ciw_peer.simulate, AT_ONCE[name], 2_000) == 0
 
 
 def test_ciw_refuses_offers_that_stand() -> None:
-    ciw_peer = pytest.importorskip("experiments.queueing.ciw_peer", reason="ciw is not installed")
+    ciw_peer = pytest.importorskip("experiments.benchmarks.ciw_peer", reason="ciw is not installed")
     with pytest.raises(ValueError, match=r"offer_ttl_h 6\.0: only 0"):
         differences(ciw_peer.simulate, STANDING["offers that lapse"], 10)
 
@@ -69,13 +69,13 @@ def test_a_job_that_fares_otherwise_is_counted() -> None:
 def test_the_benchmark_has_a_row_for_every_simulator_and_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark, "QUICK", Sizes(2_000, 2_000, 500, 500, 2_000))
-    monkeypatch.setattr(benchmark, "ROUNDS", 1)
+    monkeypatch.setattr(queue, "QUICK", Sizes(2_000, 2_000, 500, 500, 2_000))
+    monkeypatch.setattr(queue, "ROUNDS", 1)
     result = measure_queue(tmp_path, quick=True)
     assert json.loads((tmp_path / "queue.json").read_text())["met"].keys() == {"speed", "agreement"}
     assert (tmp_path / "queue.png").stat().st_size > 10_000
     for rows in result["speed"].values():
-        assert rows.keys() >= {benchmark.OURS, benchmark.KERNEL, benchmark.PLAIN}
+        assert rows.keys() >= {queue.OURS, queue.KERNEL, queue.PLAIN}
         assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())
         assert all(row.get("differing_jobs", 0) == 0 for row in rows.values())
     assert queue_table(result).row_count == sum(len(rows) for rows in result["speed"].values())

@@ -6,23 +6,28 @@ import statistics
 import numpy as np
 import pytest
 
-from controller.core.replaying import Rule, replay
-from experiments.queueing import history as histories
-from experiments.queueing.ages import under_ages
-from experiments.queueing.cases import AGE_RULE, SPOTS, Case, cases
-from experiments.queueing.estimate import Mean, ratio
-from experiments.queueing.history import History
-from experiments.queueing.model import Model
-from experiments.queueing.simulator import simulate
-from experiments.theory import single_slot, stationary
+from controller.core.queueing.replay import Rule, replay
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma
+from experiments.theory.paper_b import single_slot, stationary
+from experiments.worlds.queue import history as histories
+from experiments.worlds.queue.ages import under_ages
+from experiments.worlds.queue.cases import (
+    AGE_RULE,
+    SPOTS,
+    QueueCase,
+    cases,
+)
+from experiments.worlds.queue.estimate import Mean, ratio
+from experiments.worlds.queue.history import DrawnHistory
+from experiments.worlds.queue.model import Model
+from experiments.worlds.queue.simulator import simulate
 
 CASES = cases()
 JOBS, SEED = 100_000, 11  # fixed: these tests pass or fail for ever
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.family}: {case.name}")
-def test_means_are_within_four_standard_errors_of_theory(case: Case) -> None:
+def test_means_are_within_four_standard_errors_of_theory(case: QueueCase) -> None:
     assert case.errors(simulate(case.model, JOBS, SEED)) <= 4.0
 
 
@@ -83,7 +88,7 @@ def test_pieces_join_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrivals in pieces of 64 and in one: as many jobs, and the gaps across seams are those of the law."""
     monkeypatch.setattr(histories, "PIECE", 64)
     jobs, spots = Deterministic(3.0), Deterministic(2.0)
-    piece = History(jobs, spots, 1).whole(1_000)
+    piece = DrawnHistory(jobs, spots, 1).whole(1_000)
     assert piece.job_times_h == pytest.approx(np.arange(1, 1_001) * 3.0)
     assert piece.spot_times_h == pytest.approx(np.arange(1, len(piece.spot_times_h) + 1) * 2.0)
     assert len(piece.spot_times_h) == 1_500
@@ -94,7 +99,7 @@ def test_a_run_in_pieces_is_the_run_in_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(histories, "PIECE", 100)
     model = Model(Exponential(12.0), Gamma(4.0, 3.0), Rule(2.4, 6.0, 9.0, 7.0, 20.0), offer_ttl_h=1.0)
     estimate = simulate(model, 3_000, SEED, batches=10, warm_up=0)
-    outcome = replay(model.rule, *History(model.jobs, model.spots, SEED).whole(3_000), model.offer_ttl_h)
+    outcome = replay(model.rule, *DrawnHistory(model.jobs, model.spots, SEED).whole(3_000), model.offer_ttl_h)
     assert estimate.jobs == outcome.left
     assert estimate.cost.value == pytest.approx(outcome.mean_cost(10.0))
     assert estimate.delay_h.value == pytest.approx(outcome.mean_delay_s)

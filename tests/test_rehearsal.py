@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 AFTERWARDS = """
-from controller.core.compiled import MADE
-from controller.rehearsal import rehearse
+from controller.numerics.jit import MADE
+from controller.warm_up import rehearse
 
 def compiled():
     return {made.py_func.__qualname__: len(made.signatures) for made in MADE}
@@ -14,8 +14,8 @@ rehearse()
 before = compiled()
 assert sum(before.values()) > 0, before
 
-from experiments.measure.decisions import AtWork
-from experiments.measure.decisions_world import campus_of, coordinator_at_work
+from experiments.benchmarks.decisions import AtWork
+from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
 
 AtWork(coordinator_at_work(campus_of(100)), samples=4).all_times()
 more = {name: count for name, count in compiled().items() if count != before.get(name, 0)}

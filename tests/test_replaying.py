@@ -11,8 +11,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.core.queue import Dispatch, Fixed, OnDemand, SpotJob, SpotQueue
-from controller.core.replaying import LEFT, REFUSED, SPOT, WAITING, Outcome, Rule, State, replay
+from controller.core.queueing.queue import (
+    Dispatch,
+    Fixed,
+    OnDemand,
+    SpotJob,
+    SpotQueue,
+)
+from controller.core.queueing.replay import (
+    LEFT,
+    REFUSED,
+    SPOT,
+    WAITING,
+    QueueState,
+    ReplayOutcome,
+    Rule,
+    replay,
+)
 
 
 class History(NamedTuple):
@@ -67,7 +82,7 @@ def live(rule: Rule, history: History, ttl_s: float) -> list[Fate]:
     return fates
 
 
-def fates(outcome: Outcome) -> list[Fate]:
+def fates(outcome: ReplayOutcome) -> list[Fate]:
     assert outcome.decisions is not None
     assert outcome.delays_s is not None
     return [Fate(*pair) for pair in zip(outcome.decisions.tolist(), outcome.delays_s.tolist(), strict=True)]
@@ -77,7 +92,7 @@ def same(left: list[Fate], right: list[Fate]) -> bool:
     return np.array_equal(np.array(left), np.array(right), equal_nan=True)
 
 
-def bits(outcome: Outcome) -> tuple[object, ...]:
+def bits(outcome: ReplayOutcome) -> tuple[object, ...]:
     assert outcome.decisions is not None
     assert outcome.delays_s is not None
     counts = (outcome.jobs, outcome.spot, outcome.on_demand, outcome.spots, outcome.idle_spots)
@@ -112,7 +127,7 @@ def test_the_live_queue_decides_the_same_job_by_job(rule: Rule, history: History
 @pytest.mark.parametrize("rule", [Rule(1.4), Rule(3.0, 0.5, 2.0, 0.5), Rule(math.inf, longest_wait_s=2.5)])
 def test_the_live_queue_decides_the_same_on_long_histories(rule: Rule, ttl_s: float) -> None:
     history = random_history(1)
-    start = State(last_spot_s=min(history.jobs_s[0], history.spots_s[0]))  # as the live queue begins
+    start = QueueState(last_spot_s=min(history.jobs_s[0], history.spots_s[0]))  # as the live queue begins
     outcome = replay(rule, *history, ttl_s, start, record=True)
     assert same(fates(outcome), live(rule, history, ttl_s))
 
@@ -139,7 +154,7 @@ def test_a_history_in_pieces_is_the_same_history(
     rule: Rule, history: History, ttl_s: float, cuts_s: list[int]
 ) -> None:
     whole = replay(rule, *history, ttl_s, record=True)
-    state, left, delay_s = State(), 0, 0.0
+    state, left, delay_s = QueueState(), 0, 0.0
     job_numbers: list[int] = []
     seen: dict[int, Fate] = {}
     for jobs_s, spots_s, draws, first in pieces(history, [-1, *cuts_s, 1000]):
@@ -241,7 +256,7 @@ def test_a_standing_offer_is_taken_without_waiting_whatever_the_level_until_it_l
 
 
 def test_a_gap_older_than_any_age_admits_again() -> None:
-    ancient = State(last_spot_s=-math.inf)
+    ancient = QueueState(last_spot_s=-math.inf)
     for rule in (Rule(1.0, 1.0), Rule(1.0, 1.0, 2.0, 1.0), Rule(1.0)):
         assert replay(rule, [5.0], [], [0.0], start=ancient).end.waiting_since_s == (5.0,)
 
@@ -257,7 +272,7 @@ def test_a_state_moves_to_another_clock() -> None:
 
 
 def test_nothing_happens_without_arrivals() -> None:
-    state = State((1.0, 2.0), (), 0.5)
+    state = QueueState((1.0, 2.0), (), 0.5)
     outcome = replay(Rule(1.0), [], [], [], start=state)
     assert outcome.end == state
     assert (outcome.left, outcome.mean_delay_s, outcome.mean_cost(10.0)) == (0, 0.0, 0.0)
@@ -281,4 +296,4 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="job times go backwards"):
         replay(Rule(1.0), [2.0, 1.0], [], [0.0, 0.0])
     with pytest.raises(ValueError, match="spot times go backwards"):
-        replay(Rule(1.0), [], [1.0], [], math.inf, State(standing_since_s=(2.0,)))
+        replay(Rule(1.0), [], [1.0], [], math.inf, QueueState(standing_since_s=(2.0,)))

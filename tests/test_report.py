@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from controller.core import facts as f
-from experiments import accounting, report
-from experiments.report import charts, tables
-from experiments.report.svg import Axis, Canvas, steps
-from experiments.report.timeline import queue_lengths, spans
-from experiments.run_context import Death, Fidelity, RunContext
+from controller.core.model import facts as f
+from experiments.results import accounting, report
+from experiments.results.report import charts, tables
+from experiments.results.report.svg import Axis, Canvas, steps
+from experiments.results.report.timeline import queue_lengths, spans
+from experiments.results.run_context import Death, FidelityRecord, RunContext
 from tests import run_story
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -85,7 +85,7 @@ def test_page_of_a_broken_run_tells_the_story(tmp_path: Path) -> None:
     context = replace(
         run_story.context(),
         ended="coordinator died",
-        fidelity=Fidelity(False, ("CPU 97 % busy",)),
+        fidelity=FidelityRecord(False, ("CPU 97 % busy",)),
         deaths=(Death(20.0, "h4", "killed"), Death(30.0, "coordinator", "killed")),
     )
     text, page = written(tmp_path, facts, context)

@@ -14,15 +14,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.core import effects as do
-from controller.core import events as ev
-from controller.core import facts as f
 from controller.core.coordinator import Coordinator
-from controller.core.policies import POLICIES
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
-from controller.journal import Journal, encoded, read_facts
-from controller.restart import check_origin, origin_of, recall, start_after
-from controller.snapshot import Snapshot, freeze, program, thaw
+from controller.persistence.journal import Journal, encoded, read_facts
+from controller.persistence.recovery import (
+    check_origin,
+    origin_of,
+    recall,
+    start_after,
+)
+from controller.persistence.snapshot import (
+    CoreSnapshot,
+    freeze,
+    program,
+    thaw,
+)
 from testbed import messages as m
 from testbed.errors import SetupError
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
@@ -115,8 +125,8 @@ def test_a_snapshot_and_what_came_after_it_make_the_same_coordinator(tmp_path: P
 
 ELSEWHERE = """
 from pathlib import Path
-from controller.journal import Journal
-from controller.restart import recall
+from controller.persistence.journal import Journal
+from controller.persistence.recovery import recall
 from tests.test_restart import a_coordinator
 print(recall(Journal(Path({path!r})), a_coordinator()).events)
 """
@@ -160,14 +170,14 @@ def test_every_system_has_a_snapshot(tmp_path: Path) -> None:
         core.handle(ev.AgentSaid("h1", m.Hello("h1", 1, 7200, [], [], [], True)), 1.0)
         body = freeze(core)
         assert body is not None
-        again = thaw(Snapshot(1, 1, 0, program(), body), tmp_path)
+        again = thaw(CoreSnapshot(1, 1, 0, program(), body), tmp_path)
         assert again is not None
         assert again.handle(ev.Woke(), 30.0) == core.handle(ev.Woke(), 30.0)
 
 
 def test_a_core_whose_controller_searches_has_no_snapshot_until_it_has_found() -> None:
     core = fresh(settings=replace(SETTINGS, learner="age", offer_ttl_s=0.0, level_window=5))
-    controller = core.world.queue.controller
+    controller = core.cluster.queue.controller
     for number in range(400):
         controller.arrived(10.0 * number)
         controller.spot(10.0 * number + 5.0)

@@ -19,16 +19,16 @@ import trio
 from msgspec import structs
 
 from controller import host
-from controller.core import facts as f
+from controller.core.model import facts as f
 from controller.core.settings import Settings
-from controller.journal import read_facts
+from controller.persistence.journal import read_facts
 from controller.process import CoordinatorConfig, run_coordinator
-from experiments.live.operator import Operator, connected
+from experiments.worlds.live.operator import Operator, connected
 from testbed import messages as m
-from testbed.agent import effects as do
-from testbed.agent import events as ev
-from testbed.agent.core import AgentCore
-from testbed.agent.uplink import Uplink
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.agent import AgentCore
+from testbed.agent.io.coordinator_link import Uplink
 from testbed.clock import MonotonicClock
 from topologies.files import load
 

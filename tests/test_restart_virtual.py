@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.core import events as ev
-from controller.core import facts as f
 from controller.core.coordinator import Coordinator
-from controller.core.reunion import PATIENCE
-from controller.core.state import Phase
-from experiments.virtual.memory import Memory
+from controller.core.lifecycle.resync import PATIENCE
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from experiments.worlds.virtual.journal import Memory
 from testbed import messages as m
 from testbed.errors import InvariantBroken
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
@@ -168,7 +168,7 @@ def test_other_decisions_for_the_same_events_are_an_error() -> None:
         def new_coordinator(self) -> Coordinator:
             self.made += 1
             core = super().new_coordinator()
-            core.world.queue.controller.level = float(self.made)  # type: ignore[misc]
+            core.cluster.queue.controller.level = float(self.made)  # type: ignore[misc]
             return core
 
     world = Otherwise(small_campus(2, 1))

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topologies.spec as spec
-from experiments.scenario import demo_scenario
-from experiments.scenario.law import Law
-from experiments.scenario.parts import Jobs
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.scenario.law import InverseLaw
+from experiments.inputs.scenario.parts import Jobs
 from topologies.dimension import DURATION, SIZE, Dimension
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
@@ -106,7 +106,7 @@ def test_whole_bytes_stay_whole_and_counts_stay_as_they_are() -> None:
 
 def test_the_law_of_a_field_is_scaled_as_the_field() -> None:
     jobs = Scale(0.5, 0.25).apply(Jobs())
-    assert jobs.payload == Law("lognormal", 1.6e9, 1.2, 60e6, 24e9)
+    assert jobs.payload == InverseLaw("lognormal", 1.6e9, 1.2, 60e6, 24e9)
     assert jobs.interarrival.typical == 150.0
     assert jobs.dirty_fraction == Jobs().dirty_fraction
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.scenario import (
+from experiments.inputs.scenario import (
     Jobs,
     OwnerEvent,
     Owners,
@@ -23,7 +23,7 @@ from experiments.scenario import (
     load,
     loads,
 )
-from experiments.scenario.owners import HOUR_S
+from experiments.inputs.scenario.owners import HOUR_S
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier

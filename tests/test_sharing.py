@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.sharing import Demand, Filling, equal_increment, fill
+from controller.core.network.sharing import (
+    Demand,
+    Filling,
+    equal_increment,
+    fill,
+)
 from topologies.spec import DirectedLink
 
 LINKS = [DirectedLink(f"n{i}", f"n{i + 1}") for i in range(5)]

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from controller.core.policies import POLICIES
+from controller.core.policies.table import POLICIES
 from experiments.storms import generate, parse, play
-from experiments.storms.ground import ground_of
+from experiments.storms.commands import VERBS
 from experiments.storms.play import run
-from experiments.storms.verbs import VERBS
+from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
 
 SEEDS_A_TEST = 10

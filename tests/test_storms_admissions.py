@@ -8,9 +8,9 @@ import pytest
 
 from experiments.storms import StormWorld, parse
 from experiments.storms.admissions import check_admissions, excused_admissions
-from experiments.storms.ground import ground_of
 from experiments.storms.play import run
 from experiments.storms.results import admissions_told
+from experiments.storms.setup import ground_of
 from testbed.errors import InvariantBroken
 
 MOVE = """

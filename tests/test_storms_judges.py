@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.core import coordinator
-from experiments.run_context import migration_shares
+from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
-from experiments.storms.ground import ground_of
 from experiments.storms.play import promises, run
+from experiments.storms.setup import ground_of
 from topologies.spec import DirectedLink
 
 STORY = """
@@ -63,4 +63,4 @@ def test_a_window_in_which_a_cable_was_slow_is_not_held_against_the_system() -> 
 def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_gives_out() -> None:
     world = world_after(STORY + "2 background h1 h2 9e6")
     up = DirectedLink("h1", "a1")
-    assert world.coordinator.world.spendable[up] < 0.5 * migration_shares(world.stage.campus)[up]
+    assert world.coordinator.cluster.spendable[up] < 0.5 * migration_shares(world.stage.campus)[up]

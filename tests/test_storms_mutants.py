@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.storms import Failure, generate, parse, play, shrink
+from experiments.storms import StormFailure, generate, parse, play, shrink
 from tests.storm_mutants import MUTANTS
 
 RARE = {
@@ -26,7 +26,7 @@ RULES = {
 }
 
 
-def caught(name: str) -> tuple[int, Failure]:
+def caught(name: str) -> tuple[int, StormFailure]:
     """The first storm that notices."""
     for seed in range(MOST_STORMS):
         if (failure := play(generate(seed), world_of=MUTANTS[name]).failure) is not None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from experiments.cli.storm import replay, storm
 from experiments.storms import Line, Script, StormWorld, parse, play
-from experiments.storms.campaign import Plan, run
+from experiments.storms.campaign import CampaignPlan, run
 from experiments.storms.clock import Clock
-from experiments.storms.command import replay, storm
-from experiments.storms.ground import ground_of
+from experiments.storms.commands import perform
 from experiments.storms.results import page
-from experiments.storms.verbs import perform
+from experiments.storms.setup import ground_of
 from topologies.errors import SpecError
 
 QUIET = Console(quiet=True)
@@ -135,7 +135,7 @@ def test_the_coordinator_begins_again_and_nothing_is_lost() -> None:
 
 
 def test_a_campaign_counts_what_happened_and_in_how_many_storms() -> None:
-    campaign = run(Plan(0, 10))
+    campaign = run(CampaignPlan(0, 10))
     assert campaign.storms == 10
     assert campaign.failed == []
     assert campaign.storms_with["fact: JobFinished"] <= 10 < campaign.counts["fact: JobFinished"]

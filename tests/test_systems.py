@@ -8,17 +8,35 @@ from typing import Any
 
 import pytest
 
-from controller.core import facts as f
-from controller.core import policies
-from controller.core.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
-from controller.core.placement import Choice, NoDestination, Request, select_random
-from controller.core.policies import ABLATION, POLICIES, SYSTEMS, Policy, ablation, policy
-from experiments.live.settings import enforcement_of, live_row
-from experiments.promises import IN_SHARE, IN_TIME, RESERVED, RULES, not_promised
-from experiments.scenario import ResearchFlow, demo_scenario
-from experiments.traces import generate
-from experiments.virtual import VirtualRun, simulate
-from experiments.virtual.checks import Invariants
+from controller.core.model import facts as f
+from controller.core.placement.select import (
+    DestinationChoice,
+    NoDestination,
+    PlacementRequest,
+    select_random,
+)
+from controller.core.policies import table
+from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
+from controller.core.policies.table import (
+    ABLATION,
+    POLICIES,
+    SYSTEMS,
+    Policy,
+    ablation,
+    policy,
+)
+from experiments.inputs.scenario import ResearchFlow, demo_scenario
+from experiments.inputs.scenario.settings import enforcement_of, live_row
+from experiments.inputs.traces import generate
+from experiments.results.promises import (
+    IN_SHARE,
+    IN_TIME,
+    RESERVED,
+    RULES,
+    not_promised,
+)
+from experiments.worlds.virtual import VirtualRun, simulate
+from experiments.worlds.virtual.invariants import Invariants
 from testbed import messages as m
 from testbed.enforcement import Enforcement
 from tests.cores_world import small_campus
@@ -93,8 +111,8 @@ def test_the_ablation_switches_each_protocol_by_itself() -> None:
         assert (row.select == full.select) == p2
         assert (row.admit == full.admit) == (row.enforced == full.enforced) == p3
     naive = ablation(False, False, False)
-    assert naive.plan == policies.NAIVE
-    assert policies.NAIVE.interval_s == 1800.0
+    assert naive.plan == table.NAIVE
+    assert table.NAIVE.interval_s == 1800.0
     assert naive.select is select_random
 
 
@@ -173,8 +191,8 @@ def test_without_enforcement_there_is_no_reserve_and_ours_has_it() -> None:
     assert POLICIES["reclaimnet"].reserve(wanted) == wanted
     assert POLICIES["no-tc-bpf"].reserve(wanted).reserve_bytes_per_s(1e9) == 0.0
     free, kept = Small("no-tc-bpf"), Small("reclaimnet")
-    for link, rate in free.coordinator.world.share.items():
-        assert kept.coordinator.world.share[link] == pytest.approx(0.7 * rate)
+    for link, rate in free.coordinator.cluster.share.items():
+        assert kept.coordinator.cluster.share[link] == pytest.approx(0.7 * rate)
 
 
 def test_who_promises_no_rate_copies_first_and_stops_when_the_rate_that_it_hopes_for_says_so() -> None:
@@ -254,7 +272,9 @@ def test_a_live_run_takes_its_enforcement_from_the_system_and_refuses_replicas()
 def test_a_policy_of_one_s_own_is_one_function_and_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def select_last(request: Request, candidates: Any, *, draw: float = 0.0) -> Choice | NoDestination:
+    def select_last(
+        request: PlacementRequest, candidates: Any, *, draw: float = 0.0
+    ) -> DestinationChoice | NoDestination:
         seen.append(len(candidates))
         return select_random(request, candidates, draw=1.0 - 1e-12)
 

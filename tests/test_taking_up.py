@@ -2,11 +2,11 @@
 
 import pytest
 
-from controller.core import facts as f
-from controller.core.policies import POLICIES
-from experiments.losses import work_lost
-from experiments.traces import paper_campus
-from experiments.virtual import VirtualRun, simulate
+from controller.core.model import facts as f
+from controller.core.policies.table import POLICIES
+from experiments.inputs.traces import paper_campus
+from experiments.results.losses import work_lost
+from experiments.worlds.virtual import VirtualRun, simulate
 
 SEED, DAYS = 3, 10.0  # on the fourth day both holders of a job with a day of work behind it are taken
 

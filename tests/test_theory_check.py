@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
+from experiments.cli.main import app
 from experiments.theory.check import FAMILIES, agrees, check
 from experiments.theory.domain import DomainError
 from experiments.theory.vectors import load

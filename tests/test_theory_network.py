@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from experiments.theory import destinations, intervals, isolation
 from experiments.theory.domain import DomainError
+from experiments.theory.paper_a import destinations, intervals, isolation
 
 HAZARD = st.floats(1e-6, 1e-2)
 PAYLOAD = st.floats(1e6, 1e11)

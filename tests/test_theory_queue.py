@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import optimize
 
-from experiments.theory import bounds, costs, lattice, markov, single_slot, stationary, waits
 from experiments.theory.domain import DomainError
 from experiments.theory.laws import BathTub, Deterministic, Exponential, Gamma, Law, Uniform
-from experiments.theory.targets import TARGETS, Target
+from experiments.theory.paper_b import (
+    bounds,
+    costs,
+    lattice,
+    markov,
+    single_slot,
+    stationary,
+    waits,
+)
+from experiments.theory.paper_b.targets import TARGETS, Target
 
 Floats = NDArray[np.float64]
 MEANS = st.floats(0.2, 50.0)

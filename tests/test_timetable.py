@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from controller.core.admission import Infeasible, minimum_rate
-from controller.core.timetable import Parcel, Span, Timetable, all_in_time, timetable
+from controller.core.admission.admission import Infeasible, minimum_rate
+from controller.core.admission.schedule import (
+    Parcel,
+    RateSpan,
+    Timetable,
+    all_in_time,
+    timetable,
+)
 from topologies.spec import DirectedLink
 
 Share = dict[DirectedLink, float]
@@ -176,9 +182,9 @@ def test_the_earliest_due_time_has_the_link_and_equal_ones_go_by_key() -> None:
         Parcel("c", 10.0, 0.0, 2.0, (LINK,)),
     ]
     assert timetable(parcels, 0.0, {LINK: 10.0}).spans == {
-        "c": (Span(0.0, 1.0, 10.0),),
-        "a": (Span(1.0, 3.0, 10.0),),
-        "b": (Span(3.0, 5.0, 10.0),),
+        "c": (RateSpan(0.0, 1.0, 10.0),),
+        "a": (RateSpan(1.0, 3.0, 10.0),),
+        "b": (RateSpan(3.0, 5.0, 10.0),),
     }
 
 
@@ -187,7 +193,7 @@ def test_a_parcel_on_a_slow_link_goes_first_when_it_can_wait_no_longer() -> None
     urgent = Parcel("urgent", 30.0, 0.0, 6.0, (LINK,))
     table = timetable([slow, urgent], 0.0, {LINK: 10.0})
     assert not table.late
-    assert table.spans["slow"] == (Span(0.0, 10.0, 5.0),)
+    assert table.spans["slow"] == (RateSpan(0.0, 10.0, 5.0),)
 
 
 def test_a_hopeless_parcel_takes_nothing_from_those_who_can_be_in_time() -> None:
@@ -234,7 +240,7 @@ def test_the_last_bytes_of_a_payload_travel_however_late_on_the_clock_it_is(seed
 
 
 def test_rates_and_changes_can_be_asked_for() -> None:
-    table = Timetable({"k": (Span(1.0, 2.0, 5.0), Span(4.0, 6.0, 7.0))})
+    table = Timetable({"k": (RateSpan(1.0, 2.0, 5.0), RateSpan(4.0, 6.0, 7.0))})
     assert [table.rate_at("k", at_s) for at_s in (0.5, 1.0, 2.0, 4.0, 6.0)] == [0.0, 5.0, 0.0, 7.0, 0.0]
     assert [table.next_change_s(at_s) for at_s in (0.0, 1.0, 2.0, 6.0)] == [1.0, 2.0, 4.0, math.inf]
     assert (table.begins_s("k"), table.ends_s("k")) == (1.0, 6.0)

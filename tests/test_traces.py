@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.scenario import Jobs, Law, OwnerEvent, Owners, Scenario, demo_scenario
-from experiments.scenario.owners import HOUR_S
-from experiments.traces import JobArrival, Trace, generate
+from experiments.inputs.scenario import (
+    InverseLaw,
+    Jobs,
+    OwnerEvent,
+    Owners,
+    Scenario,
+    demo_scenario,
+)
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces import JobArrival, Trace, generate
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.presets import campus54, three_tier
@@ -70,7 +77,7 @@ def test_generating_from_the_played_scenario_is_playing_the_generated_trace(
 
 def test_streams_of_different_purposes_do_not_move_each_other() -> None:
     scenario = demo_scenario()
-    bigger = replace(scenario, jobs=replace(scenario.jobs, payload=Law("exponential", 2e9)))
+    bigger = replace(scenario, jobs=replace(scenario.jobs, payload=InverseLaw("exponential", 2e9)))
     a, b = generate(scenario), generate(bigger)
     assert [x.at_s for x in a.arrivals] == [x.at_s for x in b.arrivals]
     assert [x.job.steps for x in a.arrivals] == [x.job.steps for x in b.arrivals]
@@ -121,7 +128,7 @@ def test_the_default_demo_has_thirty_to_sixty_jobs() -> None:
 
 
 def test_a_month_of_the_paper_has_its_share_of_emergencies_and_peaks() -> None:
-    back_soon = Owners(absence=Law("deterministic", 60.0))  # else half of the hosts are away at lunch
+    back_soon = Owners(absence=InverseLaw("deterministic", 60.0))  # else half of the hosts are away at lunch
     scenario = Scenario("month", campus54(), seed=5, duration_s=30 * 24 * HOUR_S, owners=back_soon)
     reclaims = [e for e in generate(scenario).owner_events if e.kind == "reclaim"]
     owners = scenario.owners
@@ -135,7 +142,7 @@ def test_a_month_of_the_paper_has_its_share_of_emergencies_and_peaks() -> None:
 
 def test_interarrivals_have_the_mean_of_their_law() -> None:
     for shape, spread in (("exponential", 1.0), ("gamma", 12.0), ("deterministic", 1.0)):
-        jobs = Jobs(interarrival=Law(shape, 60.0, spread))
+        jobs = Jobs(interarrival=InverseLaw(shape, 60.0, spread))
         scenario = Scenario("x", three_tier(2, 1), duration_s=60.0 * 4000, jobs=jobs)
         times = [a.at_s for a in generate(scenario).arrivals]
         gaps = [b - a for a, b in pairwise(times)]
@@ -143,7 +150,7 @@ def test_interarrivals_have_the_mean_of_their_law() -> None:
 
 
 def test_the_initial_burst_is_ten_times_as_dense() -> None:
-    jobs = Jobs(interarrival=Law("deterministic", 100.0), initial=5)
+    jobs = Jobs(interarrival=InverseLaw("deterministic", 100.0), initial=5)
     times = [a.at_s for a in generate(Scenario("x", three_tier(2, 1), duration_s=400.0, jobs=jobs)).arrivals]
     assert times == pytest.approx([10, 20, 30, 40, 50, 150, 250, 350])
 

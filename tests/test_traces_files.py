@@ -10,15 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.scenario import Jobs, OwnerEvent, Scenario, load
-from experiments.scenario.owners import HOUR_S
-from experiments.traces import BackgroundTraffic, JobArrival, JobSpec, load_trace, paper_campus
-from experiments.traces.background_csv import background_csv, parse_background
-from experiments.traces.command import make_traces
-from experiments.traces.events import events_csv, parse_events
-from experiments.traces.jobs_csv import jobs_csv, parse_jobs
-from experiments.traces.moments import Moments
-from experiments.virtual import simulate
+from experiments.cli.traces import make_traces
+from experiments.inputs.scenario import (
+    Jobs,
+    OwnerEvent,
+    Scenario,
+    load,
+)
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces import (
+    BackgroundTraffic,
+    JobArrival,
+    JobDraw,
+    load_trace,
+    paper_campus,
+)
+from experiments.inputs.traces.background_csv import background_csv, parse_background
+from experiments.inputs.traces.jobs_csv import jobs_csv, parse_jobs
+from experiments.inputs.traces.owner_events_csv import events_csv, parse_events
+from experiments.inputs.traces.timestamps import Moments
+from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
@@ -42,7 +53,7 @@ def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
 @given(
     st.lists(
         st.builds(
-            JobSpec,
+            JobDraw,
             name=st.from_regex(r"[a-z]{1,6}", fullmatch=True),
             payload_bytes=st.integers(1, 10**12),
             steps=st.integers(1, 10**9),
@@ -56,7 +67,7 @@ def seconds(rows: str, day_start_s: float = 0.0) -> list[float]:
     ),
     st.data(),
 )
-def test_jobs_are_read_as_they_were_written(jobs: list[JobSpec], data: st.DataObject) -> None:
+def test_jobs_are_read_as_they_were_written(jobs: list[JobDraw], data: st.DataObject) -> None:
     at = sorted(data.draw(st.lists(times, min_size=len(jobs), max_size=len(jobs))))
     arrivals = tuple(JobArrival(*pair) for pair in zip(at, jobs, strict=True))
     assert parse_jobs(jobs_csv(arrivals), Jobs(), 1e12) == arrivals
@@ -197,7 +208,7 @@ def test_what_a_file_of_jobs_leaves_out_is_the_scenarios() -> None:
     text = "time,job,payload,steps,step,memory\n1 min,a,3.2 GB,10,2 s,\n90,b,1e9,1,0.5,6 GB\n"
     first, second = parse_jobs(text, jobs, 1e9)
     assert first == JobArrival(
-        60.0, JobSpec("a", 3_200_000_000, 10, 2.0, 0.7, jobs.memory.typical, 0.0, 77.0)
+        60.0, JobDraw("a", 3_200_000_000, 10, 2.0, 0.7, jobs.memory.typical, 0.0, 77.0)
     )
     assert (second.at_s, second.job.memory_bytes, second.job.payload_bytes) == (90.0, 6e9, 10**9)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.scenario import OwnerEvent, Owners, Scenario
-from experiments.traces import Trace, load_trace
-from experiments.traces.command import make_traces
-from experiments.traces.counts import Counts, parse_counts_csv, together
-from experiments.traces.machines import Life, fit_machines, parse_machines
-from experiments.virtual.command import simulate_file
+from experiments.cli.simulate import simulate_file
+from experiments.cli.traces import make_traces
+from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
+from experiments.inputs.traces import Trace, load_trace
+from experiments.inputs.traces.availability_counts import Counts, parse_counts_csv, together
+from experiments.inputs.traces.machines import Life, fit_machines, parse_machines
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 

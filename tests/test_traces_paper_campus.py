@@ -11,13 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.scenario import Law, Scenario, dumps, load, loads
-from experiments.scenario.owners import HOUR_S, Owners, Peak
-from experiments.traces import Trace, generate, paper_campus
-from experiments.traces.achieved import achieved, simultaneous, window_hazards
-from experiments.traces.background import background_traffic
-from experiments.traces.counted import APART_S, BURST_S
-from experiments.traces.paper_campus import DAY_S, PaperCampus, paper_scenario
+from experiments.inputs.scenario import (
+    InverseLaw,
+    Scenario,
+    dumps,
+    load,
+    loads,
+)
+from experiments.inputs.scenario.owners import HOUR_S, Owners, Peak
+from experiments.inputs.traces import Trace, generate, paper_campus
+from experiments.inputs.traces.achieved import achieved, simultaneous, window_hazards
+from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.exact_counts import APART_S, BURST_S
+from experiments.inputs.traces.paper_campus import DAY_S, PaperCampus, paper_scenario
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 from topologies.scale import Scale
@@ -251,5 +257,5 @@ def test_choices_are_parameters() -> None:
 def _few() -> Owners:
     owners = paper_scenario(1, days=2.0).owners
     return replace(
-        owners, count=3, peaks=(Peak(0.0, HOUR_S),), weekends=False, absence=Law("exponential", 600.0)
+        owners, count=3, peaks=(Peak(0.0, HOUR_S),), weekends=False, absence=InverseLaw("exponential", 600.0)
     )

@@ -10,11 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.scenario import OwnerEvent, Owners, Scenario, demo_scenario
-from experiments.traces import Trace, load_preemptions, load_spot_trace, load_trace
-from experiments.traces.counts import fit_counts, parse_counts
-from experiments.traces.events import parse_events
-from experiments.traces.lifetimes import fit_spells, parse_spells
+from experiments.inputs.scenario import (
+    OwnerEvent,
+    Owners,
+    Scenario,
+    demo_scenario,
+)
+from experiments.inputs.traces import (
+    Trace,
+    load_preemptions,
+    load_spot_trace,
+    load_trace,
+)
+from experiments.inputs.traces.availability_counts import fit_counts, parse_counts
+from experiments.inputs.traces.lifetimes import fit_spells, parse_spells
+from experiments.inputs.traces.owner_events_csv import parse_events
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
@@ -225,7 +235,7 @@ def test_a_loader_of_one_format_names_the_file_too(load: Callable[..., object], 
 @settings(max_examples=200)
 @given(st.text(max_size=100), st.sampled_from(["", "{", EVENT, HEADER]))
 def test_noise_raises_nothing_but_spec_errors(noise: str, start: str) -> None:
-    from experiments.traces.recorded import _read
+    from experiments.inputs.traces.recorded import _read
 
     try:
         _read(start + noise, "noise", Scenario("x", three_tier(2, 1)))

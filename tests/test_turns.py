@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
-from controller.core import facts as f
-from controller.core.grants import pledged
-from controller.core.pledge import GOODPUT, LAG_S, MARGIN_S, Pledge
-from controller.core.state import Flow
-from controller.core.world import LEAST_FALL
+from controller.core.admission.reservation import (
+    GOODPUT,
+    LAG_S,
+    MARGIN_S,
+    Pledge,
+)
+from controller.core.lifecycle.grants import pledged
+from controller.core.model import facts as f
+from controller.core.model.cluster import LEAST_FALL
+from controller.core.model.entities import CheckpointFlow
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, small_campus
 from topologies import presets
@@ -48,8 +53,8 @@ def a_world(campus: Campus, jobs: int, payload_bytes: int, **settings: Any) -> C
     return world
 
 
-def only_flow(world: CoresWorld) -> tuple[Flow, Pledge]:
-    [(flow, pledge)] = pledged(world.coordinator.world)
+def only_flow(world: CoresWorld) -> tuple[CheckpointFlow, Pledge]:
+    [(flow, pledge)] = pledged(world.coordinator.cluster)
     return flow, pledge
 
 
@@ -65,7 +70,9 @@ def test_a_move_alone_stops_half_way_and_then_has_the_whole_path() -> None:
     flow, _ = only_flow(world)
     assert flow.floor_bytes_per_s == 0.0  # its turn has not come; what it sends now is what is left over
     assert flow.rate_bytes_per_s > 0.0
-    whole = world.coordinator.world.share[world.coordinator.world.routes.route(host, admitted.destination)[0]]
+    whole = world.coordinator.cluster.share[
+        world.coordinator.cluster.routes.route(host, admitted.destination)[0]
+    ]
     assert admitted.floor_bytes_per_s == pytest.approx(whole * (1.0 - LEAST_FALL))
     world.run(26.0)
     assert world.of(f.MigrationFinished)[0].in_time
@@ -78,8 +85,8 @@ def test_the_coordinator_wakes_when_a_rate_in_the_timetable_changes() -> None:
     world.run(4.5)
     _, pledge = only_flow(world)
     core = world.coordinator
-    assert core.world.regrant_at_s == pytest.approx(pledge.final_at_s + pledge.lead_s)
-    assert core.next_deadline_s() <= core.world.regrant_at_s
+    assert core.cluster.regrant_at_s == pytest.approx(pledge.final_at_s + pledge.lead_s)
+    assert core.next_deadline_s() <= core.cluster.regrant_at_s
 
 
 def reclaim_together(world: CoresWorld, notices_s: list[float]) -> list[str]:
@@ -114,7 +121,7 @@ def test_every_admitted_move_of_a_wave_is_in_time_and_a_source_always_knows_its_
         )
     while world.now_s < 24.0:
         world.run(world.now_s + 0.25)
-        for flow, pledge in pledged(world.coordinator.world):
+        for flow, pledge in pledged(world.coordinator.cluster):
             assert pledge.told
             order = [o for o in world.to(flow.source, m.Migrate) if o.job == flow.job][-1]
             assert order.final_within_s < inf

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from controller.core import facts as f
-from controller.core.vault import EVERY, copies_to_vaults
+from controller.core.lifecycle.second_copy import EVERY, copies_to_vaults
+from controller.core.model import facts as f
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
 
@@ -37,14 +37,14 @@ def with_copy(world: CoresWorld) -> CoresWorld:
 
 def test_a_volunteer_of_another_building_keeps_it_where_nobody_is_safe() -> None:
     world = with_copy(campus_with())
-    job, hosts = world.jobs["a"], world.coordinator.world.hosts
+    job, hosts = world.jobs["a"], world.coordinator.cluster.hosts
     *first, vault = (hosts[name].spec.building for name in (job.host, job.standby, job.vault) if name)
     assert vault not in first
 
 
 def test_a_host_that_nobody_can_reclaim_comes_first() -> None:
     world = with_copy(campus_with(on_demand=1))
-    assert not world.coordinator.world.hosts[world.jobs["a"].vault or ""].is_volunteer
+    assert not world.coordinator.cluster.hosts[world.jobs["a"].vault or ""].is_volunteer
 
 
 def test_it_is_brought_up_to_date_as_seldom_as_said() -> None:
@@ -107,7 +107,7 @@ def test_a_copy_under_way_when_the_coordinator_dies_is_sent_again() -> None:
 def test_a_copy_under_way_when_its_job_moves_is_called_off() -> None:
     world = campus_with()
     a_running_job(world, m.JobSpec(LONG.name, LONG.steps, LONG.step_s, 20_000_000, loss_budget_s=1.0))
-    core, job = world.coordinator.world, world.jobs["a"]
+    core, job = world.coordinator.cluster, world.jobs["a"]
     assert world.run_until(lambda: bool(copies_to_vaults(core, job.standby or "")), 300.0)
     assert job.host and job.standby and job.vault
     narrow = core.routes.route(job.standby, job.vault)[-1]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.bandwidth import PAYLOAD_SHARE
-from experiments.scenario import Scenario
-from experiments.traces import BackgroundTraffic, Trace, paper_campus
-from experiments.traces.achieved import epochs_left
-from experiments.virtual import VirtualWorld, make_world, simulate
-from experiments.virtual.checks import Invariants
+from controller.core.network.bandwidth import PAYLOAD_SHARE
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import BackgroundTraffic, Trace, paper_campus
+from experiments.inputs.traces.achieved import epochs_left
+from experiments.worlds.virtual import VirtualWorld, make_world, simulate
+from experiments.worlds.virtual.invariants import Invariants
 from testbed.model.network import FluidNetwork, Sharing, max_min
 from topologies.presets import campus54
 from topologies.spec import DirectedLink, TrafficClass
@@ -74,7 +74,7 @@ def test_the_coordinator_gives_out_what_switches_say_is_left() -> None:
     rates = ((0.0,), (9.76e9 / 8,), (0.0,))
     background = BackgroundTraffic(3600.0, (("d1", "core"),), rates, (41,))
     world = make_world(scenario, replace(trace, background=background, arrivals=()))
-    core = world.coordinator.world
+    core = world.coordinator.cluster
     whole = core.share[UPLINK] * 0.99
     for hour, expected in ((0.5, whole), (1.5, 240 * MBIT_PER_S * PAYLOAD_SHARE * 0.99), (2.5, whole)):
         world.run(3600.0 * hour)
@@ -88,7 +88,7 @@ def test_less_than_the_reserve_leaves_all_that_may_be_given_out() -> None:
     little = BackgroundTraffic(3600.0, (("d1", "core"), ("h1", "h2")), ((1e8, 1e7), (2e8, 2e7)), (1, 1))
     world = make_world(scenario, replace(trace, background=little))
     world.run(2 * 3600.0)
-    core = world.coordinator.world
+    core = world.coordinator.cluster
     assert core.bandwidth.told[UPLINK] == 2e8
     assert core.spendable == pytest.approx(core.promisable, rel=1e-9)
 

@@ -14,22 +14,32 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from controller.core import facts as f
-from controller.core.facts import AnyFact
-from experiments.scenario import Law, OwnerEvent, Scenario, demo_scenario
-from experiments.traces import Trace, generate
-from experiments.virtual import Faults, VirtualRun, VirtualWorld, simulate
-from experiments.virtual.checks import Invariants
-from experiments.virtual.command import event_lines, simulate_file
+from controller.core.model import facts as f
+from controller.core.model.facts import AnyFact
+from experiments.cli.simulate import event_lines, simulate_file
+from experiments.inputs.scenario import (
+    InverseLaw,
+    OwnerEvent,
+    Scenario,
+    demo_scenario,
+)
+from experiments.inputs.traces import Trace, generate
+from experiments.worlds.virtual import (
+    Faults,
+    VirtualRun,
+    VirtualWorld,
+    simulate,
+)
+from experiments.worlds.virtual.invariants import Invariants
 from topologies.errors import SpecError
 from topologies.scale import Scale
 
 DIGEST = """
 import hashlib
-from experiments.scenario import demo_scenario
-from experiments.traces import generate
-from experiments.virtual import simulate
-from experiments.virtual.command import event_lines
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.traces import generate
+from experiments.worlds.virtual import simulate
+from experiments.cli.simulate import event_lines
 scenario = demo_scenario(hosts=8, seconds=30.0, seed=5)
 run = simulate(scenario, generate(scenario))
 print(hashlib.sha256(b"".join(event_lines(run.facts))).hexdigest())
@@ -47,12 +57,15 @@ def one_day(seed: int = 1) -> Scenario:
     jobs = replace(
         small.jobs,
         initial=0,
-        interarrival=Law("exponential", 3000.0),
-        run_time=Law("lognormal", 3 * 3600.0, 0.5, 600.0, 8 * 3600.0),
+        interarrival=InverseLaw("exponential", 3000.0),
+        run_time=InverseLaw("lognormal", 3 * 3600.0, 0.5, 600.0, 8 * 3600.0),
         loss_budget_s=900.0,
     )
     owners = replace(
-        small.owners, script=(), hazard_per_s=0.3 / 3600.0, notice=Law("exponential", 300.0, minimum=60.0)
+        small.owners,
+        script=(),
+        hazard_per_s=0.3 / 3600.0,
+        notice=InverseLaw("exponential", 300.0, minimum=60.0),
     )
     return replace(
         small, duration_s=86_400.0, jobs=jobs, owners=owners, scale=Scale(), research=small.research[:1]

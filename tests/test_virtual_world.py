@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
-from controller.core import facts as f
-from experiments.promises import broken
-from experiments.run_context import RunContext
-from experiments.scenario import ResearchFlow
-from experiments.virtual import LOST, Costs, Failure, Faults, VirtualWorld
-from experiments.virtual.checks import Invariants
-from experiments.virtual.machine import Disk, Process
+from controller.core.model import facts as f
+from experiments.inputs.scenario import ResearchFlow
+from experiments.results.promises import broken
+from experiments.results.run_context import RunContext
+from experiments.worlds.virtual import (
+    LOST,
+    Failure,
+    Faults,
+    Overheads,
+    VirtualWorld,
+)
+from experiments.worlds.virtual.hosts import Disk, Process
+from experiments.worlds.virtual.invariants import Invariants
 from testbed.enforcement import PACING_SHARE, Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import Heartbeat, HeartbeatAck, JobSpec, StartJob, StoredCheckpoint
@@ -46,7 +52,7 @@ def at_s(world: VirtualWorld, kind: type) -> list[float]:
 
 
 def promises(world: VirtualWorld) -> list[Any]:
-    share = world.coordinator.world.share
+    share = world.coordinator.cluster.share
     context = RunContext(0, Scale(), world.stage.campus, share, 10.0, 20.0, ended_at_s=world.now_s)
     return broken(world.facts, context)
 
@@ -167,7 +173,7 @@ def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet:
     assert world.jobs["a"].host != host
     world.set_link(access.a, access.b, 1.0)
     world.run(down_s + 20.0)
-    assert world.coordinator.world.hosts[host].connected
+    assert world.coordinator.cluster.hosts[host].connected
     assert promises(world) == []
 
 
@@ -362,10 +368,10 @@ def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
 
 
 def test_what_the_machine_takes_stays_within_what_p3_reserves() -> None:
-    from experiments.virtual.costs import costs_of
+    from experiments.worlds.virtual.overheads import costs_of
 
     settings = replace(SETTINGS, snapshot_bytes_per_s=1e9)
-    costs: Costs = costs_of(settings)
+    costs: Overheads = costs_of(settings)
     assert costs.start_s[1] + 4 * costs.message_s < SETTINGS.restart_s
     for payload_bytes in (0.0, 3e9):
         takes_s = costs.snapshot_s[1] + payload_bytes / costs.snapshot_bytes_per_s

@@ -177,7 +177,7 @@ INLINE int is_genuine(const struct __sk_buff *skb, const struct parsed *p, const
 	}
 }
 
-/* Whether the queues of a port (testbed/emulation/shaping.py) would take what begins with this word for the testbed's own. */
+/* Whether the queues of a port (testbed/emulation/description/shaping.py) would take what begins with this word for the testbed's own. */
 INLINE int is_own_word(const struct __sk_buff *skb, __u32 offset)
 {
 	__u32 copy, word, dscp;

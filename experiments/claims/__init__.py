@@ -5,4 +5,4 @@ intervals and tests there are, `sweep` runs many seeds (in a pool, resumed where
 after the other, `index` makes the page of all that have been run. `registry` is the literal dict of them all: a new
 table or figure is one file and one row there. Paper B's figures (`b2` to `b5`) share `learning` and its parts:
 `learning_runs` and `courses` (one run), `learning_checks`, `learning_figure`. May import everything below `experiments`,
-`experiments.theory` and `experiments.queueing`. Begin with `b2`, then `claim`."""
+`experiments.theory` and `experiments.worlds.queue`. Begin with `b2`, then `claim`."""

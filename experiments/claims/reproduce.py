@@ -12,14 +12,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.core.policies import policy
-from experiments.claims.claim import Claim, Config, Kind, Level, Outcome, Verdict
-from experiments.claims.index import write_index
-from experiments.claims.records import PICTURE, Record, write_record
+from controller.core.policies.table import policy
+from experiments.claims.framework.claim import (
+    Claim,
+    ClaimKind,
+    ClaimOutcome,
+    ClaimVerdict,
+    Config,
+    Level,
+)
+from experiments.claims.framework.index import write_index
+from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
+from experiments.claims.framework.results import page as page_of_results
+from experiments.claims.framework.values import read, write
 from experiments.claims.registry import chosen
-from experiments.claims.results import page as page_of_results
-from experiments.claims.values import read, write
-from experiments.revision import revision
+from experiments.runtime.revision import revision
 
 COLOURS = {
     Level.REPRODUCED: "green",
@@ -66,7 +73,7 @@ def reproduce(
     return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
 
 
-def _one(console: Console, claim: Claim, config: Config) -> Verdict:
+def _one(console: Console, claim: Claim, config: Config) -> ClaimVerdict:
     began_s = time.monotonic()
     with _bar(console) as bar:
         task = bar.add_task(claim.name, total=None)
@@ -79,7 +86,7 @@ def _one(console: Console, claim: Claim, config: Config) -> Verdict:
     claim.draw(values, config.directory / PICTURE)
     verdict = claim.check(values)
     spent_s = time.monotonic() - began_s
-    write_record(Record.of(claim, verdict, is_quick=config.quick, spent_s=spent_s), config.directory)
+    write_record(ClaimRecord.of(claim, verdict, is_quick=config.quick, spent_s=spent_s), config.directory)
     return verdict
 
 
@@ -88,10 +95,10 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
 
 
-def _say(console: Console, claim: Claim, verdict: Verdict, directory: Path) -> None:
+def _say(console: Console, claim: Claim, verdict: ClaimVerdict, directory: Path) -> None:
     colour = COLOURS[verdict.level]
     console.print(f"[bold]{claim.name}[/bold] {claim.title}: [{colour}]{verdict.level}[/{colour}]")
-    open_checks = [check for check in verdict.checks if check.outcome is not Outcome.HOLDS]
+    open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
     for check in open_checks[:MOST_SAID]:
         console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
     if len(open_checks) > MOST_SAID:
@@ -101,10 +108,10 @@ def _say(console: Console, claim: Claim, verdict: Verdict, directory: Path) -> N
     console.print(f"   {directory}: values.csv, curves.csv, {PICTURE}", markup=False)
 
 
-def _table(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> Table:
-    table = Table("claim", "what", "verdict", *(f"{kind}" for kind in Kind), title="held / judged")
+def _table(claims: Sequence[Claim], verdicts: Sequence[ClaimVerdict]) -> Table:
+    table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
     for claim, verdict in zip(claims, verdicts, strict=True):
         colour = COLOURS[verdict.level]
-        held = ("{} / {}".format(*verdict.held(kind)) for kind in Kind)
+        held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
         table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
     return table

@@ -6,9 +6,19 @@ May import everything below `experiments`. Begin with `script.py` (the text), th
 """
 
 from experiments.storms.generate import generate
-from experiments.storms.play import Failure, Outcome, play
+from experiments.storms.play import StormFailure, StormOutcome, play
 from experiments.storms.script import Line, Script, parse
 from experiments.storms.shrink import shrink
 from experiments.storms.world import StormWorld
 
-__all__ = ["Failure", "Line", "Outcome", "Script", "StormWorld", "generate", "parse", "play", "shrink"]
+__all__ = [
+    "StormFailure",
+    "Line",
+    "StormOutcome",
+    "Script",
+    "StormWorld",
+    "generate",
+    "parse",
+    "play",
+    "shrink",
+]

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.core.policies import policy
-from experiments.excuses import KINDS, excuse
-from experiments.history import Notice, notices, only
-from experiments.promises import IN_TIME, not_promised
+from controller.core.policies.table import policy
+from experiments.results.exemptions import KINDS, excuse
+from experiments.results.history import Notice, notices, only
+from experiments.results.promises import IN_TIME, not_promised
 from experiments.storms.world import StormWorld
-from experiments.virtual.checks import broken
+from experiments.worlds.virtual.invariants import broken
 from testbed.enforcement import Enforcement
 
 JUDGED = "judged"

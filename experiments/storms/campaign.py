@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from experiments import native
+from experiments.runtime import native
+from experiments.runtime.workers import workers
 from experiments.storms.generate import generate
-from experiments.storms.play import Failure, play
+from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Script
 from experiments.storms.shrink import shrink
-from experiments.workers import workers
 
 _Submit = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 CHUNK = 8  # storms a task: some two seconds
@@ -27,7 +27,7 @@ MOST_SHRUNK = 12  # kinds of failures; more than that is one bug that shows ever
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CampaignPlan:
     """What is to be played: seeds from `first` to `last` - 1."""
 
     first: int
@@ -41,11 +41,11 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedStorm:
     """A storm that broke something; `shrunk` once it was."""
 
     seed: int
-    failure: Failure
+    failure: StormFailure
     shrunk: Script | None = None
 
 
@@ -53,12 +53,12 @@ class Failed:
 class Campaign:
     """What came of them all."""
 
-    plan: Plan
+    plan: CampaignPlan
     storms: int = 0
     events: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     storms_with: Counter[str] = field(default_factory=Counter)  # in how many storms it happened at all
-    failed: list[Failed] = field(default_factory=list)
+    failed: list[FailedStorm] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,12 @@ class _Part:
     events: int
     counts: Counter[str]
     storms_with: Counter[str]
-    failed: list[Failed]
+    failed: list[FailedStorm]
 
 
-def run(plan: Plan, *, workers: int = 1, progress: Callable[[Campaign], None] = lambda _: None) -> Campaign:
+def run(
+    plan: CampaignPlan, *, workers: int = 1, progress: Callable[[Campaign], None] = lambda _: None
+) -> Campaign:
     """Play all, then shrink one of each kind that failed. `progress` is called now and then. SpecError: nothing can be played."""
     campaign = Campaign(plan)
     plan.script(plan.first)
@@ -90,9 +92,9 @@ def run(plan: Plan, *, workers: int = 1, progress: Callable[[Campaign], None] = 
     return campaign
 
 
-def one_of_each(failed: Sequence[Failed]) -> list[Failed]:
+def one_of_each(failed: Sequence[FailedStorm]) -> list[FailedStorm]:
     """The first of each kind, at most MOST_SHRUNK."""
-    first: dict[str, Failed] = {}
+    first: dict[str, FailedStorm] = {}
     for each in failed:
         first.setdefault(each.failure.kind, each)
     return list(first.values())[:MOST_SHRUNK]
@@ -106,7 +108,7 @@ def _add(campaign: Campaign, part: _Part) -> None:
     campaign.failed += part.failed
 
 
-def _play_some(plan: Plan, first: int, last: int) -> _Part:
+def _play_some(plan: CampaignPlan, first: int, last: int) -> _Part:
     counts: Counter[str] = Counter()
     storms_with: Counter[str] = Counter()
     events, failed = 0, []
@@ -116,11 +118,11 @@ def _play_some(plan: Plan, first: int, last: int) -> _Part:
         counts.update(outcome.counts)
         storms_with.update(outcome.counts.keys())
         if outcome.failure is not None:
-            failed.append(Failed(seed, outcome.failure))
+            failed.append(FailedStorm(seed, outcome.failure))
     return _Part(last - first, events, counts, storms_with, failed)
 
 
-def _shrink_one(plan: Plan, failed: Failed) -> Failed:
+def _shrink_one(plan: CampaignPlan, failed: FailedStorm) -> FailedStorm:
     """With the story of the short one."""
     short = shrink(plan.script(failed.seed), failed.failure)
     told = play(short, tells_story=True).failure or failed.failure

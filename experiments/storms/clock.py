@@ -11,9 +11,9 @@ from math import inf
 
 import msgspec
 
-from testbed.agent import effects as do
-from testbed.agent import events as ev
-from testbed.agent.core import AgentCore
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.agent import AgentCore
 
 
 @dataclass(frozen=True, slots=True)

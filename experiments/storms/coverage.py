@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from controller.core import events as cev
-from controller.core.facts import Fact
-from controller.core.world import World
+from controller.core.model import events as cev
+from controller.core.model.cluster import Cluster
+from controller.core.model.facts import Fact
 from testbed import messages as m
-from testbed.agent import events as aev
-from testbed.agent.core import AgentCore
+from testbed.agent.core import events as aev
+from testbed.agent.core.agent import AgentCore
 
 NAMES = re.compile(r"\b[a-z]+[0-9]+\b")  # of hosts, as storms' campuses have them
 DULL = (m.Heartbeat, m.HeartbeatAck, m.Grant)
 
 
-def coordinator_case(world: World, event: cev.Event) -> str:
+def coordinator_case(world: Cluster, event: cev.Event) -> str:
     """What the coordinator hears, and what it believes of whom that concerns; "" for what is always the same."""
     match event:
         case cev.AgentSaid(_, m.Heartbeat()) | cev.Woke():
@@ -35,7 +35,7 @@ def coordinator_case(world: World, event: cev.Event) -> str:
     return f"coordinator: {type(event).__name__}"
 
 
-def _about(world: World, host: str, message: Any) -> str:
+def _about(world: Cluster, host: str, message: Any) -> str:
     name = getattr(message, "job", None) or getattr(getattr(message, "checkpoint", None), "job", None)
     if name is None:
         state = world.hosts[host]

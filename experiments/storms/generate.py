@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Sequence
 from math import inf
 
-from controller.core.policies import LEARNERS, POLICIES
-from experiments.storms.ground import ground_of
+from controller.core.policies.table import LEARNERS, POLICIES
 from experiments.storms.script import Line, Script
+from experiments.storms.setup import ground_of
 from topologies.spec import Campus, Role
 
 RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours

@@ -13,19 +13,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from controller.core.policies import policy
-from experiments.promises import IN_SHARE, IN_TIME, RESERVED, Broken, not_promised
-from experiments.promises import broken as broken_promises
-from experiments.run_context import ResearchSample, RunContext, migration_shares
+from controller.core.policies.table import policy
+from experiments.results.promises import (
+    IN_SHARE,
+    IN_TIME,
+    RESERVED,
+    Broken,
+    not_promised,
+)
+from experiments.results.promises import broken as broken_promises
+from experiments.results.run_context import ResearchSample, RunContext, migration_shares
 from experiments.storms.admissions import check_admissions
-from experiments.storms.ground import ground_of
-from experiments.storms.residue import check_nothing_is_left
+from experiments.storms.commands import check, perform
+from experiments.storms.leftovers import check_nothing_is_left
 from experiments.storms.script import Script
-from experiments.storms.verbs import check, perform
+from experiments.storms.setup import ground_of
 from experiments.storms.world import StormWorld
-from experiments.virtual.checks import broken
-from experiments.virtual.heap import WorldStuck
-from experiments.virtual.world import VirtualWorld
+from experiments.worlds.virtual.invariants import broken
+from experiments.worlds.virtual.scheduler import WorldStuck
+from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken, TestbedError
 from topologies.errors import SpecError
@@ -51,7 +57,7 @@ CRASHES = (  # what a core may raise that is a bug of it
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StormFailure:
     """What was broken: of whom, which rule, and what led to it."""
 
     subject: str
@@ -66,15 +72,17 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StormOutcome:
     """How it ended, how much happened, and what was reached."""
 
-    failure: Failure | None
+    failure: StormFailure | None
     events: int
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def play(script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld) -> Outcome:
+def play(
+    script: Script, *, tells_story: bool = False, world_of: type[StormWorld] = StormWorld
+) -> StormOutcome:
     """The whole storm. SpecError: the script cannot be played at all."""
     ground = ground_of(script)
     world = world_of(ground, tells_story=tells_story)
@@ -90,7 +98,7 @@ def play(script: Script, *, tells_story: bool = False, world_of: type[StormWorld
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
     world.counts[f"policy: {ground.settings.policy}"] += 1
-    return Outcome(failure, world.events, +world.counts)
+    return StormOutcome(failure, world.events, +world.counts)
 
 
 def run(world: StormWorld, script: Script) -> None:
@@ -125,11 +133,11 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
         world.run(world.now_s + 5.0)
     if world.over():
         return {}
-    return {job.name: (job.phase.value, job.host) for job in world.coordinator.world.unfinished()}
+    return {job.name: (job.phase.value, job.host) for job in world.coordinator.cluster.unfinished()}
 
 
 def promises(world: StormWorld) -> list[Broken]:
-    """What `experiments.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
+    """What `experiments.results.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
     context = context_of(world, _not_promised(world))
     return broken_promises(world.facts, replace(context, research=_undisturbed(world)))
 
@@ -190,7 +198,7 @@ def _end_faults(world: StormWorld) -> None:
 
 def _offer_again(world: VirtualWorld) -> None:
     """Spot offers that lapsed come back with an owner's next return only (paper B)."""
-    for host in world.coordinator.world.hosts.values():
+    for host in world.coordinator.cluster.hosts.values():
         if host.is_volunteer and not host.jobs:
             world.reclaim(host.name)
             world.after(0.3, partial(world.give_back, host.name))
@@ -199,12 +207,12 @@ def _offer_again(world: VirtualWorld) -> None:
 # ---------------------------------------------------------------- what went wrong
 
 
-def _failure(world: StormWorld, error: InvariantBroken) -> Failure:
+def _failure(world: StormWorld, error: InvariantBroken) -> StormFailure:
     subject = error.subject.rpartition(": ")[2]
-    return Failure(subject, error.rule, story_of(world, subject))
+    return StormFailure(subject, error.rule, story_of(world, subject))
 
 
-def _crashed(world: StormWorld, error: Exception) -> Failure:
+def _crashed(world: StormWorld, error: Exception) -> StormFailure:
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next
@@ -213,7 +221,7 @@ def _crashed(world: StormWorld, error: Exception) -> Failure:
         if where
         else ""
     )
-    return Failure(
+    return StormFailure(
         "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.stage.story)[-STORY_LINES:]
     )
 

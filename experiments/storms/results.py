@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.storms.admissions import JUDGED
-from experiments.storms.campaign import Campaign, Failed, one_of_each
+from experiments.storms.campaign import Campaign, FailedStorm, one_of_each
 from experiments.storms.script import Script
 
 SECTIONS = {
@@ -55,7 +55,7 @@ def admissions_told(counts: Counter[str]) -> str:
     return f"Of {admitted} admitted migrations {judged}{share} were judged to be in time or late."
 
 
-def story(failed: Failed) -> str:
+def story(failed: FailedStorm) -> str:
     """A failure: what was broken, the shrunk script, and what happened to whom it concerns."""
     failure = failed.failure
     told = [f"storm {failed.seed}: {failure.subject}: {failure.rule}"]
@@ -75,7 +75,7 @@ def write_failures(campaign: Campaign, out: Path) -> list[Path]:
     return paths
 
 
-def _remarked(failed: Failed, shrunk: Script) -> Script:
+def _remarked(failed: FailedStorm, shrunk: Script) -> Script:
     remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}".replace(
         "\n", " "
     )

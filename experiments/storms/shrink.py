@@ -1,7 +1,7 @@
 """A storm that breaks a promise, made as short as it gets and still breaks the same one.
 
 Delta debugging (Zeller and Hildebrandt, 2002, ddmin) over the lines; then hosts, options and numbers are made fewer and simpler,
-and the lines are tried again. A candidate counts if it fails in the same way (`Failure.kind`); a slip to a bug of another kind is
+and the lines are tried again. A candidate counts if it fails in the same way (`StormFailure.kind`); a slip to a bug of another kind is
 not followed.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from experiments.storms.play import Failure, play
+from experiments.storms.commands import VERBS, hosts_named
+from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Line, Script
-from experiments.storms.verbs import VERBS, hosts_named
 from experiments.storms.world import StormWorld
 from topologies.errors import SpecError
 
@@ -36,7 +36,7 @@ class _Budget:
 
 
 def shrink(
-    script: Script, failure: Failure, *, tries: int = MOST_TRIES, world_of: type[StormWorld] = StormWorld
+    script: Script, failure: StormFailure, *, tries: int = MOST_TRIES, world_of: type[StormWorld] = StormWorld
 ) -> Script:
     """The shortest script that was found within so many plays; the same one, if it does not fail when it is played again."""
 

@@ -7,23 +7,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from controller.core import effects as cdo
-from controller.core import events as cev
-from controller.core.bandwidth import PAYLOAD_SHARE
 from controller.core.coordinator import Coordinator
-from controller.core.levels.fixed import Fixed
+from controller.core.model import effects as cdo
+from controller.core.model import events as cev
+from controller.core.network.bandwidth import PAYLOAD_SHARE
+from controller.core.queueing.controllers.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
-from experiments.storms.ground import Ground
-from experiments.storms.weather import Disturbance, Weather
-from experiments.virtual.checks import Invariants
-from experiments.virtual.machine import Machine
-from experiments.virtual.memory import Memory
-from experiments.virtual.world import DATA_PORT, VirtualWorld
-from testbed.agent import effects as ado
-from testbed.agent import events as aev
-from testbed.agent.core import AgentCore
-from testbed.agent.shelf import Shelf
+from experiments.storms.fault_windows import Disturbance, Weather
+from experiments.storms.setup import StormSetup
+from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
+from testbed.agent.core import effects as ado
+from testbed.agent.core import events as aev
+from testbed.agent.core.agent import AgentCore
+from testbed.agent.core.stored import Shelf
 from topologies.spec import DirectedLink, Role, TrafficClass
 
 STORY_LINES = 4000
@@ -35,7 +35,7 @@ FULL_DISK = "a disk was full"
 class StormWorld(VirtualWorld):
     """See the module. `counts` says how often each fault, and each case of each core, really happened."""
 
-    def __init__(self, ground: Ground, *, tells_story: bool = False, checks: bool = True) -> None:
+    def __init__(self, ground: StormSetup, *, tells_story: bool = False, checks: bool = True) -> None:
         self.ground = ground
         self.counts: Counter[str] = Counter()
         self.clocks: dict[str, Clock] = {}
@@ -83,7 +83,9 @@ class StormWorld(VirtualWorld):
         """As the parent's; with `leave` its controller is a fixed one by which waiting jobs leave."""
         core = super().new_coordinator()
         if self.ground.leave_s is not None:
-            core.world.queue.controller = Fixed(self.settings.level_start, leave_at_age_s=self.ground.leave_s)
+            core.cluster.queue.controller = Fixed(
+                self.settings.level_start, leave_at_age_s=self.ground.leave_s
+            )
         return core
 
     def new_agent(self, machine: Machine) -> AgentCore:
@@ -103,7 +105,7 @@ class StormWorld(VirtualWorld):
 
     def decide(self, event: cev.Event) -> None:
         """Count it, and what becomes of jobs by it."""
-        if case := coordinator_case(self.coordinator.world, event):
+        if case := coordinator_case(self.coordinator.cluster, event):
             self.counts[case] += 1
         before = {name: job.phase for name, job in self.jobs.items()}
         super().decide(event)

@@ -23,7 +23,7 @@ REFUSALS = ("error", "domain error", "domainerror", "infeasible", "undefined", "
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """Of one vector. `known`: its family is one of ours; `faults`: what was not as expected."""
 
     id: str
@@ -51,16 +51,16 @@ def check(path: Path, say: Callable[[str], object]) -> int:
     return failed + unknown
 
 
-def judge_all(vectors: Iterable[Vector]) -> Iterator[Verdict]:
+def judge_all(vectors: Iterable[Vector]) -> Iterator[CheckVerdict]:
     """A verdict on each, in order."""
     return (judge(vector) for vector in vectors)
 
 
-def judge(vector: Vector) -> Verdict:
+def judge(vector: Vector) -> CheckVerdict:
     """By the family with the longest prefix of the id; the last dot of a prefix may be the id's end."""
     prefixes = [prefix for prefix in FAMILIES if f"{vector.id}.".startswith(prefix)]
     if not prefixes:
-        return Verdict(vector.id, known=False)
+        return CheckVerdict(vector.id, known=False)
     evaluate = FAMILIES[max(prefixes, key=len)]
     try:
         found = evaluate(vector.given, vector.outputs)
@@ -72,7 +72,7 @@ def judge(vector: Vector) -> Verdict:
         for name, value in vector.outputs.items()
         if name not in found or not agrees(value, found[name], vector.rel_tol)
     ]
-    return Verdict(vector.id, known=True, faults=tuple(faults))
+    return CheckVerdict(vector.id, known=True, faults=tuple(faults))
 
 
 def agrees(expected: Any, found: Any, rel_tol: float) -> bool:

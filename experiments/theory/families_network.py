@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from controller.core.checkpointing import BETA
-from controller.core.placement import ALPHA
-from experiments.theory import destinations, intervals, isolation
+from controller.core.checkpointing.intervals import BETA
+from controller.core.placement.select import ALPHA
 from experiments.theory.domain import DomainError
 from experiments.theory.families import Evaluate, Found, attempt
+from experiments.theory.paper_a import destinations, intervals, isolation
 from experiments.theory.vectors import Given
 
 HOUR_S = 3600.0

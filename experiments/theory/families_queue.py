@@ -7,12 +7,20 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from controller.core.levels.algorithm1 import next_level
-from controller.core.levels.fixed import admit_probability
-from experiments.theory import bounds, costs, laws, markov, single_slot, stationary, waits
+from controller.core.queueing.controllers.algorithm1 import next_level
+from controller.core.queueing.controllers.fixed import admit_probability
+from experiments.theory import laws
 from experiments.theory.domain import DomainError
 from experiments.theory.families import Evaluate, Found, attempt
 from experiments.theory.laws import BathTub, Exponential, Law
+from experiments.theory.paper_b import (
+    bounds,
+    costs,
+    markov,
+    single_slot,
+    stationary,
+    waits,
+)
 from experiments.theory.vectors import BadInput, Given
 
 K = 10.0  # paper B's on-demand cost, where a vector does not say

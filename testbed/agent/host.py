@@ -17,15 +17,15 @@ from pathlib import Path
 import trio
 
 from testbed import messages as m
-from testbed.agent import effects as do
-from testbed.agent import events as ev
 from testbed.agent.config import AgentConfig
-from testbed.agent.core import AgentCore
-from testbed.agent.edge import Edge
-from testbed.agent.jobs import Jobs
-from testbed.agent.shelf import Shelf
-from testbed.agent.shipping import Shipping
-from testbed.agent.uplink import Uplink
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.agent import AgentCore
+from testbed.agent.core.stored import Shelf
+from testbed.agent.io.coordinator_link import Uplink
+from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.processes import JobProcesses
+from testbed.agent.io.transfers import Shipping
 from testbed.checkpoints import CheckpointStore
 from testbed.clock import MonotonicClock
 from testbed.errors import ProtocolError
@@ -54,7 +54,7 @@ class AgentHost:
             LOG.error("set aside: %s", line)
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
         self.edge = Edge(config)
-        self.jobs = Jobs(self.store, self.lease, config.directory / "workloads.log", self.handle)
+        self.jobs = JobProcesses(self.store, self.lease, config.directory / "workloads.log", self.handle)
         self.shipping = Shipping(
             self.store, self.edge, self._is_closed, lambda: self.core.announced, self.handle
         )

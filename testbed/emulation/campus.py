@@ -24,17 +24,23 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 
-from testbed.emulation import ledger as ledgers
-from testbed.emulation import linux, processes
-from testbed.emulation.capabilities import explain_failure, require_before_start
-from testbed.emulation.fabric import FABRICS
-from testbed.emulation.kernel import KernelCampus, pids_in
-from testbed.emulation.ledger import Ledger
+from testbed.emulation import processes
+from testbed.emulation.description.plan import (
+    CableEnd,
+    CampusPlan,
+    plan,
+    prefix_length,
+)
+from testbed.emulation.kernel import linux
+from testbed.emulation.kernel.build import KernelCampus, pids_in
+from testbed.emulation.kernel.fabric import FABRICS
+from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink
-from testbed.emulation.plan import End, Plan, plan, prefix_length
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.programs import HostEnforcement, PortEnforcement
-from testbed.emulation.settings import raise_settings, restore_settings
+from testbed.emulation.safety import ledger as ledgers
+from testbed.emulation.safety.capabilities import explain_failure, require_before_start
+from testbed.emulation.safety.ledger import Ledger
+from testbed.emulation.safety.settings import raise_settings, restore_settings
 from testbed.errors import CommandFailed, SetupError, TestbedError
 from topologies import spec as description
 
@@ -47,7 +53,7 @@ KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape 
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
 
-class Campus(Mininet):  # type: ignore[misc]
+class LiveCampus(Mininet):  # type: ignore[misc]
     """A running (after `start`) campus.
 
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
@@ -71,7 +77,7 @@ class Campus(Mininet):  # type: ignore[misc]
             raise SetupError(f"no fabric is called {fabric!r}; there are {sorted(FABRICS)}")
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        self.plan: Plan = plan(spec, ipv6=ipv6)
+        self.plan: CampusPlan = plan(spec, ipv6=ipv6)
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
         self._root = root or ledgers.default_root()
@@ -117,7 +123,7 @@ class Campus(Mininet):  # type: ignore[misc]
         group.append(node)
         self.nameToNode[node.name] = node
 
-    def _side(self, end: End) -> tuple[End, Any, str | None]:
+    def _side(self, end: CableEnd) -> tuple[CableEnd, Any, str | None]:
         host = self.spec.host_by_name.get(end.node)
         return end, self.nameToNode[end.node], str(host.address) if host else None
 
@@ -237,7 +243,7 @@ class Campus(Mininet):  # type: ignore[misc]
         self._ledger = None
         ledgers.remove_listed(ledger.path, ledgers.read_entries(ledger.path), report)
 
-    def __enter__(self) -> Campus:
+    def __enter__(self) -> LiveCampus:
         self.start()
         return self
 

@@ -18,8 +18,8 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.node import Host, Node, Switch
 
-from testbed.emulation.ledger import MARK
-from testbed.emulation.plan import End
+from testbed.emulation.description.plan import CableEnd
+from testbed.emulation.safety.ledger import MARK
 from testbed.errors import SetupError
 
 FIXED = "a campus's nodes and links come from its description: change them there"
@@ -30,7 +30,7 @@ Started = Callable[[Popen[Any], str], None]
 class CampusIntf(Intf):  # type: ignore[misc]
     """An interface whose address and MAC are known from the plan."""
 
-    def __init__(self, end: End, node: Any, link: Any, address: str | None, prefix: int) -> None:
+    def __init__(self, end: CableEnd, node: Any, link: Any, address: str | None, prefix: int) -> None:
         super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=_stay)
         self.ip, self.prefixLen = address, prefix if address else None
 
@@ -58,7 +58,9 @@ class CampusIntf(Intf):  # type: ignore[misc]
 class CampusLink(Link):  # type: ignore[misc]
     """A cable of the plan; `stop` of Mininet would run a command, the campus removes all at once."""
 
-    def __init__(self, a: tuple[End, Any, str | None], b: tuple[End, Any, str | None], prefix: int) -> None:
+    def __init__(
+        self, a: tuple[CableEnd, Any, str | None], b: tuple[CableEnd, Any, str | None], prefix: int
+    ) -> None:
         self.fast = True
         self.intf1 = CampusIntf(a[0], a[1], self, a[2], prefix)
         self.intf2 = CampusIntf(b[0], b[1], self, b[2], prefix)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.emulation import linux
-from testbed.emulation.ledger import MARK, Ledger
+from testbed.emulation.kernel import linux
+from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import SetupError
 
 Target = Callable[[], object]

@@ -24,7 +24,7 @@ class Discipline(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class BucketGrant:
     """A rate and a depth, in wire bytes."""
 
     rate_bytes_per_s: int
@@ -47,12 +47,12 @@ class Grant:
 class Bucket:
     """Credit (1e-9 byte; negative is debt) as it was at `last_ns`."""
 
-    grant: Grant
+    grant: BucketGrant
     credit: int
     last_ns: int
 
     @classmethod
-    def full(cls, grant: Grant, now_ns: int) -> Bucket:
+    def full(cls, grant: BucketGrant, now_ns: int) -> Bucket:
         """A bucket as a new flow gets it."""
         return cls(grant, grant.full_credit, now_ns)
 

@@ -48,7 +48,7 @@ _LEVELS = {
 
 
 @dataclass(slots=True, eq=False)
-class Flow:
+class FluidFlow:
     """A stream of bytes on a path. `rate_bytes_per_s` holds since `since_s`, when `moved_bytes` had been moved."""
 
     key: str
@@ -88,16 +88,16 @@ class FluidNetwork:
         self._capacity = list(capacity.values())
         self._level_of = _LEVELS[sharing]
         levels = range(max(self._level_of.values()) + 1)
-        self._members: list[list[dict[int, Flow]]] = [[{} for _ in self._capacity] for _ in levels]
+        self._members: list[list[dict[int, FluidFlow]]] = [[{} for _ in self._capacity] for _ in levels]
         self._tight: list[set[int]] = [set() for _ in levels]
         self._used = [[0.0] * len(self._capacity) for _ in levels]
         self._load = [0.0] * len(self._capacity)  # of all levels together
         self._above = [self._used[:level] for level in levels]  # what outranks each level
         self._caps = [[0.0] * len(self._capacity) for _ in levels]  # of the flows that have one, together
         self._greedy = [[0] * len(self._capacity) for _ in levels]  # flows that have none
-        self._flows: dict[str, Flow] = {}
-        self._from: dict[str, dict[int, Flow]] = {link.source: {} for link in capacity}
-        self._ends: list[tuple[float, int, int, Flow]] = []
+        self._flows: dict[str, FluidFlow] = {}
+        self._from: dict[str, dict[int, FluidFlow]] = {link.source: {} for link in capacity}
+        self._ends: list[tuple[float, int, int, FluidFlow]] = []
         self._alive = [0 for _ in levels]  # flows at each level
         self._begun = 0
 
@@ -112,7 +112,7 @@ class FluidNetwork:
         cap_bytes_per_s: float,
         now_s: float,
         parallel: float = 1.0,
-    ) -> list[Flow]:
+    ) -> list[FluidFlow]:
         """Begin a flow, or `parallel` equal ones as one. ValueError: the key is in use, a link is unknown, a size or cap is
         negative."""
         if key in self._flows:
@@ -122,7 +122,7 @@ class FluidNetwork:
         path, level = self._path(key, links), self._level_of[traffic_class]
         self._begun += 1
         number = self._begun
-        flow = Flow(
+        flow = FluidFlow(
             key,
             traffic_class,
             tuple(links),
@@ -146,7 +146,7 @@ class FluidNetwork:
             heappush(self._ends, (now_s, number, 0, flow))
         return self._reshare(level, path, [flow], now_s)
 
-    def regrant(self, key: str, cap_bytes_per_s: float, now_s: float) -> list[Flow]:
+    def regrant(self, key: str, cap_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
         """Another cap from now on."""
         flow = self._flows[key]
         if flow.cap_bytes_per_s == cap_bytes_per_s:
@@ -154,26 +154,26 @@ class FluidNetwork:
         self._regrant(flow, cap_bytes_per_s)
         return self._reshare(flow.level, flow.path, [flow], now_s)
 
-    def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[Flow]:
+    def regrant_all(self, caps_bytes_per_s: Mapping[str, float], now_s: float) -> list[FluidFlow]:
         """Other caps for many flows at once: as if one after the other, but shared anew only once for each class."""
-        moved: dict[int, list[Flow]] = {}
+        moved: dict[int, list[FluidFlow]] = {}
         for key, cap in caps_bytes_per_s.items():
             flow = self._flows[key]
             if flow.cap_bytes_per_s != cap:
                 self._regrant(flow, cap)
                 moved.setdefault(flow.level, []).append(flow)
-        changed: list[Flow] = []
+        changed: list[FluidFlow] = []
         for level in sorted(moved):
             touched = sorted({link for flow in moved[level] for link in flow.path})
             changed += self._reshare(level, touched, moved[level], now_s)
         return changed
 
-    def _regrant(self, flow: Flow, cap_bytes_per_s: float) -> None:
+    def _regrant(self, flow: FluidFlow, cap_bytes_per_s: float) -> None:
         self._ask(flow, flow.cap_bytes_per_s, -1)
         flow.cap_bytes_per_s = cap_bytes_per_s
         self._ask(flow, cap_bytes_per_s, 1)
 
-    def _ask(self, flow: Flow, cap_bytes_per_s: float, sign: int) -> None:
+    def _ask(self, flow: FluidFlow, cap_bytes_per_s: float, sign: int) -> None:
         """A flow asks for so much more (or less) of its links."""
         greedy, caps = self._greedy[flow.level], self._caps[flow.level]
         for link in flow.path:
@@ -182,14 +182,14 @@ class FluidNetwork:
             else:
                 caps[link] += sign * cap_bytes_per_s
 
-    def _take(self, flow: Flow, more_bytes_per_s: float) -> None:
+    def _take(self, flow: FluidFlow, more_bytes_per_s: float) -> None:
         """A flow takes so much more of its links."""
         used, load = self._used[flow.level], self._load
         for link in flow.path:
             used[link] += more_bytes_per_s
             load[link] += more_bytes_per_s
 
-    def stop(self, key: str, now_s: float) -> tuple[Flow, list[Flow]]:
+    def stop(self, key: str, now_s: float) -> tuple[FluidFlow, list[FluidFlow]]:
         """End a flow now: (the flow, with what it moved; those whose rate changed by it). KeyError: there is none."""
         flow = self._flows.pop(key)
         self._ask(flow, flow.cap_bytes_per_s, -1)
@@ -207,7 +207,7 @@ class FluidNetwork:
             del self._from[flow.links[0].source][flow.number]
         return flow, self._reshare(flow.level, flow.path, [], now_s)
 
-    def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float, now_s: float) -> list[Flow]:
+    def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float, now_s: float) -> list[FluidFlow]:
         """A link becomes slower, faster, or goes down (0)."""
         number = self._index[link]
         self._capacity[number] = capacity_bytes_per_s
@@ -222,10 +222,10 @@ class FluidNetwork:
             heappop(ends)
         return ends[0][0] if ends else inf
 
-    def finish(self, now_s: float) -> tuple[list[Flow], list[Flow]]:
+    def finish(self, now_s: float) -> tuple[list[FluidFlow], list[FluidFlow]]:
         """(flows whose last byte is there by now, in order of (end, beginning); those whose rate changed by it)."""
-        finished: list[Flow] = []
-        changed: list[Flow] = []
+        finished: list[FluidFlow] = []
+        changed: list[FluidFlow] = []
         while self.next_end_s() <= now_s:
             flow = heappop(self._ends)[3]
             flow.moved_bytes, flow.since_s = flow.size_bytes, now_s
@@ -236,15 +236,15 @@ class FluidNetwork:
     def __contains__(self, key: str) -> bool:
         return key in self._flows
 
-    def flow(self, key: str) -> Flow:
+    def flow(self, key: str) -> FluidFlow:
         """The flow of that key. KeyError: there is none."""
         return self._flows[key]
 
-    def flows(self) -> Iterable[Flow]:
+    def flows(self) -> Iterable[FluidFlow]:
         """All flows, in order of their beginning."""
         return self._flows.values()
 
-    def flows_from(self, source: str) -> Iterable[Flow]:
+    def flows_from(self, source: str) -> Iterable[FluidFlow]:
         """The flows that begin at a node, in order of their beginning."""
         return self._from[source].values()
 
@@ -265,9 +265,11 @@ class FluidNetwork:
         except KeyError as error:
             raise ValueError(f"flow {key}: the network has no link {error.args[0]}") from None
 
-    def _reshare(self, level: int, touched: Iterable[int], seeds: list[Flow], now_s: float) -> list[Flow]:
+    def _reshare(
+        self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float
+    ) -> list[FluidFlow]:
         """New rates at `level` and below, where the links touched matter."""
-        changed: list[Flow] = []
+        changed: list[FluidFlow] = []
         for lower in range(level, len(self._used)):
             if lower > level and not self._alive[lower]:
                 continue
@@ -278,7 +280,7 @@ class FluidNetwork:
                 touched = {link for flow in moved for link in flow.path}.union(touched)
         return changed
 
-    def _set_rates(self, flows: list[Flow], room: Mapping[int, float], now_s: float) -> list[Flow]:
+    def _set_rates(self, flows: list[FluidFlow], room: Mapping[int, float], now_s: float) -> list[FluidFlow]:
         """Of these flows; those whose rate is another than before."""
         rates = [flow.cap_bytes_per_s for flow in flows]
         if room:
@@ -292,8 +294,8 @@ class FluidNetwork:
         return changed
 
     def _closure(
-        self, level: int, touched: Iterable[int], seeds: list[Flow]
-    ) -> tuple[list[Flow], dict[int, float]]:
+        self, level: int, touched: Iterable[int], seeds: list[FluidFlow]
+    ) -> tuple[list[FluidFlow], dict[int, float]]:
         """The flows that a change on these links may concern, and the room of the tight links among theirs."""
         tight, members, caps = self._tight[level], self._members[level], self._caps[level]
         used, load, greedy, capacity = self._used[level], self._load, self._greedy[level], self._capacity
@@ -337,7 +339,7 @@ class FluidNetwork:
         room[link] = max(0.0, free)
         return True
 
-    def _set_rate(self, flow: Flow, rate_bytes_per_s: float, now_s: float) -> None:
+    def _set_rate(self, flow: FluidFlow, rate_bytes_per_s: float, now_s: float) -> None:
         self._take(flow, rate_bytes_per_s - flow.rate_bytes_per_s)
         flow.moved_bytes, flow.since_s = flow.moved(now_s), now_s
         flow.rate_bytes_per_s = rate_bytes_per_s

@@ -50,7 +50,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _RECEIVE_BYTES: Final = 1 << 16
 
 
-class Link:
+class RunnerLink:
     """Frames over the blocking socket to the agent. The agent gone means the end."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -85,7 +85,7 @@ class Link:
 class Runner:
     """One job, from Start to Finished."""
 
-    def __init__(self, link: Link, lease: LeaseFile) -> None:
+    def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
         self._told_s = 0.0
 
@@ -179,14 +179,14 @@ def main(argv: list[str]) -> None:
     die_with(agent)
     os.set_inheritable(sock_fd, False)
     os.set_inheritable(lease_fd, False)
-    link, lease = Link(socket.socket(fileno=sock_fd)), LeaseFile(lease_fd)
+    link, lease = RunnerLink(socket.socket(fileno=sock_fd)), LeaseFile(lease_fd)
     sys.excepthook = _reporter(link)
     threading.Thread(target=watch, args=(lease,), daemon=True, name="lease").start()
     Runner(link, lease).run()
 
 
 def _reporter(
-    link: Link,
+    link: RunnerLink,
 ) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
     """An excepthook that tells the agent before the traceback goes to the log; the interpreter then exits with 1."""
 

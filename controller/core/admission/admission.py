@@ -1,0 +1,325 @@
+"""P3: which migrations are promised to finish in time, and what everybody may send (paper A, section VII).
+
+A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
+r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
+research; what is left, B_mig, is the account from which migrations and checkpoints are paid. Admission
+decides whose minimum is guaranteed; `grants` divides the rest. Whoever is not admitted is told so at once and
+recovers from its freshest completed checkpoint.
+
+Where this departs from the print:
+
+- **The path, not one link.** A flow must fit on every link that it crosses, and a refusal names the link.
+- **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
+  no budget for others.
+- **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
+  stopping there; with 7 flows at 87.5 MB/s that admits .66 on average instead of 3.60 (3.99 for the smallest
+  demand first). Both are rows.
+- **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
+  room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
+  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s it admits 4.67.
+- **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
+  newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
+  research use grew), nothing more is admitted there.
+- **One account.** Checkpoints (class CS1) draw on the same B_mig, with no floor and capped at P1's b_i.
+- **No staggering of deadline flows.** Offsetting starts by tau/K' breaks Theorem 3: a flow that starts late
+  at a rate computed for an early start ends late. Paced flows have no slow-start burst to spread. A flow that
+  wants to start later (to keep the work of the window) says so in `start_s` and is charged the higher rate
+  from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from controller.core.admission import moore_hodgson
+from controller.core.admission.schedule import Parcel, Timetable
+from controller.core.network import sharing
+from controller.core.network.links import Floats, Numbers
+from controller.core.network.max_min import Wants, equal_increment_wants, fill_wants
+from controller.core.network.sharing import Demand, Filling
+from topologies.spec import DirectedLink, ResearchReserve
+
+
+class Reason(StrEnum):
+    """Why a migration is not admitted."""
+
+    NO_TIME = "the notice is not longer than the restart"
+    NO_ROOM = "a link cannot carry its minimum rate beside those admitted"
+    BEHIND = "an earlier deadline did not fit"  # only where admission stops there, as printed
+    CAPPED = "its host cannot send at its minimum rate"
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """No rate can meet the deadline; `lacking_s` is by how much the restart alone overruns the notice."""
+
+    lacking_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationRequest:
+    """A planned migration: C, when its host closes, T_r, and the links from source to destination.
+
+    `start_s`: not before this moment (0: at once). `rather_start_s`: a later moment that would be welcome, so that
+    a copy travels ahead; it is granted where nobody is refused for it. `cap_bytes_per_s`: never faster than this.
+    """
+
+    key: str
+    payload_bytes: float
+    deadline_s: float
+    restart_s: float
+    links: tuple[DirectedLink, ...]
+    start_s: float = 0.0
+    rather_start_s: float = -math.inf
+    cap_bytes_per_s: float = math.inf
+
+    @property
+    def due_s(self) -> float:
+        """When the last byte must be there: D - T_r."""
+        return self.deadline_s - self.restart_s
+
+    @property
+    def comfortable(self) -> MigrationRequest:
+        """The same, starting when it would be welcome."""
+        return replace(self, start_s=max(self.start_s, self.rather_start_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a flow was refused, and the link that is shortest of room for it."""
+
+    reason: Reason
+    link: DirectedLink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """`admitted`: key -> guaranteed payload bytes/s. `refused`: all others, for degraded recovery.
+
+    Where rates vary, `admitted` has those of this moment, and `timetable` all of them, those of earlier promises
+    included.
+    """
+
+    admitted: dict[str, float]
+    refused: dict[str, Refusal]
+    timetable: Timetable = field(default_factory=Timetable)
+
+
+Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are still to be there by a deadline
+Requests = Sequence[MigrationRequest]
+Promises = Sequence[Promise]
+LinkShares = Mapping[DirectedLink, float]  # what migrations may take of each link, payload bytes/s
+Admit = Callable[[Requests, float, LinkShares, Promises], Admission]
+Share = Callable[[Wants, Floats], tuple[Floats, Numbers]]
+
+
+def minimum_rate(payload_bytes: float, notice_s: float, restart_s: float) -> float | Infeasible:
+    """r_min = C/(tau - T_r) in bytes/s (eq. 12); Infeasible if tau <= T_r."""
+    time_s = notice_s - restart_s
+    return payload_bytes / time_s if time_s > 0.0 else Infeasible(-time_s)
+
+
+def migration_share(
+    capacity: Mapping[DirectedLink, float], reserve: ResearchReserve, payload_share: float = 1.0
+) -> dict[DirectedLink, float]:
+    """B_mig = B - max(beta B, B_min) of every link, 0 or more.
+
+    `payload_share` turns it into a payload rate where B is a wire rate (`bandwidth.PAYLOAD_SHARE`).
+    """
+    return {link: payload_share * reserve.migration_share_bytes_per_s(b) for link, b in capacity.items()}
+
+
+def edf_skip(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+    """Earliest deadline first; a flow that does not fit is refused and the next one is tried.
+
+    `share`: what migrations may take of each link; `committed`: flows admitted earlier, whose floors are
+    untouched. Ties go to the first key. ValueError: a link without a share.
+    """
+    return _admit_in_order(_deadline, requests, now_s, share, committed)
+
+
+def edf_stop(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+    """Earliest deadline first as printed: the first that does not fit ends admission."""
+    return _admit_in_order(_deadline, requests, now_s, share, committed, stops=True)
+
+
+def smallest_demand_first(
+    requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
+) -> Admission:
+    """Smallest minimum rate first: on one link, as many constant-rate flows as can be admitted."""
+
+    def demand(request: MigrationRequest) -> tuple[float, str]:
+        rate = _rate(request, now_s)
+        return (math.inf if isinstance(rate, Infeasible) else rate), request.key
+
+    return _admit_in_order(demand, requests, now_s, share, committed)
+
+
+def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of whom to refuse (`fluid`).
+
+    As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
+    `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
+    has both. Exact on one link with equal starts; sound everywhere: whoever is admitted is in time if the timetable is
+    followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
+    """
+    held = _floors(committed, now_s, only=Demand)
+    _check_known(held, share)
+    free = {**share, **{link: max(0.0, share[link] - rate) for link, rate in held.items()}} if held else share
+    hopeful = [r for r in requests if r.due_s > max(now_s, r.start_s)]
+    kept = [promise for promise in committed if isinstance(promise, MigrationRequest)]
+    wishes = [_wish(r, promised=False) for r in hopeful] + [_wish(r, promised=True) for r in kept]
+    choice = moore_hodgson.choose(wishes, now_s, free)
+    refused = {r.key: Refusal(Reason.NO_TIME) for r in requests if r not in hopeful}
+    refused |= {key: Refusal(Reason.NO_ROOM, link) for key, link in choice.crowded.items()}
+    rates = {r.key: choice.schedule.rate_at(r.key, now_s) for r in hopeful if r.key not in refused}
+    return Admission(rates, refused, choice.schedule)
+
+
+def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
+    """No admission control: everybody may try, nobody is promised anything (floor 0). A baseline."""
+    return Admission({request.key: 0.0 for request in requests}, {})
+
+
+admit = edf_skip
+
+
+def grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
+    """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
+
+    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as
+    its cap. No link's share is exceeded, save where promises made earlier exceed a share that has since
+    shrunk: there promises are kept and nobody gets more. ValueError as in `sharing.fill`, but floors always
+    fit.
+    """
+    return sharing.fill(flows, _keeping_promises(flows, share))
+
+
+def equal_increment_grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
+    """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
+    return sharing.equal_increment(flows, _keeping_promises(flows, share))
+
+
+def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
+    """`grants` on columns, `share` by number of the link: (rate of each flow, number of the link that binds it)."""
+    return fill_wants(wants, share, stretched=True)
+
+
+def share_increments(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
+    """`equal_increment_grants` on columns."""
+    return equal_increment_wants(wants, np.maximum(share, wants.floors))
+
+
+def as_demand(
+    request: MigrationRequest, floor_bytes_per_s: float, cap_bytes_per_s: float = math.inf
+) -> Demand:
+    """An admitted migration, for `grants` and as `committed`. ValueError: a cap below the floor."""
+    return Demand(request.key, request.links, 1.0, floor_bytes_per_s, cap_bytes_per_s)
+
+
+def _admit_in_order(
+    key: Callable[[MigrationRequest], tuple[float, str]],
+    requests: Requests,
+    now_s: float,
+    share: LinkShares,
+    committed: Promises,
+    stops: bool = False,
+) -> Admission:
+    """All that can start when it would be welcome, then, of the others, all that can start earlier."""
+    taken, answer = _floors(committed, now_s), Admission({}, {})
+    comfortable = [request.comfortable for request in requests]
+    _admit_round(sorted(comfortable, key=key), now_s, share, taken, answer, stops)
+    hurried = [r for r in requests if r.key in answer.refused and r.comfortable != r]
+    _admit_round(sorted(hurried, key=key), now_s, share, taken, answer, stops)
+    return answer
+
+
+def _admit_round(
+    ordered: Requests,
+    now_s: float,
+    share: LinkShares,
+    taken: dict[DirectedLink, float],
+    answer: Admission,
+    stops: bool,
+) -> None:
+    stopped = False
+    for request in ordered:
+        rate = _rate(request, now_s)
+        if isinstance(rate, Infeasible):
+            answer.refused[request.key] = Refusal(Reason.NO_TIME)
+        elif stopped:
+            answer.refused[request.key] = Refusal(Reason.BEHIND)
+        elif rate > request.cap_bytes_per_s:
+            answer.refused[request.key] = Refusal(Reason.CAPPED)
+        elif (link := _too_full(request.links, rate, taken, share)) is not None:
+            answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
+            stopped = stops
+        else:
+            answer.refused.pop(request.key, None)
+            answer.admitted[request.key] = rate
+            _take(taken, request.links, rate)
+
+
+def _wish(request: MigrationRequest, *, promised: bool) -> moore_hodgson.Wish:
+    size, cap = request.payload_bytes, request.cap_bytes_per_s
+    parcel = Parcel(request.key, size, request.start_s, request.due_s, request.links, cap)
+    return moore_hodgson.Wish(parcel, request.rather_start_s, promised)
+
+
+def _rate(request: MigrationRequest, now_s: float) -> float | Infeasible:
+    """The minimum rate from when it can start."""
+    notice_s = request.deadline_s - max(now_s, request.start_s)
+    return minimum_rate(request.payload_bytes, notice_s, request.restart_s)
+
+
+def _deadline(request: MigrationRequest) -> tuple[float, str]:
+    return request.deadline_s, request.key
+
+
+def _too_full(
+    links: Sequence[DirectedLink],
+    rate: float,
+    taken: Mapping[DirectedLink, float],
+    share: LinkShares,
+) -> DirectedLink | None:
+    """The link that the rate overfills most; None if it fits on all."""
+    _check_known(links, share)
+    over = [link for link in links if not sharing.fits(taken.get(link, 0.0) + rate, share[link])]
+    return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
+
+
+def _check_known(links: Iterable[DirectedLink], share: LinkShares) -> None:
+    for link in links:
+        if link not in share:
+            raise ValueError(f"link {link}: no migration share is known")
+
+
+def _floors(promises: Promises, now_s: float, only: type | None = None) -> dict[DirectedLink, float]:
+    """What promises (of one kind) take of each link now; bytes by a deadline count at their minimum rate."""
+    taken: dict[DirectedLink, float] = {}
+    for promise in promises:
+        if isinstance(promise, only or object):
+            _take(taken, promise.links, _held(promise, now_s))
+    return taken
+
+
+def _held(promise: Promise, now_s: float) -> float:
+    if isinstance(promise, Demand):
+        return promise.floor_bytes_per_s
+    rate = _rate(promise, now_s)
+    return 0.0 if isinstance(rate, Infeasible) else rate
+
+
+def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate: float) -> None:
+    for link in links:
+        taken[link] = taken.get(link, 0.0) + rate
+
+
+def _keeping_promises(flows: Sequence[Demand], share: LinkShares) -> dict[DirectedLink, float]:
+    promised = _floors(flows, 0.0)
+    return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}

@@ -1,0 +1,94 @@
+"""A promise of bytes by a deadline, while it is being kept.
+
+A timetable says when a migration's bytes may travel; what has travelled is known only roughly. The coordinator knows what
+it granted. A paced flow gets at least `GOODPUT` of that (measured; `reclaimnet measure rates`), a rate that rises is
+known at the sender up to `LAG_S` later, and the last byte is followed by its acknowledgement. So a pledge
+
+- counts in granted bytes, of which it takes C / GOODPUT to carry C;
+- counts nothing before the final snapshot is known to exist, since a running copy may be worth nothing by then;
+- counts a rise from `LAG_S` later;
+- ends `MARGIN_S` before the destination must begin to restart.
+
+Counted like that the rest is an upper bound, and planning it anew at every change corrects the timetable by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from controller.core.admission.admission import MigrationRequest
+from topologies.spec import DirectedLink
+
+GOODPUT = 0.97  # least share of its grant that a paced flow was seen to get
+LAG_S = 0.1  # the longest that a message to an agent was seen to take on a busy machine
+MARGIN_S = 0.2  # between timetable and restart: the receiver's fsync, and its word to the coordinator
+NOTHING = 1e-6  # of a payload: what is left then is rounding
+
+
+@dataclass(slots=True)
+class Pledge:
+    """`left_bytes` granted bytes are to be sent by `due_s`.
+
+    The source was told to take the final snapshot at `final_at_s` at the latest; its first byte leaves at most `lead_s`
+    later. `since_s`: up to when bytes have been counted; None until the final snapshot exists.
+    """
+
+    left_bytes: float
+    due_s: float
+    lead_s: float
+    final_at_s: float = inf
+    told: bool = False  # whether the source knows final_at_s
+    since_s: float | None = None
+    promised_bytes_per_s: float = (
+        0.0  # what it takes of its path on average until it is due, when last counted
+    )
+    slow_until_s: float = -inf
+    slow_bytes_per_s: float = 0.0
+
+    @property
+    def turn_s(self) -> float:
+        """From when it is sent, if nothing is moved: when its first byte is expected, then up to when bytes were counted."""
+        return self.final_at_s + self.lead_s if self.since_s is None else self.since_s
+
+    def begin(self, now_s: float) -> None:
+        """From now on, what is sent is what was promised."""
+        if self.since_s is None:
+            self.since_s = now_s
+
+    def count(self, now_s: float, rate_bytes_per_s: float) -> None:
+        """Up to now it had this grant (0: nobody knows what its sender did)."""
+        if self.since_s is not None and now_s > self.since_s:
+            self._sent(now_s, self.since_s, rate_bytes_per_s)
+        self.promised_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
+
+    def _sent(self, now_s: float, since_s: float, rate_bytes_per_s: float) -> None:
+        slow_s = max(0.0, min(now_s, self.slow_until_s) - since_s)
+        sent = slow_s * self.slow_bytes_per_s + (now_s - since_s - slow_s) * rate_bytes_per_s
+        nothing = NOTHING * self.left_bytes
+        left = self.left_bytes - sent
+        self.left_bytes, self.since_s = (left if left > nothing else 0.0), now_s
+
+    def regranted(self, now_s: float, old_bytes_per_s: float, new_bytes_per_s: float) -> None:
+        """The grant changes now; a rise counts only when it is sure to have arrived."""
+        before = min(self.slow_bytes_per_s, old_bytes_per_s) if now_s < self.slow_until_s else old_bytes_per_s
+        self.slow_bytes_per_s = min(before, new_bytes_per_s)
+        if new_bytes_per_s > old_bytes_per_s:
+            self.slow_until_s = now_s + LAG_S
+
+    def request(
+        self,
+        key: str,
+        links: tuple[DirectedLink, ...],
+        cap_bytes_per_s: float,
+        now_s: float,
+        *,
+        movable: bool,
+    ) -> MigrationRequest:
+        """As a promise for P3. `movable`: the source can still be told another moment for its final snapshot."""
+        start_s = rather_s = self.turn_s
+        if self.since_s is None and movable:
+            start_s = min(now_s, self.final_at_s) + self.lead_s
+        return MigrationRequest(
+            key, self.left_bytes, self.due_s, 0.0, links, start_s, rather_s, cap_bytes_per_s
+        )

@@ -1,0 +1,21 @@
+"""Which numbers of a column have moved by enough to tell somebody."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from controller.core.network.links import Floats, Numbers
+from controller.numerics.jit import compiled
+
+
+@compiled
+def rates_moved(old: Floats, new: Floats, least_fall: float, least_rise: float) -> Numbers:
+    """Whose rate fell, then whose rose, by more than such a part of it."""
+    fell = np.flatnonzero(old > new * (1.0 + least_fall))
+    return np.append(fell, np.flatnonzero(new > old * (1.0 + least_rise)))
+
+
+@compiled
+def intervals_moved(old_s: Floats, new_s: Floats, least: float) -> Numbers:
+    """Whose interval did by more than such a part of it, from anything that is known (else NaN) to anything finite."""
+    return np.flatnonzero(np.isfinite(new_s) & ~(np.abs(new_s - old_s) <= least * old_s))

@@ -1,0 +1,133 @@
+"""P1's inputs and answers for all protected jobs of the live campus at once.
+
+A planner that takes columns is given columns; one that takes `CheckpointJob`s is given those. Either way the answer is
+`Planned`: a rate and an interval a job, and the details of one job's interval when they are asked for, which is when its
+agent is told of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.core.checkpointing.intervals import CheckpointJob, Interval, constrained_interval
+from controller.core.checkpointing.planner import ExactPlanner, JobColumns
+from controller.core.lifecycle.candidates import left_for_checkpoints
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import JobState
+from controller.core.network.links import Floats, Numbers, filled
+from controller.core.placement.tree_rates import Mask
+
+MOST_ROWS = 100_000  # routes remembered: some 10 MB
+LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Of each job in order: bytes/s, seconds (infinite: never), whether its loss budget cannot be kept, its hazard."""
+
+    rates_bytes_per_s: Floats
+    intervals_s: Floats
+    infeasible: Mask
+    hazards_per_s: Floats
+    interval: Callable[[int], Interval]
+
+
+def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
+    """Rates and intervals of all these jobs, every one of which has a host (a volunteer) and a standby."""
+    hazards, counted = _hazards(cluster, jobs, now_s), _counted(jobs)
+    if isinstance(cluster.policy.plan, ExactPlanner):
+        return _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
+    return _in_objects(cluster, jobs, hazards, counted, now_s)
+
+
+def _in_columns(
+    cluster: Cluster,
+    planner: ExactPlanner,
+    jobs: Sequence[JobState],
+    hazards: Floats,
+    counted: Floats,
+    now_s: float,
+) -> Planned:
+    budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
+    everybody, beta = np.arange(len(jobs)), cluster.settings.checkpoint_share
+    pauses_s = planner.pauses_s(_snapshots_s(cluster, jobs))
+    columns = JobColumns(
+        counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
+    )
+    free = left_for_checkpoints(cluster, now_s).column
+    found = planner.columns(columns, free, beta, cluster.known.multipliers, pauses_s)
+    cluster.known.multipliers, rates = found.allocation.multipliers, found.rates_bytes_per_s
+
+    def interval(row: int) -> Interval:
+        hazard, payload, rate, budget, pause_s = (
+            float(c[row]) for c in (hazards, counted, rates, budgets, pauses_s)
+        )
+        return constrained_interval(hazard, payload, rate, budget, beta, pause_s)
+
+    return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
+
+
+def _in_objects(
+    cluster: Cluster, jobs: Sequence[JobState], hazards: Floats, counted: Floats, now_s: float
+) -> Planned:
+    asked = [
+        CheckpointJob(
+            job.name,
+            payload,
+            hazard,
+            cluster.routes.route(job.host or "", job.standby or ""),
+            loss_budget_s=job.spec.loss_budget_s,
+        )
+        for job, payload, hazard in zip(jobs, counted.tolist(), hazards.tolist(), strict=True)
+    ]
+    free = left_for_checkpoints(cluster, now_s)
+    by_name = cluster.policy.plan(asked, free, cluster.settings.checkpoint_share)
+    plans = [by_name[job.name] for job in jobs]
+    return Planned(
+        np.array([plan.rate_bytes_per_s for plan in plans], dtype=float),
+        np.array([plan.interval_s for plan in plans], dtype=float),
+        np.array([plan.interval.loss_budget_infeasible for plan in plans], dtype=bool),
+        hazards,
+        lambda row: plans[row].interval,
+    )
+
+
+def _hazards(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Floats:
+    """Upper hazard of each job's host at this time of day."""
+    number = cluster.places.number
+    hosts = np.fromiter((number[job.host or ""] for job in jobs), np.intp, len(jobs))
+    hazards: Floats = cluster.hazards_now_per_s(now_s)[hosts]
+    return hazards
+
+
+def _counted(jobs: Sequence[JobState]) -> Floats:
+    """`counted_bytes` of each."""
+    return np.array([counted_bytes(job) for job in jobs], dtype=float)
+
+
+def counted_bytes(job: JobState) -> float:
+    """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of it at least."""
+    whole = float(job.spec.payload_bytes)
+    return whole if job.sent_bytes is None else max(float(job.sent_bytes), whole * LEAST_SENT)
+
+
+def _snapshots_s(cluster: Cluster, jobs: Sequence[JobState]) -> Floats:
+    """p of each: a snapshot is of the whole payload, however little of it is sent."""
+    return np.array([cluster.settings.writes_s(job.spec.payload_bytes) for job in jobs], dtype=float)
+
+
+def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:
+    """From each job's host to its standby; only pairs of hosts that were not asked for before are looked up."""
+    known = cluster.known.routes
+    ends = [(job.host or "", job.standby or "") for job in jobs]
+    rows = [known.row.get(pair, -1) for pair in ends]
+    if -1 in rows:
+        if len(known.row) > MOST_ROWS:
+            known.row.clear()
+        new = [pair for pair in dict.fromkeys(ends) if pair not in known.row]
+        known.add(new, [cluster.path(host, standby) for host, standby in new], len(cluster.network))
+        rows = [known.row[pair] for pair in ends]
+    return known.links[np.array(rows, dtype=np.intp)]

@@ -1,0 +1,85 @@
+"""What agents say about jobs: they started, they ended, a snapshot was taken.
+
+An agent may speak of an attempt that is no longer the present one (its message crossed an order): that changes nothing.
+"""
+
+from __future__ import annotations
+
+from controller.core.lifecycle.checkpoints import land_if_there
+from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, over
+from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
+from controller.core.lifecycle.protection import protect
+from controller.core.lifecycle.rollforward import further, take_up_better
+from controller.core.model import effects as do
+from controller.core.model import facts
+from controller.core.model.cluster import Cluster, present, record
+from controller.core.model.entities import OVER, HostState, Phase
+from testbed import messages as m
+
+TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
+
+
+def job_started(cluster: Cluster, host: HostState, message: m.JobStarted, now_s: float) -> list[do.Effect]:
+    """The attempt runs, its state is proved: P1 protects it, and a notice that came meanwhile moves it on."""
+    job = present(cluster, host, message.job, message.attempt)
+    if job is None or job.phase is not Phase.STARTING:
+        return []
+    job.to("started")
+    job.protected_since_s, job.unfit = now_s, {}
+    job.step = max(job.step, message.step)
+    downtime_s = None if job.stopped_at_s is None else now_s - job.stopped_at_s
+    running = facts.JobRunning(
+        job.name,
+        job.attempt,
+        host.name,
+        message.step,
+        message.digest,
+        message.restored_sequence,
+        downtime_s,
+    )
+    effects = [record(running), *landed(job, now_s)]
+    job.stopped_at_s, job.stopped_cause = None, ""
+    if host.reclaim_at_s is not None:
+        effects += plan_moves(cluster, [job], now_s)
+    return [*effects, *protect(cluster, now_s), *take_up_better(cluster, job, now_s)]
+
+
+def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded, now_s: float) -> list[do.Effect]:
+    """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint."""
+    job = present(cluster, host, message.job, message.attempt)
+    if job is None or job.phase not in TOLD:
+        goes_on = message.job in cluster.jobs and cluster.jobs[message.job].phase not in OVER
+        return [do.Tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))]
+    job.step = max(job.step, message.step)
+    if message.outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
+        job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
+        return [*interrupt(cluster, job, "failed_start", now_s), *protect(cluster, now_s)]
+    if message.outcome == "finished":
+        done: facts.Fact = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
+    elif message.outcome == "failed":
+        done = facts.JobFailed(job.name, job.attempt, host.name, message.reason)
+    else:
+        cause = "superseded" if further(cluster, job) else "stopped"
+        return [*interrupt(cluster, job, cause, now_s), *protect(cluster, now_s)]
+    ended = over(cluster, job, message.outcome, now_s)
+    return [record(done), *ended, *protect(cluster, now_s)]
+
+
+def snapshot_taken(
+    cluster: Cluster, host: HostState, message: m.SnapshotTaken, now_s: float
+) -> list[do.Effect]:
+    """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
+    job = present(cluster, host, message.job, message.attempt)
+    if job is None:
+        return []
+    job.last_checkpoint_s = now_s
+    taken = facts.CheckpointTaken(
+        job.name, job.attempt, message.sequence, message.step, message.payload_bytes, message.final
+    )
+    if not message.final:
+        return [record(taken)]
+    job.final_sequence, job.stopped_at_s = message.sequence, now_s
+    job.stopped_cause, job.step = "final_checkpoint", message.step
+    if job.phase is not Phase.MOVING:  # nobody waits for it any more: it goes on from this very checkpoint
+        return [record(taken), do.Tell(host.name, m.StopJob(job.name, job.attempt))]
+    return [record(taken), *turn_begins(cluster, job, now_s), *land_if_there(cluster, job, now_s)]

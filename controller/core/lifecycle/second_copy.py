@@ -1,0 +1,111 @@
+"""A second copy, seldom: what is left when a job's host and its standby go together.
+
+Owners take machines in bursts: in a few of a hundred interruptions the standby is closed too, or in the same minute, and all
+that the job ever computed is out of reach. Checkpoints that survive that are a second level (multi-level checkpointing;
+Moody et al., SC 2010), needed seldom, so taken seldom. By Young's formula at both levels the second interval is to the first
+as one to the square root of the share of interruptions that the first level does not survive.
+
+When a job's standby has stored a checkpoint, it sends it on to the job's vault, if what is there is so much older: the best
+connected host that nobody can reclaim, or else a volunteer of P2's choice, in a building of its own if there is one. The copy
+travels as a checkpoint does, no faster than the job's own, and nothing waits for it.
+
+Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
+"""
+
+from __future__ import annotations
+
+from controller.core.lifecycle.candidates import fair_share, safe_store
+from controller.core.lifecycle.grants import (
+    close_flow,
+    open_flow,
+    presync_flow,
+    settle,
+)
+from controller.core.lifecycle.protection import choose_volunteer
+from controller.core.model import effects as do
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import (
+    Checkpoint,
+    CheckpointFlow,
+    JobState,
+    Phase,
+)
+from testbed.messages import SendStored
+from topologies.spec import TrafficClass
+
+EVERY = 6.0  # checkpoints' intervals: in one interruption of 36 the standby is lost too
+
+
+def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint, now_s: float) -> list[do.Effect]:
+    """The standby has stored this one: on to the vault with it, if that is due."""
+    if not cluster.policy.vault or job.standby is None or not _is_due(cluster, job, checkpoint):
+        return []
+    if job.vault is None or not _serves(cluster, job, job.vault):
+        job.vault = _choose(cluster, job, now_s)
+    if job.vault is None:
+        return []
+    flow = CheckpointFlow(
+        job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=_rate(cluster, job)
+    )
+    open_flow(cluster, flow)
+    effects = settle(cluster)
+    to, rate = cluster.endpoint(job.vault), flow.rate_bytes_per_s
+    send = SendStored(job.name, checkpoint.stored.sequence, to, rate, urgent=False)
+    return [*effects, do.Tell(job.standby, send)]
+
+
+def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
+    """What a host sends on of jobs that run elsewhere."""
+    flows = [flow for flow in cluster.flows.values() if flow.source == source]
+    return [
+        f for f in flows if f.traffic_class is TrafficClass.PRESYNC and cluster.jobs[f.job].host != source
+    ]
+
+
+def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> list[do.Effect]:
+    """Copies that this host was sending (of that job only) are over, one way or the other."""
+    copies = [flow for flow in copies_to_vaults(cluster, source) if job in (None, flow.job)]
+    return [effect for flow in copies for effect in close_flow(cluster, flow)]
+
+
+def _is_due(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> bool:
+    if job.phase is not Phase.RUNNING or job.interval_s is None or job.standby is None:
+        return False
+    newer_s = (checkpoint.stored.step - _kept_step(cluster, job)) * job.spec.step_s
+    if newer_s < EVERY * job.interval_s or _rate(cluster, job) <= 0.0:
+        return False
+    return cluster.hosts[job.standby].is_volunteer and not copies_to_vaults(cluster, job.standby)
+
+
+def _kept_step(cluster: Cluster, job: JobState) -> int:
+    """Of the copy in the vault; 0 without one that can be reached."""
+    if job.vault is None or not _serves(cluster, job, job.vault):
+        return 0
+    return max((c.stored.step for c in job.checkpoints.values() if job.vault in c.holders), default=0)
+
+
+def _serves(cluster: Cluster, job: JobState, vault: str) -> bool:
+    return cluster.hosts[vault].usable and vault not in (job.host, job.standby)
+
+
+def _choose(cluster: Cluster, job: JobState, now_s: float) -> str | None:
+    assert job.host is not None
+    assert job.standby is not None
+    free = fair_share(cluster, job, now_s)
+    safe = safe_store(cluster, job, job.standby, free)
+    if safe is not None:
+        return safe
+    others = cluster.fit_hosts(job) - {job.host, job.standby}
+    taken = {cluster.hosts[name].spec.building for name in (job.host, job.standby)}
+    apart = {name for name in others if cluster.hosts[name].spec.building not in taken}
+    for among in (apart, others):
+        chosen = choose_volunteer(cluster, job, free, now_s, needs_gpu=False, among=among)
+        if chosen is not None:
+            return chosen
+    return None
+
+
+def _rate(cluster: Cluster, job: JobState) -> float:
+    """That of the job's own checkpoints."""
+    flow = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby or "", 0.0).key)
+    return flow.cap_bytes_per_s if flow is not None else 0.0

@@ -1,0 +1,235 @@
+"""All that the coordinator's decisions look at, and the questions that several of them ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from controller.core.model import effects as do
+from controller.core.model.entities import (
+    OVER,
+    Checkpoint,
+    CheckpointFlow,
+    HostState,
+    JobState,
+)
+from controller.core.model.facts import Fact
+from controller.core.network.bandwidth import LinkBandwidth
+from controller.core.network.links import Floats, Network, Paths
+from controller.core.placement.exposure import HOURS
+from controller.core.placement.hazard import HazardWindow
+from controller.core.placement.tree_rates import Known, Places
+from controller.core.policies.table import Policy
+from controller.core.queueing.queue import SpotQueue
+from controller.core.settings import Settings
+from testbed.messages import Endpoint
+from topologies.paths import MOST_KNOWN, Routes
+from topologies.spec import Campus, DirectedLink
+
+LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
+
+
+@dataclass
+class Cluster:
+    """The coordinator's picture of the campus."""
+
+    campus: Campus
+    settings: Settings
+    policy: Policy
+    routes: Routes
+    share: dict[DirectedLink, float]  # what migrations may use of each link, payload bytes/s: the one account
+    queue: SpotQueue
+    hazards: HazardWindow
+    bandwidth: LinkBandwidth
+    hosts: dict[str, HostState]
+    draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
+    now_s: float = 0.0
+    jobs: dict[str, JobState] = field(default_factory=dict)
+    flows: dict[str, CheckpointFlow] = field(default_factory=dict)
+    offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
+    offers_made: int = 0
+    backlog: list[str] = field(default_factory=list)  # on-demand jobs that found no on-demand slot
+    requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
+    homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
+    timers: int = 0  # checkpoint timers given so far
+    _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _path_of: dict[str, tuple[int, ...]] = field(
+        default_factory=dict, repr=False
+    )  # each flow's, by key, in order
+    _flow_paths: tuple[list[str], Paths] | None = field(default=None, repr=False)
+    known: Known = field(default_factory=Known, repr=False)
+    _watched: list[HostState] | None = field(default=None, repr=False)
+    _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
+    _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
+    _spendable_column: Floats | None = field(default=None, repr=False)
+    _promisable_column: Floats = field(init=False, repr=False)
+    # what promises may stand on of each link: its share, less the room for falls that are too small to tell
+    promisable: dict[DirectedLink, float] = field(init=False, repr=False)
+    withheld_column: Floats = field(init=False, repr=False)  # that room, by number of the link
+    places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
+    volunteers: list[HostState] = field(init=False, repr=False)  # by number in `places`
+    planned_s: float = -inf  # when all checkpoints were last planned
+    plan_at_s: float = inf  # when they are to be planned again before the next tick
+    regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
+
+    def __post_init__(self) -> None:
+        self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+        self._promisable_column = self.network.column(self.promisable)
+        self.withheld_column = LEAST_FALL * self.network.column(self.share)
+        volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
+        self.places = Places(self.campus, volunteers, self.network, self.routes)
+        self.volunteers = [self.hosts[name] for name in self.places.hosts]
+
+    # ------------------------------------------------------------ links
+
+    @property
+    def network(self) -> Network:
+        """The links of the campus, by number."""
+        return self.bandwidth.network
+
+    def path(self, source: str, destination: str) -> tuple[int, ...]:
+        """The numbers of the links from one host to another."""
+        known = self._paths.get((source, destination))
+        if known is None:
+            if len(self._paths) >= MOST_KNOWN:
+                self._paths.clear()
+            route = self.routes.route(source, destination)
+            known = self._paths[source, destination] = self.network.path(route)
+        return known
+
+    @property
+    def spendable(self) -> dict[DirectedLink, float]:
+        """What is given out anew: `promisable`, or what others were measured to leave where that is less."""
+        if self._spendable is None:
+            self._spendable = self.network.mapping(self.spendable_column)
+        return self._spendable
+
+    @property
+    def spendable_column(self) -> Floats:
+        """`spendable`, by number of the link."""
+        if self._spendable_column is None:
+            left: Floats = self.bandwidth.left_column * (1.0 - LEAST_FALL)
+            told = bool(self.bandwidth.told)
+            self._spendable_column = (
+                np.minimum(self._promisable_column, left) if told else self._promisable_column
+            )
+        return self._spendable_column
+
+    def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        """What others take of some links, wire bytes/s, from now on."""
+        self.bandwidth.tell(research_bytes_per_s)
+        self._spendable, self._spendable_column = None, None
+
+    def flow_paths(self) -> tuple[list[str], Paths]:
+        """The keys of all flows, in order, and their paths."""
+        known, flows = self._path_of, self.flows
+        if self._flow_paths is None or known.keys() != flows.keys():
+            for key in known.keys() - flows.keys():
+                del known[key]
+            new = flows.keys() - known.keys()
+            known.update({key: self.path((flow := flows[key]).source, flow.destination) for key in new})
+            if new:
+                known = self._path_of = dict(sorted(known.items()))
+            self._flow_paths = (list(known), Paths.of(list(known.values())))
+        return self._flow_paths
+
+    # ------------------------------------------------------------ hosts
+
+    def watched(self) -> list[HostState]:
+        """At least the hosts whose lease or fence ends some time, in order: those that silence or a fence may befall."""
+        if self._watched is None:
+            hosts = self.hosts.values()
+            self._watched = [
+                h for h in hosts if h.fence_at_s < inf or (h.connected and h.lease_until_s < inf)
+            ]
+        return self._watched
+
+    def watch(self) -> None:
+        """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
+        self._watched = None
+
+    def endpoint(self, host: str) -> Endpoint:
+        """Where a host takes checkpoints."""
+        state = self.hosts[host]
+        return Endpoint(host, str(state.spec.address), state.data_port)
+
+    def fits(self, job: JobState, host: HostState) -> bool:
+        """Whether a GPU of the host can run the job at all."""
+        gpu = self.campus.gpu_by_name[host.spec.gpu_model] if host.spec.gpu_model else None
+        return (
+            gpu is not None
+            and gpu.memory_bytes >= job.spec.memory_bytes
+            and gpu.compute_capability >= job.spec.min_capability
+        )
+
+    def can_send(self, host: str) -> bool:
+        """Whether a host can still send what it holds: connected, and not closed by its owner (a notice is no bar)."""
+        state = self.hosts[host]
+        return state.connected and (state.lent or state.reclaim_at_s is not None)
+
+    def fit_hosts(self, job: JobState) -> Set[str]:
+        """All hosts but those that lately failed to take a checkpoint of the job."""
+        if not job.unfit:
+            return self.hosts.keys()
+        return {name for name in self.hosts if job.unfit.get(name, -inf) <= self.now_s}
+
+    def jobs_on(self, host: HostState) -> list[JobState]:
+        """Jobs that run there or have a GPU reserved, by name."""
+        return [self.jobs[name] for name in sorted(host.jobs)]
+
+    def unfinished(self) -> Sequence[JobState]:
+        """Jobs that are not over, by name."""
+        submitted, jobs = self._going_on
+        if submitted != len(self.jobs):
+            submitted, jobs = len(self.jobs), [job for _, job in sorted(self.jobs.items())]
+        jobs = [job for job in jobs if job.phase not in OVER]  # for good
+        self._going_on = (submitted, jobs)
+        return jobs
+
+    # ------------------------------------------------------------ checkpoints
+
+    def holders(self, checkpoint: Checkpoint) -> list[str]:
+        """Hosts that hold it and can send it, by name."""
+        return sorted(host for host in checkpoint.holders if self.can_send(host))
+
+    def freshest(self, job: JobState) -> Checkpoint | None:
+        """The completed checkpoint with the most work in it that somebody can still send."""
+        reachable = [c for c in job.checkpoints.values() if self.holders(c)]
+        return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
+
+    # ------------------------------------------------------------ hazards
+
+    def time_of_day_s(self, now_s: float) -> float:
+        """Seconds since midnight, in the run's time scale."""
+        return (now_s + self.settings.day_start_s) % self.settings.day_s
+
+    def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
+        """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
+        known, changes = self.known.hazards, self.hazards.changes
+        if known is None or known[:2] != (now_s, changes):
+            estimates = self.hazards.upper_by_hour(self.places.hosts, now_s)
+            known = self.known.hazards = (now_s, changes, *estimates)
+        return known[2], known[3]
+
+    def hazards_now_per_s(self, now_s: float) -> Floats:
+        """Upper bound of every volunteer's hazard at this time of day, by its number in `places`."""
+        levels, profile = self.hazard_levels(now_s)
+        return levels * profile[self.hour(now_s)]
+
+    def hour(self, now_s: float) -> int:
+        """Which 24th of the day it is."""
+        return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
+
+
+def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:
+    """The job, if this is its present attempt and it is on that host."""
+    job = cluster.jobs.get(name)
+    return job if job is not None and job.attempt == attempt and job.host == host.name else None
+
+
+def record(fact: Fact) -> do.Record:
+    """Shorthand for the commonest effect."""
+    return do.Record(fact)

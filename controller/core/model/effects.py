@@ -1,0 +1,37 @@
+"""What the coordinator can do to its world. Performed in the order given, after the event is in the journal."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.core.model.facts import Fact
+from testbed.messages import Accepted, Rejected, ToAgent
+
+
+class Tell(Struct, frozen=True):
+    """Say this to the agent of `host`; lost if it is not connected (its next Hello says where things stand)."""
+
+    host: str
+    message: ToAgent
+
+
+class Disconnect(Struct, frozen=True):
+    """Close the connection to the agent of `host`: it has been silent for a whole lease."""
+
+    host: str
+
+
+class Record(Struct, frozen=True):
+    """Append to the journal. All figures come from these and from nothing else."""
+
+    fact: Fact
+
+
+class Answer(Struct, frozen=True):
+    """The answer to a submission."""
+
+    operator: int
+    message: Accepted | Rejected
+
+
+Effect = Tell | Disconnect | Record | Answer

@@ -1,0 +1,190 @@
+"""What the coordinator knows: hosts, jobs, checkpoints, flows. Data and the table of a job's transitions; decisions are
+elsewhere.
+
+```
+            offered                     started            finished
+  waiting ----------> starting ------------------> running ----------> finished
+   ^  |                  ^  ^                       |  ^
+   |  | fetch            |  | landed       migrate  v  | abandoned
+   |  v        stored    |  +---------------------- moving
+   | fetching -----------+
+   |
+   +-- interrupted: from starting, running, moving, fetching
+```
+
+A host that falls silent keeps its jobs until its lease has lapsed: until then they may be running, so they are neither
+interrupted nor started elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from controller.core.admission.reservation import Pledge
+from testbed.errors import InvariantBroken
+from testbed.messages import FlowCount, JobSpec, StoredCheckpoint
+from topologies.spec import Host, Role, TrafficClass
+
+
+class Phase(StrEnum):
+    """Where a job is in its life."""
+
+    WAITING = "waiting"
+    STARTING = "starting"  # a host was told to start it
+    RUNNING = "running"
+    MOVING = "moving"  # a migration is under way; the job may still run at its source
+    FETCHING = "fetching"  # its checkpoint is on the way to the host that will resume it
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+OVER = frozenset({Phase.FINISHED, Phase.FAILED})
+ON_HOST = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING})
+
+TRANSITIONS: dict[tuple[Phase, str], Phase] = {
+    (Phase.WAITING, "offered"): Phase.STARTING,
+    (Phase.WAITING, "fetch"): Phase.FETCHING,
+    (Phase.FETCHING, "stored"): Phase.STARTING,
+    (Phase.STARTING, "started"): Phase.RUNNING,
+    (Phase.RUNNING, "migrate"): Phase.MOVING,
+    (Phase.MOVING, "landed"): Phase.STARTING,
+    (Phase.MOVING, "abandoned"): Phase.RUNNING,
+    **{(phase, "interrupted"): Phase.WAITING for phase in ON_HOST},
+    **{(phase, "finished"): Phase.FINISHED for phase in (Phase.STARTING, Phase.RUNNING, Phase.MOVING)},
+    **{(phase, "failed"): Phase.FAILED for phase in (Phase.STARTING, Phase.RUNNING, Phase.MOVING)},
+}
+
+
+@dataclass
+class Checkpoint:
+    """A completed checkpoint and who holds it."""
+
+    stored: StoredCheckpoint
+    holders: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Move:
+    """A migration: where to, by when, and what P3 guarantees it."""
+
+    destination: str
+    deadline_s: float
+    floor_bytes_per_s: float
+    notice_s: float
+    began_s: float
+    hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
+
+
+@dataclass
+class JobState:
+    """One job."""
+
+    spec: JobSpec
+    submitted_s: float
+    phase: Phase = Phase.WAITING
+    attempt: int = 0
+    host: str | None = None
+    step: int = 0
+    on_demand: bool = False  # paper B sent it there, at cost k
+    waited_s: float = 0.0  # in the spot queue, before it was sent there
+    restore: Checkpoint | None = None  # what the present attempt resumes from
+    checkpoints: dict[int, Checkpoint] = field(
+        default_factory=dict
+    )  # completed ones that are held, by sequence
+    completed: set[int] = field(default_factory=set)  # sequences of all that ever were
+    traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
+    standby: str | None = None
+    vault: str | None = None  # keeps a second copy, seldom brought up to date (`vault`)
+    interval_s: float | None = None
+    timer: int = 0  # which job it was that started: spreads checkpoint timers
+    protected_since_s: float = 0.0
+    last_checkpoint_s: float | None = None  # when this attempt last took one
+    sent_bytes: int | None = None  # by the last transfer to the present standby
+    move: Move | None = None
+    degraded: bool = False
+    refusal: str = ""  # why P3 last refused it
+    unfit: dict[str, float] = field(
+        default_factory=dict
+    )  # host that would not take it -> when to try it again
+    misses: int = 0  # checkpoints in a row that did not reach the present standby
+    endangered: bool = False  # P1 cannot keep its loss budget with this standby
+    final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
+    stopped_at_s: float | None = None  # when it last stopped computing
+    stopped_cause: str = ""
+    landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+    def to(self, trigger: str) -> None:
+        """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""
+        try:
+            self.phase = TRANSITIONS[self.phase, trigger]
+        except KeyError:
+            raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
+
+
+@dataclass
+class HostState:
+    """One host, as far as the coordinator knows."""
+
+    spec: Host
+    connected: bool = False
+    incarnation: int = -1
+    data_port: int = 0
+    lent: bool = False
+    reclaim_at_s: float | None = None
+    closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
+    lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
+    jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
+    offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
+    flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
+    drops: int = 0  # packets that its buckets have dropped, as last reported
+    fence_at_s: float = inf  # silent: its jobs count as stopped from then on
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.spec.name
+
+    @property
+    def usable(self) -> bool:
+        """Connected and lent, with no notice running."""
+        return self.connected and self.lent and self.reclaim_at_s is None
+
+    @property
+    def free_gpus(self) -> int:
+        """GPUs that nobody uses or has reserved."""
+        return self.spec.gpus - len(self.jobs)
+
+    @property
+    def is_volunteer(self) -> bool:
+        """Whether an owner may take it back."""
+        return self.spec.role is Role.VOLUNTEER
+
+
+@dataclass
+class CheckpointFlow:
+    """A stream of checkpoints of one job between two hosts, for as long as it has a grant.
+
+    The floor is what P3 guarantees now. It stays, or it follows the timetable in which the `pledge` is kept.
+    """
+
+    job: str
+    source: str
+    destination: str
+    traffic_class: TrafficClass
+    floor_bytes_per_s: float = 0.0
+    cap_bytes_per_s: float = inf
+    rate_bytes_per_s: float = 0.0
+    bottleneck: str = ""
+    pledge: Pledge | None = None
+
+    @property
+    def key(self) -> str:
+        """Names the flow in demands and answers."""
+        return f"{self.job}:{self.source}>{self.destination}"

@@ -1,0 +1,114 @@
+"""Links by number: what vectors over the links of a campus are indexed with.
+
+Decisions about every link or every flow at once are made on columns (numpy), one entry a link or a flow. Links are
+numbered in the order of their names, so "the first by name", the rule for ties, is the smallest number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.numerics.jit import compiled
+from topologies.spec import DirectedLink
+
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.intp]
+
+
+class Network:
+    """Directed links, numbered once."""
+
+    def __init__(self, links: Iterable[DirectedLink]) -> None:
+        self.links: tuple[DirectedLink, ...] = tuple(sorted(set(links), key=str))
+        self.number: dict[DirectedLink, int] = {link: number for number, link in enumerate(self.links)}
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def column(self, values: Mapping[DirectedLink, float]) -> Floats:
+        """One value a link, by number. KeyError: a link without a value."""
+        return np.array([values[link] for link in self.links], dtype=float)
+
+    def mapping(self, column: Floats) -> dict[DirectedLink, float]:
+        """`column`'s inverse."""
+        return dict(zip(self.links, column.tolist(), strict=True))
+
+    def path(self, links: Iterable[DirectedLink]) -> tuple[int, ...]:
+        """The numbers of the links of a path, in order. KeyError: a link that is not of the network."""
+        return tuple(self.number[link] for link in links)
+
+
+@dataclass(frozen=True, slots=True)
+class Residual(Mapping[DirectedLink, float]):
+    """What each link could still promise, payload bytes/s: a column by the link's number, and a mapping."""
+
+    network: Network
+    column: Floats
+
+    def __getitem__(self, link: DirectedLink) -> float:
+        return float(self.column[self.network.number[link]])
+
+    def __iter__(self) -> Iterator[DirectedLink]:
+        return iter(self.network.links)
+
+    def __len__(self) -> int:
+        return len(self.network)
+
+
+def filled(value: float, count: int) -> Floats:
+    """So many times this value: `np.full`, which is slow where they are few."""
+    column = np.empty(count)
+    column.fill(value)
+    return column
+
+
+def sums(numbers: Numbers, values: Floats, size: int) -> Floats:
+    """Of the values of each number from 0 to size - 1 together."""
+    return np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Paths of several flows one after the other (compressed rows).
+
+    `link`: numbers of the links crossed; those of path i are `link[start[i]:start[i + 1]]`. A path crosses a link once.
+    """
+
+    link: Numbers
+    start: Numbers
+
+    @classmethod
+    def of(cls, paths: Sequence[Sequence[int]]) -> Paths:
+        """From one sequence of link numbers a path."""
+        start = list(accumulate(map(len, paths), initial=0))
+        links = list(chain.from_iterable(paths))
+        return cls(np.array(links, dtype=np.intp), np.array(start, dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def load(self, rates: Floats, links: int) -> Floats:
+        """What flows of these rates put on each of `links` links together."""
+        return _loads(self.start, self.link, rates, links)
+
+    def least(self, values: Floats, nowhere: float = np.inf) -> Floats:
+        """The least of a value a link along each path; `nowhere` where a path crosses no link."""
+        answer = np.full(len(self), nowhere)
+        crossing = np.flatnonzero(np.diff(self.start))
+        if crossing.size:
+            answer[crossing] = np.minimum.reduceat(values[self.link], self.start[crossing])
+        return answer
+
+
+@compiled
+def _loads(start: Numbers, link: Numbers, rates: Floats, links: int) -> Floats:
+    loads = np.zeros(links)
+    for flow in range(len(rates)):
+        for number in link[start[flow] : start[flow + 1]]:
+            loads[number] += rates[flow]
+    return loads

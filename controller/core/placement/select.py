@@ -1,0 +1,373 @@
+"""P2: where a job goes, now and if its next host is taken back too (paper A, section VI and Algorithm 2).
+
+A destination costs the time to get there and, with the probability that its owner reclaims it before the job
+ends, the time to get away again:
+
+    T_mig(s, d) = C/bw(s, d) + T_r                                        (eq. 10)
+    score(d) = T_mig(s, d) + alpha (1 - S_d(T_rem)) mean T_mig(d)         (eq. 11)
+
+after those that cannot run the job, or cannot be reached before the notice ends, are excluded. Where this
+departs from the print:
+
+- **mean T_mig(d)** is left open by the paper ("average migration cost from d to other candidates"). Here: the
+  mean over the other compatible candidates d' of C/bw(d, d') + T_r; with nobody else, T_mig(s, d).
+- **The locality filter** (Lemma 3: same building first) is never better than scoring everybody, which is as
+  cheap, and it may hide a stable host next door. It is off (`k_min=None`) unless asked for.
+- **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides.
+  `second_form` takes the expected number of reclaims, the integral of the hazard, in its place: the risk that
+  still tells hosts apart. Over all moves that a job makes it is the better by a tenth (`reclaimnet measure planning`),
+  so the policy "reclaimnet" has it; the paper's form is the default here, and a row.
+- A failure says what was missing and who came closest.
+
+Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
+`hazard`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.network.links import Floats, Numbers
+from controller.numerics.jit import compiled
+from controller.numerics.portable_math import log
+
+ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
+THETA = 1.0  # highest load at which a host still takes a job
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains.
+
+    `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start). `job`: whose request it
+    is, for policies that have decided about each job before. `max_load`: theta of Algorithm 2, what a host's load may be.
+    """
+
+    source: str | None
+    payload_bytes: float
+    memory_bytes: float
+    min_capability: float
+    remaining_s: float
+    notice_s: float | None
+    restart_s: float
+    source_building: str | None = None
+    job: str = ""
+    max_load: float = THETA
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A host as P2 sees it. `survival` is S_d(T_rem); `bandwidth_bytes_per_s` is from the source.
+
+    `mean_migration_s` None: nobody else could take the job, so T_mig(s, d) stands for it. `expected_reclaims`
+    None: -ln S_d.
+    """
+
+    host: str
+    building: str
+    free_gpus: int
+    memory_bytes: float
+    capability: float
+    load: float
+    bandwidth_bytes_per_s: float
+    survival: float
+    mean_migration_s: float | None = None
+    expected_reclaims: float | None = None
+
+    @property
+    def reclaims_to_expect(self) -> float:
+        """The integral of its hazard over the remaining time; infinite where S underflowed to 0."""
+        if self.expected_reclaims is not None:
+            return self.expected_reclaims
+        return -log(self.survival) if self.survival > 0.0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """`Candidate`s in columns, in the order of their names; `mean_migration_s` is NaN where nobody else could take the
+    job."""
+
+    hosts: NDArray[np.object_]
+    buildings: NDArray[np.object_]
+    free_gpus: Floats
+    memory_bytes: Floats
+    capability: Floats
+    load: Floats
+    bandwidth_bytes_per_s: Floats
+    survival: Floats
+    expected_reclaims: Floats
+    mean_migration_s: Floats
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> Candidates:
+        """From one object a host."""
+        some = sorted(candidates, key=lambda candidate: candidate.host)
+
+        def column(value: Callable[[Candidate], float]) -> Floats:
+            return np.array([value(candidate) for candidate in some], dtype=float)
+
+        return cls(
+            np.array([c.host for c in some], dtype=object),
+            np.array([c.building for c in some], dtype=object),
+            column(lambda c: c.free_gpus),
+            column(lambda c: c.memory_bytes),
+            column(lambda c: c.capability),
+            column(lambda c: c.load),
+            column(lambda c: c.bandwidth_bytes_per_s),
+            column(lambda c: c.survival),
+            column(lambda c: c.reclaims_to_expect),
+            column(lambda c: math.nan if c.mean_migration_s is None else c.mean_migration_s),
+        )
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+
+AnyCandidates = Sequence[Candidate] | Candidates
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationChoice:
+    """The destination, its score and what it is made of."""
+
+    host: str
+    score_s: float
+    migration_s: float
+    survival: float
+
+
+class Missing(StrEnum):
+    """Why nobody is left: the first requirement that the last candidates did not meet."""
+
+    CANDIDATE = "no other host is lent"
+    GPU = "no host has a free GPU"
+    MEMORY = "no free GPU has enough memory"
+    CAPABILITY = "no GPU with enough memory has the compute capability"
+    LOAD = "every suitable host is above the load limit"
+    PATH = "no suitable host can be reached"
+    TIME = "no suitable host can be reached before the notice ends"
+
+
+@dataclass(frozen=True, slots=True)
+class NoDestination:
+    """Degraded recovery: nobody fits. `closest` came nearest.
+
+    It lacked `shortfall`: GPUs, bytes, capability, load or seconds, as the reason says.
+    """
+
+    reason: Missing
+    closest: str | None = None
+    shortfall: float = math.inf
+
+
+class Selector(Protocol):
+    """How a policy picks a destination. `draw` in [0, 1) is for those that choose at random."""
+
+    def __call__(
+        self, request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+    ) -> DestinationChoice | NoDestination: ...
+
+
+def migrations_s(request: PlacementRequest, bandwidth_bytes_per_s: Floats) -> Floats:
+    """T_mig(s, d) = C/bw(s, d) + T_r (eq. 10) of each; infinite without bandwidth."""
+    if request.payload_bytes == 0.0:
+        return np.full(len(bandwidth_bytes_per_s), request.restart_s)
+    return _times_s(float(request.payload_bytes), bandwidth_bytes_per_s, float(request.restart_s))
+
+
+@compiled
+def _times_s(payload_bytes: float, bandwidth_bytes_per_s: Floats, restart_s: float) -> Floats:
+    return payload_bytes / bandwidth_bytes_per_s + restart_s
+
+
+@compiled
+def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: float = ALPHA) -> float:
+    """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
+
+    A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
+    there is no way on.
+    """
+    weight = alpha * risk
+    return migration_s if weight == 0.0 else migration_s + weight * mean_migration_s
+
+
+@compiled
+def _least_score(
+    rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, alpha: float
+) -> tuple[int, float]:
+    """(the first of these rows with the least score, its score); where nobody else could take the job T_mig is the mean."""
+    best, least_s = rows[0], np.inf
+    for row in rows:
+        away_s = there_s[row] if np.isnan(mean_s[row]) else mean_s[row]
+        score = score_s(there_s[row], risks[row], away_s, alpha)
+        if score < least_s:
+            best, least_s = row, score
+    return best, least_s
+
+
+def select(
+    request: PlacementRequest,
+    candidates: AnyCandidates,
+    *,
+    draw: float = 0.0,
+    alpha: float = ALPHA,
+    k_min: int | None = None,
+    second_form: bool = False,
+) -> DestinationChoice | NoDestination:
+    """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name.
+
+    `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
+    never.
+    """
+    columns = _in_columns(candidates)
+    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
+    rows = _feasible(request, columns, there_s, in_time=True)
+    if isinstance(rows, NoDestination):
+        return rows
+    if k_min is not None:
+        rows = _local_first(request, columns, rows, k_min)
+    risks = columns.expected_reclaims if second_form else 1.0 - columns.survival
+    best, score = _least_score(rows, there_s, risks, columns.mean_migration_s, float(alpha))
+    return _choice(columns, there_s, best, score)
+
+
+def select_random(
+    request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+) -> DestinationChoice | NoDestination:
+    """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
+    found = able_to_run(request, candidates)
+    return found if isinstance(found, NoDestination) else found.choice(int(draw * len(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class Able:
+    """Those that can run a job, by name, for selectors that have no use for a score."""
+
+    columns: Candidates
+    there_s: Floats
+    rows: Numbers
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def buildings(self) -> NDArray[np.object_]:
+        """The building of each."""
+        found: NDArray[np.object_] = self.columns.buildings[self.rows]
+        return found
+
+    def choice(self, place: int) -> DestinationChoice:
+        """The one at that place; its score is the time to get there."""
+        row = int(self.rows[place])
+        return _choice(self.columns, self.there_s, row, float(self.there_s[row]))
+
+
+def able_to_run(request: PlacementRequest, candidates: AnyCandidates) -> Able | NoDestination:
+    """Everybody that can run the job and be reached, whether or not in time."""
+    columns = _in_columns(candidates)
+    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
+    rows = _feasible(request, columns, there_s, in_time=False)
+    return rows if isinstance(rows, NoDestination) else Able(columns, there_s, rows)
+
+
+def _in_columns(candidates: AnyCandidates) -> Candidates:
+    return candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
+
+
+def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> DestinationChoice:
+    return DestinationChoice(
+        str(columns.hosts[row]), score_s, float(there_s[row]), float(columns.survival[row])
+    )
+
+
+def _feasible(
+    request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
+) -> Numbers | NoDestination:
+    """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
+    within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
+    missing = _first_missing(
+        columns.hosts != request.source,
+        columns.free_gpus,
+        columns.memory_bytes,
+        columns.capability,
+        columns.load,
+        there_s,
+        float(request.memory_bytes),
+        float(request.min_capability),
+        float(request.max_load),
+        within_s,
+    )
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
+    if furthest == len(_REQUIREMENTS):
+        return rows
+    if furthest < 0:
+        return NoDestination(Missing.CANDIDATE)
+    reason, lacks = _REQUIREMENTS[furthest]
+    lacking = lacks(request, columns, there_s)
+    closest = rows[lacking[rows].argmin()]
+    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
+
+
+@compiled
+def _first_missing(
+    other: NDArray[np.bool_],
+    free_gpus: Floats,
+    memory_bytes: Floats,
+    capability: Floats,
+    load: Floats,
+    there_s: Floats,
+    least_memory_bytes: float,
+    least_capability: float,
+    most_load: float,
+    within_s: float,
+) -> Numbers:
+    """Of each the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
+    answer = np.full(len(other), -1)
+    for row in np.flatnonzero(other):
+        meets = (
+            free_gpus[row] >= 1.0,
+            memory_bytes[row] >= least_memory_bytes,
+            capability[row] >= least_capability,
+            load[row] <= most_load,
+            there_s[row] < np.inf,
+            there_s[row] <= within_s,
+        )
+        answer[row] = 0
+        while answer[row] < len(meets) and meets[answer[row]]:
+            answer[row] += 1
+    return answer
+
+
+def _lacks_time(request: PlacementRequest, columns: Candidates, there_s: Floats) -> Floats:
+    return np.zeros(len(there_s)) if request.notice_s is None else there_s - request.notice_s
+
+
+def _lacks_path(request: PlacementRequest, columns: Candidates, there_s: Floats) -> Floats:
+    return np.where(there_s < math.inf, 0.0, math.inf)
+
+
+Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
+_REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
+    (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
+    (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
+    (
+        Missing.CAPABILITY,
+        lambda request, columns, there_s: request.min_capability - columns.capability,
+    ),
+    (Missing.LOAD, lambda request, columns, there_s: columns.load - request.max_load),
+    (Missing.PATH, _lacks_path),
+    (Missing.TIME, _lacks_time),
+)
+
+
+def _local_first(request: PlacementRequest, columns: Candidates, rows: Numbers, k_min: int) -> Numbers:
+    local = rows[columns.buildings[rows] == request.source_building]
+    return local if len(local) >= max(1, k_min) else rows

@@ -1,0 +1,379 @@
+"""Hosts by number, and how they hang on the campus's tree: what bandwidths between all of them are computed with.
+
+A campus is a tree, so the path from s to d goes up from s to their lowest common switch and down to d, and
+
+    bw(s, d) = min(up from s to that switch, down from that switch to d).
+
+`Places` holds, once for a campus, every host's chain of nodes from the root to itself. `Reaches` holds, for one column of
+what each link has free, the least rate from every host up to, and down from, each of the switches above it; then
+bandwidths from one source to everybody are one look-up each.
+
+**The mean over all others** of 1/bw(s, d), which P2 needs of every candidate, would be n^2 bandwidths. On a tree it is n log n:
+1/bw is the larger of "slowness up" and "slowness down", so with F_v(a) = the sum of max(a, slowness down from v to d) over
+the candidates d below switch v,
+
+    sum over d of 1/bw(s, d) = sum over the switches v above s of  F_v(up) - F_c(max(up, slowness of v -> c)),
+
+up being the slowness from s to v and c the node below v on the way to s, whose hosts were counted already. F_v(a) takes one
+search among the sorted slownesses below v, and the sums of their tails. And hosts of one switch whose own links have the
+same rates left have the same mean and count alike, so they are looked at together: what is sorted and searched is as long
+as there are different ones, not as there are hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.network.links import Floats, Network, Numbers
+from controller.numerics.jit import compiled
+from topologies.paths import Routes
+from topologies.spec import Campus, DirectedLink
+
+Mask = NDArray[np.bool_]
+FEW = 64  # kinds of hosts up to which all pairs are quicker than sorting
+
+
+class Places:
+    """The volunteers of a campus, in the order of their names, and everything about them that does not change."""
+
+    def __init__(self, campus: Campus, hosts: Sequence[str], network: Network, routes: Routes) -> None:
+        self.hosts: tuple[str, ...] = tuple(sorted(hosts))
+        self.number = {host: number for number, host in enumerate(self.hosts)}
+        self.names = np.array(self.hosts, dtype=object)
+        specs = [campus.host_by_name[host] for host in self.hosts]
+        models = [campus.gpu_by_name[spec.gpu_model or ""] for spec in specs]
+        self.buildings = np.array([spec.building for spec in specs], dtype=object)
+        self.gpus = np.array([spec.gpus for spec in specs], dtype=float)
+        self.memory_bytes = np.array([model.memory_bytes for model in models], dtype=float)
+        self.capability = np.array([model.compute_capability for model in models], dtype=float)
+        self._routes, self._network = routes, network
+        self.everybody = np.arange(len(self.hosts))
+        self._ways: dict[str, tuple[Numbers, Numbers]] = {}
+        self._lay_out([self._chain(host) for host in self.hosts])
+
+    def way_up(self, host: str) -> tuple[Numbers, Numbers]:
+        """(nodes of a host of any role, links up from them), level by level from the root; -2 and NOWHERE below it."""
+        known = self._ways.get(host)
+        if known is None:
+            levels = len(self.node)
+            chain = self._chain(host)
+            node, up = np.full(levels, -2, dtype=np.intp), np.full(levels, len(self._network), dtype=np.intp)
+            links = self._up_and_down(chain)[0]
+            node[: len(chain)] = [self._node_number.get(name, -2) for name in chain[:levels]]
+            up[: len(links)] = links[:levels]
+            known = self._ways[host] = (node, up)
+        return known
+
+    def _chain(self, host: str) -> tuple[str, ...]:
+        """The nodes from the root of the tree down to a host."""
+        route = self._routes.route(self._routes.root, host)
+        return (self._routes.root, *(step.target for step in route))
+
+    def _up_and_down(self, chain: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Numbers of the links up to, and down from, each node of a chain but the last."""
+        number, pairs = self._network.number, list(pairwise(chain))
+        up = [number[DirectedLink(below, above)] for above, below in pairs]
+        down = [number[DirectedLink(above, below)] for above, below in pairs]
+        return up, down
+
+    def _lay_out(self, chains: Sequence[tuple[str, ...]]) -> None:
+        """Rows are levels, the root's first; `node` is -1 and links are NOWHERE (the last) below a host."""
+        levels, hosts = max((len(chain) for chain in chains), default=1), len(chains)
+        known: dict[str, int] = {}
+        self.node = np.full((levels, hosts), -1, dtype=np.intp)
+        self.up = np.full((levels - 1, hosts), len(self._network), dtype=np.intp)
+        self.down = self.up.copy()
+        for place, chain in enumerate(chains):
+            self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
+            self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
+        self._node_number = known
+        self._line_up(np.array([len(chain) - 1 for chain in chains], dtype=np.intp))
+
+    def _line_up(self, depth: Numbers) -> None:
+        """The hosts switch by switch (`line`), with the switch and the links of each in that order."""
+        last = np.maximum(depth - 1, 0)
+        switch = self.node[last, self.everybody]
+        self.line = np.argsort(switch, kind="stable")
+        self.switch = switch[self.line]
+        if len(self.up):
+            self.own_up, self.own_down = (
+                links[last, self.everybody][self.line] for links in (self.up, self.down)
+            )
+        else:  # a campus that is one host
+            self.own_up = self.own_down = np.full(len(depth), len(self._network), dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class Reaches:
+    """Rates up and down the tree while each link has `free_bytes_per_s` left, by its number."""
+
+    places: Places
+    free_bytes_per_s: Floats
+
+    @cached_property
+    def free(self) -> Floats:
+        """Of each link by number, and infinite of NOWHERE."""
+        return np.append(self.free_bytes_per_s, np.inf)
+
+    @cached_property
+    def down(self) -> Floats:
+        """To each host from its switch of each level: (levels, hosts); infinite at and below the host itself."""
+        return self._least(self.places.down)
+
+    def _least(self, links: Numbers) -> Floats:
+        return _least_below(self.free, links)
+
+    def from_host(self, source: str) -> Floats:
+        """Bandwidth from a host (of any role) to each volunteer, bytes/s; infinite to itself."""
+        places = self.places
+        node, links = places.way_up(source)
+        up = _least_below(self.free, links[:, None])[:, 0]
+        return _rates_from(node, up, places.node, self.down)
+
+    def mean_slowness(self, among: Mask) -> Floats:
+        """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
+
+        Infinite where it reaches nobody; NaN where `among` holds nobody else, and for who is not of `among`.
+        """
+        answer = np.full(len(among), np.nan)
+        places = self.places
+        kind, hosts, members = _kinds(
+            self.free, places.line, places.switch, places.own_up, places.own_down, among
+        )
+        if members.sum() > 1.0:
+            few = self._means_in_pairs if len(hosts) <= FEW else self._means
+            means = np.append(few(hosts, members), np.nan)  # of nobody's kind, -1
+            answer[places.line] = means[kind]
+        return answer
+
+    def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
+        """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
+        return _mean_of_pairs(self.free, self.places.up, self.down, self.places.node, hosts, members)
+
+    def _means(self, hosts: Numbers, members: Floats) -> Floats:
+        """The same for many: this file's head."""
+        node, links = self.places.node[:, hosts], self.places.down[:, hosts]
+        with np.errstate(divide="ignore"):
+            up = 1.0 / self._least(self.places.up[:, hosts])
+            down = 1.0 / self._least(links)
+            first = 1.0 / self.free[links]
+        total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
+        below: _Tails | None = None
+        for level in range(len(links) - 1, -1, -1):
+            inner, is_host = node[level + 1] >= 0, _deepest(node, level + 1)
+            tails = _Tails.of(node[level], down[level], members)
+            before = np.maximum(up[level], first[level])
+            sums, reached = before, np.isfinite(before).astype(float)  # the host itself, if it is next below
+            if below is not None:
+                others = below.sums(before)
+                sums, reached = np.where(is_host, sums, others[0]), np.where(is_host, reached, others[1])
+            here = tails.sums(up[level])
+            total += np.where(inner, here[0] - np.where(reached > 0.0, sums, 0.0), 0.0)
+            count += np.where(inner, here[1] - reached, 0.0)
+            below = tails
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _rounded(np.where(count > 0.5, total / count, np.inf))
+
+
+@compiled
+def _kinds(
+    free: Floats, line: Numbers, switch: Numbers, own_up: Numbers, own_down: Numbers, among: Mask
+) -> tuple[Numbers, Numbers, Floats]:
+    """(along the line of hosts: the number of its kind, -1 for who is not among them; one of each kind; how many there are).
+
+    A kind ends where one is not like the one before.
+    """
+    kind, hosts, members = np.full(len(line), -1), np.empty(len(line), np.intp), np.zeros(len(line))
+    kinds, counted = 0, True
+    for place in range(len(line)):
+        if place == 0 or (
+            switch[place] != switch[place - 1]
+            or free[own_up[place]] != free[own_up[place - 1]]
+            or free[own_down[place]] != free[own_down[place - 1]]
+        ):
+            counted, first = False, line[place]
+        if among[line[place]]:
+            if not counted:
+                hosts[kinds], counted, kinds = first, True, kinds + 1
+            kind[place] = kinds - 1
+            members[kinds - 1] += 1.0
+    return kind, hosts[:kinds], members[:kinds]
+
+
+@compiled
+def _least_below(free: Floats, links: Numbers) -> Floats:
+    """Of each column from each level on to the last; infinite beyond it."""
+    levels, columns = links.shape
+    least = np.full((levels + 1, columns), np.inf)
+    for level in range(levels - 1, -1, -1):
+        for column in range(columns):
+            least[level, column] = min(least[level + 1, column], free[links[level, column]])
+    return least
+
+
+@compiled
+def _rates_from(way: Numbers, up: Floats, node: Numbers, down: Floats) -> Floats:
+    """To each column, over the deepest node that it has in common with the way up."""
+    rates = np.empty(node.shape[1])
+    for host in range(len(rates)):
+        common = 0
+        while common + 1 < len(way) and way[common + 1] == node[common + 1, host]:
+            common += 1
+        rates[host] = min(up[common], down[common, host])
+    return rates
+
+
+@compiled
+def _mean_of_pairs(
+    free: Floats, up_links: Numbers, all_down: Floats, all_nodes: Numbers, hosts: Numbers, members: Floats
+) -> Floats:
+    """Of these hosts the mean of 1/rate to all others: by the deepest switch that two have in common, but not below either."""
+    up, down, node = _least_below(free, up_links[:, hosts]), all_down[:, hosts], all_nodes[:, hosts]
+    levels, means = len(node), np.full(len(hosts), np.inf)
+    for one in range(len(hosts)):
+        total, count = 0.0, 0.0
+        for other in range(len(hosts)):
+            common = 0
+            while common + 2 < levels and node[common + 1, one] == node[common + 1, other]:
+                if node[common + 2, one] < 0 or node[common + 2, other] < 0:
+                    break  # a host, not a switch
+                common += 1
+            rate = min(up[common, one], down[common, other])
+            others = members[other] - (1.0 if one == other else 0.0)
+            if rate > 0.0 and others > 0.0:
+                total, count = total + others / rate, count + others
+        if count > 0.0:
+            means[one] = _rounded_one(total / count)
+    return means
+
+
+@compiled
+def _rounded_one(value: float) -> float:
+    """`_rounded` of a finite number."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
+
+
+def _deepest(node: Numbers, level: int) -> Mask:
+    """Whether the host itself is at this level."""
+    below = np.full(node.shape[1], -1) if level + 1 == len(node) else node[level + 1]
+    itself: Mask = (node[level] >= 0) & (below < 0)
+    return itself
+
+
+def _rounded(values: Floats) -> Floats:
+    """To 40 bits, so that what is equal but for the order of sums is equal."""
+    mantissa, exponent = np.frexp(values)
+    rounded: Floats = np.ldexp(np.round(mantissa * 2.0**40), exponent - 40)
+    return rounded
+
+
+@dataclass(frozen=True)
+class _Tails:
+    """Numbers in groups, each so many times, sorted within each group, with sums from the beginning of all.
+
+    Infinite ones stand for nobody."""
+
+    group: Numbers  # of each number
+    key: Numbers  # group and rank of every number, in order
+    ordered: Floats  # all numbers, for ranks
+    start: Numbers  # where the group of each number begins
+    end: Numbers  # and where its finite numbers end
+    times: Floats
+    sum: Floats
+
+    @classmethod
+    def of(cls, group: Numbers, values: Floats, times: Floats) -> _Tails:
+        ordered = np.sort(values)
+        own = group * (len(values) + 1)
+        keys = own + np.searchsorted(ordered, values, side="right")
+        order = np.argsort(keys, kind="stable")  # the order of equals must not depend on the processor
+        keys = keys[order]
+        finite = np.searchsorted(ordered, np.inf, side="left")
+        start = np.searchsorted(keys, own, side="left")
+        end = np.searchsorted(keys, own + finite, side="right")
+        there = np.isfinite(values)
+        counted = np.where(there, times, 0.0)[order]
+        amounts = counted * np.where(there, values, 0.0)[order]
+        return cls(own, keys, ordered, start, end, _running(counted), _running(amounts))
+
+    def sums(self, least: Floats) -> tuple[Floats, Floats]:
+        """For each number's own group: (the sum of max(least, number) over it, how many numbers that were).
+
+        An infinite `least` reaches nobody.
+        """
+        reaches = np.isfinite(least)
+        rank = np.searchsorted(self.ordered, least, side="right")
+        place = np.minimum(np.searchsorted(self.key, self.group + rank, side="right"), self.end)
+        smaller = (self.times[place] - self.times[self.start]) * np.where(reaches, least, 0.0)
+        total = smaller + self.sum[self.end] - self.sum[place]
+        return np.where(reaches, total, 0.0), np.where(
+            reaches, self.times[self.end] - self.times[self.start], 0.0
+        )
+
+
+def _running(values: Floats) -> Floats:
+    """Sums from the beginning, the empty one included."""
+    sums = np.zeros(len(values) + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+@dataclass
+class Rows:
+    """Routes as rows of numbers of links, padded: `row` says which row is from one host to another."""
+
+    row: dict[tuple[str, str], int] = field(default_factory=dict)
+    links: Numbers = field(default_factory=lambda: np.empty((0, 0), dtype=np.intp))
+
+    def add(self, ends: Sequence[tuple[str, str]], paths: Sequence[Sequence[int]], nowhere: int) -> None:
+        """One more row for each of these pairs."""
+        width = max(self.links.shape[1], *map(len, paths))
+        links = np.full((len(self.row) + len(paths), width), nowhere, dtype=np.intp)
+        links[: len(self.row), : self.links.shape[1]] = self.links[: len(self.row)]
+        for row, (pair, path) in enumerate(zip(ends, paths, strict=True), start=len(self.row)):
+            links[row, : len(path)] = path
+            self.row[pair] = row
+        self.links = links
+
+
+@dataclass
+class Known:
+    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed.
+
+    `slowness`: (of these, among those, the means); `hazards`: (at, changes until then, levels, profile); `routes`: from
+    one host to another; `multipliers`: P1's, of each link.
+    """
+
+    reaches: Reaches | None = None
+    slowness: tuple[Reaches, Mask, Floats] | None = None
+    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
+    routes: Rows = field(default_factory=Rows)
+    multipliers: Floats | None = None
+
+    def forget(self) -> None:
+        """What depends on the moment."""
+        self.reaches, self.slowness, self.hazards = None, None, None
+
+    def reaches_of(self, places: Places, free_bytes_per_s: Floats) -> Reaches:
+        """`Reaches` for what is free."""
+        if self.reaches is None or not np.array_equal(self.reaches.free_bytes_per_s, free_bytes_per_s):
+            self.reaches = Reaches(places, free_bytes_per_s)
+        return self.reaches
+
+    def mean_slowness(self, reaches: Reaches, among: Mask) -> Floats:
+        """`reaches.mean_slowness(among)`."""
+        if (
+            self.slowness is None
+            or self.slowness[0] is not reaches
+            or not np.array_equal(self.slowness[1], among)
+        ):
+            self.slowness = (reaches, among, reaches.mean_slowness(among))
+        return self.slowness[2]

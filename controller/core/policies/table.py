@@ -1,0 +1,350 @@
+"""Named policies: each row is a choice of one function for each decision. ReclaimNet and its baselines differ
+in nothing else.
+
+To add one: write a function with the signature of its column (`checkpointing.Planner`, `placement.Selector`,
+`admission.Admit`, `admission.Share`, `Learner`), and add a row. Nothing registers itself; this file is the
+whole list. A row with a `label` is one of the systems that Table III compares (`SYSTEMS`).
+
+Where a system differs in more than a function, the row says so in words that the cores obey: whether a notice moves jobs
+(`migrates`), whether it and its checkpoints leave its host at all (`stays`), where they go (`central_store`), how long an
+interrupted job waits (`requeue_wait_s`), whether it has a replica (`replication`), and whether links keep their research
+reserve and grants are enforced (`enforced`). All defaults are ReclaimNet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from controller.core.admission import admission
+from controller.core.checkpointing import intervals, planner
+from controller.core.placement import select as placement
+from controller.core.policies import baselines
+from controller.core.policies.baselines import Replication
+from controller.core.queueing import queue
+from controller.core.queueing.controllers.age import Age
+from controller.core.queueing.controllers.replay import Replay
+from controller.core.settings import Settings
+from testbed.errors import SpecError
+from topologies.spec import ResearchReserve
+
+NO_RESERVE = ResearchReserve(beta=0.0)
+
+
+Learner = Callable[[Settings], queue.Controller]  # makes the queue's controller; each takes what it needs
+
+
+def _fixed(settings: Settings) -> queue.Controller:
+    """r stays at r_0."""
+    return queue.Fixed(settings.level_start)
+
+
+def algorithm1(settings: Settings) -> queue.Controller:
+    """Paper B's, corrected."""
+    return queue.Algorithm1(
+        settings.target_delay_s,
+        settings.level_step_per_s,
+        settings.level_window,
+        settings.level_start,
+        settings.level_max,
+    )
+
+
+def replay(settings: Settings) -> queue.Controller:
+    """r from the recorded arrivals."""
+    return _replaying(Replay, settings)
+
+
+def age(settings: Settings) -> queue.Controller:
+    """r and the ages of the gap from the recorded arrivals."""
+    return _replaying(Age, settings)
+
+
+def _replaying(kind: type[Replay], settings: Settings) -> Replay:
+    return kind(
+        settings.target_delay_s,
+        settings.level_window,
+        settings.level_start,
+        settings.level_max,
+        offer_ttl_s=settings.offer_ttl_s,
+    )
+
+
+LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whatever its policy
+    "fixed": _fixed,
+    "algorithm1": algorithm1,
+    "replay": replay,
+    "age": age,
+}
+
+SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimnet measure planning`
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B.
+
+    `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until
+    the host closes, and are interrupted. `stays`: a job and its checkpoints stay on its host; interrupted, it waits for that
+    host. `standby`: who chooses the standby (None: `select`; where that scores, by eq. 11). `central_store`: checkpoints go
+    to a host that nobody can reclaim, where the campus has one. `requeue_wait_s`: an interrupted job may not start again for
+    so long. `replication`: the standby holds a GPU and computes too. `enforced`: research has its reserve, and senders keep
+    to their grants; else grants are advice, and flows share the links as TCP does. `takes_up`: a job that had to begin again
+    further back goes on from a better checkpoint as soon as its holder returns (`taking_up`). `vault`: now and then a copy goes
+    to a third host.
+    """
+
+    about: str
+    plan: intervals.Planner = planner.plan_behind
+    select: placement.Selector = SELECT
+    admit: admission.Admit = admission.fluid_edf
+    share: admission.Share = admission.share_totals
+    learner: Learner = age
+    label: str = ""
+    migrates: bool = True
+    stays: bool = False
+    standby: placement.Selector | None = None
+    central_store: bool = False
+    requeue_wait_s: float = 0.0
+    replication: Replication | None = None
+    enforced: bool = True
+    takes_up: bool = True
+    vault: bool = True
+
+    def __post_init__(self) -> None:
+        if self.migrates and (self.replication is not None or self.stays):
+            raise ValueError("replication, stays: only where nothing migrates")
+        if self.stays and (self.replication or not isinstance(self.plan, intervals.StaticPlanner)):
+            raise ValueError(
+                "stays: without replication, and with a StaticPlanner: there is no link to plan for"
+            )
+
+    @property
+    def rates_vary(self) -> bool:
+        """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
+        return self.admit is admission.fluid_edf
+
+    @property
+    def promises_rates(self) -> bool:
+        """Whether an admitted migration is promised to be in time: it has a rate that holds, and senders keep to theirs."""
+        return self.migrates and self.enforced and self.admit is not admission.admit_all
+
+    def reserve(self, wanted: ResearchReserve) -> ResearchReserve:
+        """What is kept for research where the campus wants `wanted`."""
+        return wanted if self.enforced else NO_RESERVE
+
+    def scaled(self, time_scale: float) -> Policy:
+        """The same for a scenario whose durations are `time_scale` times the real ones."""
+        plan, replication = self.plan, self.replication
+        if isinstance(plan, intervals.StaticPlanner):
+            plan = replace(plan, interval_s=plan.interval_s * time_scale)
+        if replication is not None:
+            replication = replace(replication, takeover_s=replication.takeover_s * time_scale)
+        return replace(
+            self, plan=plan, replication=replication, requeue_wait_s=self.requeue_wait_s * time_scale
+        )
+
+
+NAIVE = intervals.StaticPlanner(baselines.NAIVE_CHECKPOINT_S, floor=False)
+
+POLICIES: dict[str, Policy] = {
+    "slurm-pr": Policy(
+        "preempt and requeue: a checkpoint every 10 min, no migration, back to the queue (see `baselines`)",
+        label="Slurm-PR (B1')",
+        plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S, floor=False),
+        select=baselines.select_first,
+        admit=admission.admit_all,
+        migrates=False,
+        central_store=True,
+        requeue_wait_s=baselines.SLURM_REQUEUE_WAIT_S,
+        enforced=False,
+        takes_up=False,
+        vault=False,
+    ),
+    "no-migration": Policy(
+        "a job never leaves its host, nor its checkpoints, one in 30 min: it waits for the owner (see `baselines`)",
+        label="No-Mig. (B2)",
+        plan=NAIVE,
+        select=placement.select_random,
+        admit=admission.admit_all,
+        migrates=False,
+        stays=True,
+        enforced=False,
+        takes_up=False,
+        vault=False,
+    ),
+    "static": Policy(
+        "a checkpoint every 10 min, and neither P2 nor P3, as its downtime and traffic in Table III say",
+        label="Static (B3)",
+        plan=intervals.StaticPlanner(floor=False),
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+        takes_up=False,
+        vault=False,
+    ),
+    "bamboo": Policy(
+        "pipeline redundancy: a replica computes too and takes over without a restart (see `baselines`)",
+        label="Bamboo (B1)",
+        plan=intervals.StaticPlanner(floor=False),
+        select=placement.select_random,
+        standby=baselines.select_elsewhere,
+        admit=admission.admit_all,
+        migrates=False,
+        replication=Replication(),
+        takes_up=False,
+        vault=False,
+        enforced=False,
+    ),
+    "random-dst": Policy(
+        "P1 and P3; any host that can run the job, at random",
+        label="Rand-Dst (B4)",
+        select=placement.select_random,
+    ),
+    "no-tc-bpf": Policy(
+        "P1 and P2; every migration may try, no reserve for research, nothing enforced: TCP shares the links",
+        label="No-BPF (B5)",
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "tv-fixed-interval": Policy(
+        "P2 and P3; one checkpoint period for everybody, from the means of the epoch",
+        label="TV-FI (B7)",
+        plan=intervals.plan_one_interval,
+    ),
+    "reclaimnet-as-printed": Policy(
+        "paper A to the letter: budgets clip after allocation, same building first, a misfit stops admission",
+        label="ReclaimNet, as printed",
+        plan=intervals.plan_as_printed,
+        takes_up=False,
+        vault=False,
+        select=partial(
+            placement.select, k_min=1
+        ),  # the paper gives k_min no value; 1 is the least that filters
+        admit=admission.edf_stop,
+        learner=algorithm1,
+    ),
+    "reclaimnet": Policy(
+        "both papers, with the corrections that each file's first paragraph lists", label="ReclaimNet, ours"
+    ),
+    # ---------------------------------------------------------------- Table IV's other subsets of P1, P2, P3
+    "all-off": Policy(
+        "none of P1, P2, P3: a checkpoint every 30 min, any host at random, TCP (Table IV, first row)",
+        plan=NAIVE,
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p1": Policy(
+        "P1; any host at random, TCP",
+        select=placement.select_random,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p2": Policy(
+        "P2; a checkpoint every 30 min, TCP",
+        plan=NAIVE,
+        admit=admission.admit_all,
+        enforced=False,
+    ),
+    "only-p3": Policy(
+        "P3; a checkpoint every 30 min, any host at random",
+        plan=NAIVE,
+        select=placement.select_random,
+    ),
+    "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
+    # ---------------------------------------------------------------- one decision otherwise than ours
+    "most-budgets": Policy(
+        "P1 breaks as few loss budgets as possible where they do not fit together; more work is lost in all",
+        plan=planner.ExactPlanner(behind=True),
+    ),
+    "writes-stop-jobs": Policy(
+        "P1 counts the time of a write as lost to the job (paper A's C/(b D)), where ours counts that of its snapshot",
+        plan=planner.plan_least_loss,
+    ),
+    "cube-roots": Policy(
+        "P1 by Theorem 1's cube roots with loss budgets as lower bounds, max-min over the links; none is chosen to be kept",
+        plan=intervals.plan,
+    ),
+    "static-interval": Policy(
+        "ours with a checkpoint every 10 min and equal shares in place of P1",
+        plan=intervals.StaticPlanner(),
+    ),
+    "probability-of-reclaim": Policy(
+        "P2 by the paper's eq. (11): the probability of a reclaim where ours has the expected number of them",
+        select=placement.select,
+    ),
+    "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
+    "one-copy": Policy(
+        "one copy, and a job that had to begin again does not go back to a better one that returns",
+        takes_up=False,
+        vault=False,
+    ),
+    "no-admission": Policy(
+        "every migration may try, none is promised a rate; fair shares, and the reserve holds",
+        admit=admission.admit_all,
+    ),
+    "smallest-demand-first": Policy(
+        "admission in order of minimum rate, not of deadline",
+        admit=admission.smallest_demand_first,
+    ),
+    "constant-rates": Policy(
+        "a migration has one rate from notice to deadline; earliest deadline first, a misfit is skipped",
+        admit=admission.edf_skip,
+    ),
+    "equal-increment": Policy(
+        "the other reading of 'remaining by max-min': the same extra for everybody",
+        share=admission.share_increments,
+    ),
+    "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
+    "algorithm1": Policy("paper B's r learned by the corrected Algorithm 1", learner=algorithm1),
+    "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
+}
+
+SYSTEMS: tuple[str, ...] = tuple(
+    name for name, row in POLICIES.items() if row.label
+)  # Table III, in its order
+
+ABLATION: dict[
+    tuple[bool, bool, bool], str
+] = {  # which of P1, P2, P3 are on -> row; as Table IV says, two are B5 and B4
+    (False, False, False): "all-off",
+    (True, False, False): "only-p1",
+    (False, True, False): "only-p2",
+    (False, False, True): "only-p3",
+    (True, True, False): "no-tc-bpf",
+    (True, False, True): "random-dst",
+    (False, True, True): "no-p1",
+    (True, True, True): "reclaimnet",
+}
+
+
+def ablation(p1: bool, p2: bool, p3: bool) -> Policy:
+    """ReclaimNet with only these protocols: what is off is Table IV's naive baseline (30 min, random destination, TCP)."""
+    return POLICIES[ABLATION[p1, p2, p3]]
+
+
+def policy(
+    name: str,
+    time_scale: float = 1.0,
+    *,
+    alpha: float = placement.ALPHA,
+    k_min: int | None = None,
+) -> Policy:
+    """The row of that name, for a scenario whose durations are `time_scale` times the paper's.
+
+    `alpha` and `k_min` are P2's parameters, for rows that score; a row's own choice of one wins. SpecError: no
+    such row."""
+    row = POLICIES.get(name)
+    if row is None:
+        raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
+    row = row.scaled(time_scale) if time_scale != 1.0 else row
+    chosen = row.select if isinstance(row.select, partial) else partial(row.select)
+    if chosen.func is placement.select:
+        given = {"alpha": alpha, "k_min": k_min}
+        scored = {**given, **chosen.keywords}
+        row = replace(row, select=partial(placement.select, **scored))
+        if row.standby is None:  # it takes checkpoints now and the job perhaps: there bandwidth comes first
+            row = replace(row, standby=partial(placement.select, **{**scored, "second_form": False}))
+    return row

@@ -1,0 +1,222 @@
+"""The shape of a rule, and the search for the cheapest one: at which ages of the gap jobs may join and must leave.
+
+Where offers are not Poisson, the age of the gap (the time since the last offer) says when the next one may come. With
+bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age below a1
+or from a2 on, and whoever waits at age a3 leaves. Where delta allows for several that wait, nobody needs to be refused in
+between: the queue's limit is lower then by so many (`fewer`). Three ages, that number and the level r come within 1 or 2 %
+of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
+share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter. That r is not
+needed for it: share and delay follow one smooth curve as r grows, from (1, 0) at r = 0, so two points of it near the aim
+are enough.
+
+The price is a step function of the ages, with noise, so derivatives are of no use. Tried are first the families that
+theory suggests (only early: hazard falls with age; only late: it rises; both: bath-tub), on a grid of ages that is half
+quantiles of the gaps and half evenly spaced; then, from the best two, one age at a time over the whole grid until
+nothing is better; then smaller steps around the best.
+
+A past of some hundred jobs always has a shape that would have fitted it better by chance. So it is sought on one half
+of the past and tried on the other (`saving`): there it must save more jobs than `CAUTION` standard errors of the paired
+difference (`proves`), or the plain rule, which is optimal for Poisson spots (Theorem 4), stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.core.queueing.controllers.arrivals import Arrivals
+from controller.core.queueing.controllers.replay import bisect_level
+from controller.core.queueing.replay import LEFT, REFUSED, Rule
+
+POINTS = 12  # quantiles, and as many even steps, in the grid of ages
+COARSE = 3  # of the grid, for pairs of ages
+FEWER = (0.5, 1.0, 1.5, 2.0, inf)  # jobs by which the level may be lower between the ages
+STARTS = 2  # shapes of the first round from which the second goes on
+REFINEMENTS = 3  # halvings of the grid's step at the end
+LONGEST_GAP = 0.995  # quantile of the gaps at which the grid ends
+TRIALS = 8  # levels at most between 0 and r_max
+NEAR = 0.005  # relative distance of a delay from the aim from which on the line between two points is straight enough
+SHORT = 0.98  # of the aim: a shape whose delay stays below, at any r, is not used
+BATCH, FEWEST_BATCHES = 40, 10  # jobs whose fates are taken together: several times as many as ever wait
+CAUTION = 2.0  # standard errors that a shape must save on jobs it was not fitted to
+
+
+@dataclass(frozen=True, slots=True)
+class RuleShape:
+    """Ages of the gap in seconds: join below `until_s` or from `from_s` on, with `fewer` in between; leave at `leave_s`."""
+
+    until_s: float = inf
+    from_s: float = inf
+    leave_s: float = inf
+    fewer: float = inf
+
+    def rule(self, level: float) -> Rule:
+        """With this level."""
+        return Rule(level, self.until_s, self.from_s, self.leave_s, fewer=self.fewer)
+
+
+PLAIN = RuleShape()
+Steps = Generator[int, None, None]
+
+
+class ShapeSearch:
+    """For one past and one aim. Its generators yield the steps that each replay took."""
+
+    def __init__(self, arrivals: Arrivals, aim_s: float, r_max: float) -> None:
+        self.arrivals, self.aim_s, self.r_max = arrivals, aim_s, r_max
+        self.grid_s = ages_grid(arrivals.gaps_s())
+        self.prices: dict[RuleShape, float] = {}
+
+    @property
+    def best(self) -> RuleShape:
+        """Of all that were priced; the first of equals."""
+        return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
+
+    def run(self) -> Steps:
+        """From nothing. If the plain rule does not reach the aim even at r_max, there is nothing to be saved."""
+        yield from self._price([PLAIN])
+        if self.prices[PLAIN] == inf or not self.grid_s:
+            return
+        yield from self._price(families(self.grid_s))
+        for start in sorted(self.prices, key=self.prices.__getitem__)[:STARTS]:
+            yield from self._descend(start)
+        yield from self.refine(self.best)
+
+    def refine(self, *shapes: RuleShape) -> Steps:
+        """Smaller and smaller steps around the best of these, one age at a time."""
+        yield from self._price(shapes)
+        if not shapes:
+            return
+        ages_s = [0.0, *self.grid_s]
+        step_s = max((b - a for a, b in pairwise(ages_s)), default=0.0) / 2.0
+        for _ in range(REFINEMENTS):
+            here = self.best
+            yield from self._price(neighbours(here, step_s))
+            step_s /= 1.0 if self.prices[self.best] < self.prices[here] else 2.0
+
+    def _descend(self, shape: RuleShape) -> Steps:
+        while True:
+            before = shape
+            for line in lines(shape, [0.0, *self.grid_s, inf]):
+                yield from self._price(line)
+                shape = min([shape, *line], key=self.prices.__getitem__)
+            if shape == before:
+                return
+
+    def _price(self, shapes: Iterable[RuleShape]) -> Steps:
+        for shape in shapes:
+            if shape not in self.prices:
+                self.prices[shape] = yield from price(self.arrivals, shape, self.aim_s, self.r_max)
+
+
+def price(arrivals: Arrivals, shape: RuleShape, aim_s: float, r_max: float) -> Generator[int, None, float]:
+    """The share of jobs sent to on-demand at the level whose mean delay is the aim; infinity: no level reaches it.
+
+    By false position with the Illinois modification (an end that stays twice counts half), then by the line between the
+    two points that enclose the aim.
+    """
+    below, above = (0.0, 0.0, 1.0), _point(arrivals, shape, r_max)  # (level, mean delay, share)
+    yield len(arrivals)
+    if above[1] <= SHORT * aim_s:
+        return inf
+    weight_below = weight_above = 1.0
+    for _ in range(TRIALS):
+        if above[1] <= aim_s or min(above[1] - aim_s, aim_s - below[1]) <= NEAR * aim_s:
+            break
+        short, over = weight_below * (aim_s - below[1]), weight_above * (above[1] - aim_s)
+        found = _point(arrivals, shape, (below[0] * over + above[0] * short) / (over + short))
+        yield len(arrivals)
+        if found[1] < aim_s:
+            below, weight_below, weight_above = found, 1.0, weight_above / 2.0
+        else:
+            above, weight_above, weight_below = found, 1.0, weight_below / 2.0
+    part = (aim_s - below[1]) / (above[1] - below[1]) if above[1] > below[1] else 1.0
+    return below[2] + min(1.0, part) * (above[2] - below[2])
+
+
+def _point(arrivals: Arrivals, shape: RuleShape, level: float) -> tuple[float, float, float]:
+    outcome = arrivals.run(shape.rule(level))
+    return level, outcome.mean_delay_s, outcome.on_demand / max(1, outcome.left)
+
+
+def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
+    """Ages worth trying, above 0, rising: quantiles of the gaps, and even steps up to nearly the longest."""
+    if not len(gaps_s):
+        return []
+    inner = np.arange(1, POINTS) / POINTS
+    even = np.arange(1, POINTS + 1) / POINTS * np.quantile(gaps_s, LONGEST_GAP)
+    return [
+        float(age_s) for age_s in np.unique(np.concatenate([np.quantile(gaps_s, inner), even])) if age_s > 0.0
+    ]
+
+
+def families(grid_s: list[float]) -> Iterator[RuleShape]:
+    """Only late, only early, and both with a coarser grid; those who wait leave when joining ends, or stay; or some may
+    join in between."""
+    for age_s in grid_s:
+        yield from (RuleShape(0.0, age_s), RuleShape(0.0, age_s, 0.0), RuleShape(0.0, age_s, fewer=1.0))
+        yield from (RuleShape(age_s, inf, age_s), RuleShape(age_s), RuleShape(age_s, fewer=1.0))
+    coarse_s = grid_s[::COARSE]
+    for place, until_s in enumerate(coarse_s):
+        for from_s in coarse_s[place + 1 :]:
+            yield from (RuleShape(until_s, from_s, until_s), RuleShape(until_s, from_s))
+            yield RuleShape(until_s, from_s, fewer=1.0)
+
+
+def lines(shape: RuleShape, ages_s: list[float]) -> Iterator[list[RuleShape]]:
+    """Each age over the whole grid; then the end of joining together with leaving; then how many fewer in between."""
+    yield [replace(shape, until_s=age_s) for age_s in ages_s if age_s <= shape.from_s]
+    yield [replace(shape, from_s=age_s) for age_s in ages_s if age_s >= shape.until_s]
+    yield [replace(shape, leave_s=age_s) for age_s in ages_s]
+    yield [RuleShape(age_s, shape.from_s, age_s) for age_s in ages_s if age_s <= shape.from_s]
+    yield [replace(shape, fewer=fewer) for fewer in FEWER]
+
+
+def neighbours(shape: RuleShape, step_s: float) -> list[RuleShape]:
+    """Those with one age a step away."""
+    moved = [
+        replace(shape, **{name: getattr(shape, name) + sign * step_s})
+        for name in ("until_s", "from_s", "leave_s")
+        for sign in (-1.0, 1.0)
+        if getattr(shape, name) < inf
+    ]
+    return [near for near in moved if min(near.until_s, near.leave_s) >= 0.0 and near.until_s <= near.from_s]
+
+
+def saving(
+    arrivals: Arrivals, shape: RuleShape, aim_s: float, r_max: float
+) -> Generator[int, None, tuple[float, float]]:
+    """(share of jobs that the shape keeps from on-demand where the plain rule does not, its standard error).
+
+    Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.
+    """
+    if shape == PLAIN or not len(arrivals.jobs_s):
+        return 0.0, 0.0
+    sent = []
+    for candidate in (PLAIN, shape):
+        level, _ = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
+        decisions = arrivals.run(candidate.rule(level), record=True).decisions
+        yield len(arrivals)
+        assert decisions is not None  # they were asked for
+        sent.append(np.isin(decisions, (REFUSED, LEFT)).astype(np.float64))
+    kept = sent[0] - sent[1]
+    return float(kept.mean()), _standard_error(kept)
+
+
+def _standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean of a series, by means of batches: who is refused makes room for the next, so neighbours' fates make up
+    for each other, and taking them for independent would see three times the noise that there is."""
+    size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))
+    count = len(values) // size
+    means = values[: count * size].reshape(count, size).mean(axis=1)
+    return float(means.std(ddof=1)) / sqrt(count) if count > 1 else inf
+
+
+def proves(trials: Sequence[tuple[float, float]]) -> bool:
+    """Whether independent trials (`saving`), taken together, save more than chance does."""
+    return sum(saved for saved, _ in trials) > CAUTION * sqrt(sum(error**2 for _, error in trials))

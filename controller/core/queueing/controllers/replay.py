@@ -1,0 +1,159 @@
+"""r by replay: of all levels, the one that would have met the target delay on the recorded arrivals.
+
+The gradient step of Algorithm 1 has to wait for delays, which are noisy, and needs a step size and a good start. But the
+arrivals of jobs and offers do not depend on r: the past can be run again for any r, and the mean delay grows with r, so
+bisection finds the r whose delay is the aim (`balance`). No step, no r_0 after the first few jobs.
+
+A past in which even r_max would have been quick enough says nothing of r; then the books do: r rises by a step while the
+measured delay is below delta, and falls by one while it is above.
+
+One replay takes as long as its window; a bisection takes `HALVINGS` of them. `work` does a slice of at most one window
+and is called between decisions: a decision only compares a draw with r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from math import inf
+
+from controller.core.queueing.controllers.arrivals import Arrivals, RecordedArrivals
+from controller.core.queueing.controllers.delay_budget import Balance
+from controller.core.queueing.controllers.fixed import Fixed
+from controller.core.queueing.replay import ReplayOutcome, Rule
+
+WINDOW = (
+    10_000  # jobs of the past: they measure a delay to about 2 % (1 400 to 15 500 in the cases of paper B)
+)
+LEAST_JOBS, LEAST_SPOTS = 8, 4  # before which r_0 holds: any guess from the past beats a bad r_0
+SOONER = 0.2  # early on, r is fitted again when the past has grown by so much
+HALVINGS = 14  # of [0, r_max]: r to r_max / 16 000
+STEP = 0.5  # of r, at a fit whose past says nothing of r
+EXACT = 0.001  # relative error of the delay at which a bisection stops
+
+Search = Generator[int, None, None]  # yields the steps that it has just taken
+RuleAt = Callable[[float], Rule]
+
+
+class Sliced:
+    """A search that goes on a slice at a time, each of `budget` steps or a little more."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._search: Search | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way."""
+        return self._search is None
+
+    def begin(self, search: Search) -> None:
+        """This is to be done next."""
+        self._search = search
+
+    def slice(self) -> bool:
+        """One slice; False: there was nothing to do."""
+        if self._search is None:
+            return False
+        spent = 0
+        for steps in self._search:
+            spent += steps
+            if spent + steps > self.budget:
+                return True
+        self._search = None
+        return True
+
+
+def bisect_level(
+    arrivals: Arrivals, rule_at: RuleAt, aim_s: float, r_max: float
+) -> Generator[int, None, tuple[float, ReplayOutcome]]:
+    """The level in [0, r_max] at which the mean delay over `arrivals` is `aim_s` (or the nearest to it), and its outcome.
+
+    Yields after each replay.
+    """
+    low, high = 0.0, r_max
+    level, outcome = r_max, arrivals.run(rule_at(r_max))
+    yield len(arrivals)
+    if outcome.mean_delay_s <= aim_s:
+        return level, outcome
+    for _ in range(HALVINGS):
+        level = (low + high) / 2.0
+        outcome = arrivals.run(rule_at(level))
+        yield len(arrivals)
+        if abs(outcome.mean_delay_s - aim_s) <= EXACT * aim_s:
+            break
+        low, high = (level, high) if outcome.mean_delay_s < aim_s else (low, level)
+    return level, outcome
+
+
+class Replay(Fixed):
+    """r from the recorded past, fitted again after every `every` arrivals (sooner at the start).
+
+    `target_delay_s` is delta, of all jobs; `window`: jobs of the past that are kept. ValueError: a parameter that cannot work.
+    """
+
+    def __init__(
+        self,
+        target_delay_s: float,
+        every: int = 100,
+        r0: float = 1.0,
+        r_max: float = 8.0,
+        *,
+        offer_ttl_s: float = 0.0,
+        window: int = WINDOW,
+    ) -> None:
+        super().__init__(r0)
+        if every < 1 or not r0 <= r_max < inf:
+            raise ValueError(f"every {every}, r0 {r0}, r_max {r_max}: every >= 1 and r0 <= r_max < infinity")
+        self.every, self.r_max, self.window = every, r_max, window
+        self.balance, self.history = Balance(target_delay_s, every), RecordedArrivals(window, offer_ttl_s)
+        self._arrived, self._fitted_at = 0, 0
+        self._fitting = Sliced(window)
+
+    def arrived(self, now_s: float = 0.0) -> None:
+        """Recorded."""
+        self._arrived += 1
+        self.history.job(now_s)
+
+    def spot(self, now_s: float = 0.0) -> None:
+        """Recorded."""
+        self.history.spot(now_s)
+
+    def lost(self, made_s: float) -> None:
+        """Taken out of the record."""
+        self.history.lost(made_s)
+
+    def left(self, delay_s: float) -> None:
+        """Into the books."""
+        self.balance.left(delay_s)
+
+    def work(self) -> bool:
+        """A slice of the fit: replays of no more than one window of events in all, or one replay."""
+        if self._fitting.idle and self._is_due():
+            self._fitted_at = self._arrived
+            self._fitting.begin(self._fit())
+        return self._fitting.slice()
+
+    def rule_at(self, level: float) -> Rule:
+        """The rule that is followed, at another level."""
+        return Rule(level)
+
+    def _is_due(self) -> bool:
+        if self.history.jobs < LEAST_JOBS or self.history.spots < LEAST_SPOTS:
+            return False
+        return self._arrived - self._fitted_at >= min(self.every, max(1.0, SOONER * self._fitted_at))
+
+    def aim_s(self) -> float:
+        """The mean delay to aim at now. Those who wait have waited at least since as many of the last arrivals."""
+        return self.balance.aim_s(self.history.since_s(self._arrived - self.balance.jobs))
+
+    def _fit(self) -> Search:
+        arrivals = self.history.arrivals()
+        aim_s = self.aim_s()
+        level, outcome = yield from bisect_level(arrivals, self.rule_at, aim_s, self.r_max)
+        self.level = self._believed(level, outcome, aim_s)
+
+    def _believed(self, level: float, outcome: ReplayOutcome, aim_s: float) -> float:
+        if level < self.r_max or outcome.mean_delay_s >= (1.0 - EXACT) * aim_s:
+            return level
+        up = aim_s >= self.balance.target_delay_s
+        return min(self.r_max, self.level + STEP) if up else max(0.0, self.level - STEP)

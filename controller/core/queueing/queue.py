@@ -1,0 +1,386 @@
+"""The spot queue: who waits for a volunteered GPU and who goes to on-demand at once (paper B).
+
+A job that finds n jobs waiting joins if n < N, with probability p if n = N, and otherwise leaves for an
+on-demand host at cost k. A spot offer takes the oldest waiting job that fits, at cost 1. With Poisson jobs
+and Poisson offers this is optimal over all policies that keep the mean delay of all jobs at delta (Theorem
+4); r = N + p is one number, and the mean delay grows with it. Nobody knows the arrival laws, so a
+`Controller` learns r (the package `levels` holds them).
+
+Where offers are not Poisson, the age of the gap, the time since the last offer, says when the next may come. A
+controller may use it twice: to let a job join or not, and to send away whoever waits when the gap reaches an age
+(`renege`). The age counts every offer, also one that finds nobody; before the first it counts from the first event.
+
+Delay is from submission to first dispatch, or to leaving for on-demand. An interrupted job goes back to the
+head: it is not an arrival, its delay has been counted, and it never leaves. Jobs that were interrupted wait in
+the order of their interruption, before all others, and count in n.
+
+Offers live for `offer_ttl_s`. 0 is the paper's model: used at once or gone. Infinity is a patient campus: the
+offer stands until its owner withdraws it, and a job that arrives and fits takes it without waiting, whatever
+r says.
+
+Randomness and time are arguments: `draw` in [0, 1) decides the admission with probability p.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.core.queueing.controllers.algorithm1 import (
+    R_MAX,
+    WINDOW,
+    Algorithm1,
+    next_level,
+)
+from controller.core.queueing.controllers.fixed import Fixed, admit_probability
+
+__all__ = [
+    "R_MAX",
+    "WINDOW",
+    "Algorithm1",
+    "Controller",
+    "Dispatch",
+    "Fixed",
+    "Lapsed",
+    "Offer",
+    "OnDemand",
+    "Queued",
+    "Reneged",
+    "SpotJob",
+    "SpotQueue",
+    "Standing",
+    "Statistics",
+    "admit_probability",
+    "next_level",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SpotJob:
+    """What a job needs of a GPU."""
+
+    key: str
+    memory_bytes: float = 0.0
+    min_capability: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A GPU that stands ready until `expires_s` (that moment excluded)."""
+
+    offer_id: int
+    expires_s: float = math.inf
+    memory_bytes: float = math.inf
+    capability: float = math.inf
+    made_s: float = 0.0
+
+    def suits(self, job: SpotJob) -> bool:
+        """Whether the job can run on it."""
+        return job.memory_bytes <= self.memory_bytes and job.min_capability <= self.capability
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The job waits; `ahead` are before it."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnDemand:
+    """The job goes to an on-demand host at once, at cost k; `ahead` would have been before it."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """The job takes the offer, after waiting `delay_s`. `first`: never before, so it was counted now."""
+
+    job: str
+    offer_id: int
+    delay_s: float
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Nobody fits the offer; it stands until `expires_s`."""
+
+    offer_id: int
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """Nobody fits the offer, and it does not wait."""
+
+    offer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reneged:
+    """The job waited `delay_s` and now leaves for on-demand, at cost k: by the age of the gap, or its longest wait."""
+
+    job: str
+    delay_s: float
+
+
+class Controller(Protocol):
+    """Decides on admission, and learns from what it is told: every arrival, every offer, every job that left."""
+
+    @property
+    def level(self) -> float:
+        """r = N + p, in jobs."""
+
+    @property
+    def leave_at_age_s(self) -> float:
+        """Whoever waits when the gap reaches this age leaves; infinity for never."""
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Whoever has waited so long leaves; infinity for never."""
+
+    def admit_probability(self, queue_length: int, age_s: float) -> float:
+        """For a job that finds so many waiting, so long after the last offer."""
+
+    def arrived(self, now_s: float) -> None:
+        """A job was submitted, and the answer to it was given."""
+
+    def spot(self, now_s: float) -> None:
+        """An offer was made, whoever took it."""
+
+    def lost(self, made_s: float) -> None:
+        """The offer made then was no use to a new job: it was withdrawn unused, or went to an interrupted one."""
+
+    def left(self, delay_s: float) -> None:
+        """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
+
+    def work(self) -> bool:
+        """One slice, O(window) at most, of what can be done between decisions; False: there was nothing to do."""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts over all jobs so far; a job counts once, when it first leaves the queue."""
+
+    arrivals: int = 0
+    spot: int = 0
+    on_demand: int = 0
+    total_delay_s: float = 0.0
+
+    @property
+    def mean_delay_s(self) -> float:
+        """E[T] over all jobs that left, those sent to on-demand counting 0; 0 while none has left."""
+        left = self.spot + self.on_demand
+        return self.total_delay_s / left if left else 0.0
+
+    def mean_cost(self, k: float) -> float:
+        """E[C]: 1 for a job that took a spot offer, k for one that did not; 0 while none has left."""
+        left = self.spot + self.on_demand
+        return (self.spot + k * self.on_demand) / left if left else 0.0
+
+
+Choose = Callable[[SpotJob, Sequence[Offer]], int | None]
+
+
+def oldest_offer(job: SpotJob, offers: Sequence[Offer]) -> int | None:
+    """The first of the standing offers that suit the job; they are given oldest first."""
+    return offers[0].offer_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    job: SpotJob
+    since_s: float
+    first: bool
+
+
+class SpotQueue:
+    """Jobs that wait and offers that stand. Times must not go backwards.
+
+    `choose` picks among the standing offers that suit an arriving job (P2, say); None: none of them, the job
+    is treated as if there were none. The caller calls `expire` when `next_deadline_s` is due; until then a
+    lapsed offer is listed but not used.
+    """
+
+    def __init__(
+        self, controller: Controller, offer_ttl_s: float = math.inf, choose: Choose = oldest_offer
+    ) -> None:
+        if not offer_ttl_s >= 0.0:
+            raise ValueError(f"offer_ttl_s {offer_ttl_s}: 0 or more")
+        self.controller, self.offer_ttl_s, self.choose = controller, offer_ttl_s, choose
+        self.statistics = Statistics()
+        self._interrupted: dict[str, _Waiting] = {}  # in order of interruption
+        self._fresh: dict[str, _Waiting] = {}  # in order of submission
+        self._offers: dict[int, Offer] = {}  # in order of offering
+        self._gap_began_s: float | None = None  # the last offer; until there was one, the first event
+
+    def __len__(self) -> int:
+        return len(self._interrupted) + len(self._fresh)
+
+    def waiting(self) -> list[str]:
+        """Keys of the waiting jobs, the next to be served first."""
+        return [*self._interrupted, *self._fresh]
+
+    def standing(self) -> list[Offer]:
+        """Offers, oldest first."""
+        return list(self._offers.values())
+
+    def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
+        """A new job takes a standing offer, or joins, or goes to on-demand.
+
+        ValueError: the key waits already; a draw outside [0, 1).
+        """
+        self._check_new(job)
+        if not 0.0 <= draw < 1.0:
+            raise ValueError(f"draw {draw}: at least 0 and less than 1")
+        ahead = len(self)
+        self.statistics.arrivals += 1
+        answer = self._take_standing(_Waiting(job, now_s, first=True), now_s) or self._join(
+            job, now_s, draw, ahead
+        )
+        self.controller.arrived(now_s)
+        return answer
+
+    def requeue_at_head(self, job: SpotJob, now_s: float) -> Dispatch | Queued:
+        """An interrupted job comes back: behind those interrupted earlier, before all others."""
+        self._check_new(job)
+        returned = _Waiting(job, now_s, first=False)
+        taken = self._take_standing(returned, now_s)
+        if taken is not None:
+            return taken
+        self._interrupted[job.key] = returned
+        return Queued(len(self._interrupted) - 1)
+
+    def serve(self, now_s: float) -> Dispatch | None:
+        """The next waiting job that `choose` now finds a standing offer for, if it found none when the job came."""
+        for waiting in (*self._interrupted.values(), *self._fresh.values()):
+            taken = self._take_standing(waiting, now_s)
+            if taken is not None:
+                self.cancel(waiting.job.key)
+                return taken
+        return None
+
+    def offer(
+        self,
+        offer_id: int,
+        now_s: float,
+        memory_bytes: float = math.inf,
+        capability: float = math.inf,
+    ) -> Dispatch | Standing | Lapsed:
+        """A GPU became idle: the oldest waiting job that fits takes it; else it stands, or is gone.
+
+        ValueError: an offer of that number stands already.
+        """
+        if offer_id in self._offers:
+            raise ValueError(f"offer {offer_id} stands already")
+        self._gap_began_s = now_s
+        self.controller.spot(now_s)
+        made = Offer(offer_id, now_s + self.offer_ttl_s, memory_bytes, capability, now_s)
+        for waiting in (*self._interrupted.values(), *self._fresh.values()):
+            if made.suits(waiting.job):
+                self.cancel(waiting.job.key)
+                return self._dispatch(waiting, made, now_s)
+        if self.offer_ttl_s == 0.0:
+            return Lapsed(offer_id)
+        self._offers[offer_id] = made
+        return Standing(offer_id, made.expires_s)
+
+    def withdraw_offer(self, offer_id: int) -> bool:
+        """The offer is gone (its host was reclaimed or is used otherwise); False if it did not stand."""
+        withdrawn = self._offers.pop(offer_id, None)
+        if withdrawn is not None:
+            self.controller.lost(withdrawn.made_s)
+        return withdrawn is not None
+
+    def cancel(self, key: str) -> bool:
+        """The job waits no more and is not counted as having left; False if it did not wait."""
+        return self._interrupted.pop(key, None) is not None or self._fresh.pop(key, None) is not None
+
+    def expire(self, now_s: float) -> list[int]:
+        """Remove the offers whose time is over, and name them, oldest first."""
+        if now_s < self._next_lapse_s():
+            return []
+        over = [offer.offer_id for offer in self._offers.values() if offer.expires_s <= now_s]
+        for offer_id in over:
+            del self._offers[offer_id]
+        return over
+
+    def renege(self, now_s: float) -> list[Reneged]:
+        """The jobs whose time to leave for on-demand has come, oldest first; they wait no more.
+
+        A job that the gap has outgrown leaves late if this is called late: its delay is what it waited. One that joined at
+        or after the age of leaving stays for this gap. Interrupted jobs never leave.
+        """
+        if not self._fresh:
+            return []
+        due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
+        return [self._send_off(waiting, now_s) for waiting in due]
+
+    def next_deadline_s(self) -> float:
+        """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
+        if not self._fresh:
+            return self._next_lapse_s()
+        return min(self._next_lapse_s(), min(map(self._leaves_s, self._impatient()), default=math.inf))
+
+    def _next_lapse_s(self) -> float:
+        """All offers stand equally long, so the oldest lapses first."""
+        return next(iter(self._offers.values())).expires_s if self._offers else math.inf
+
+    def _check_new(self, job: SpotJob) -> None:
+        if job.key in self._fresh or job.key in self._interrupted:
+            raise ValueError(f"job {job.key} waits already")
+
+    def _join(self, job: SpotJob, now_s: float, draw: float, ahead: int) -> Queued | OnDemand:
+        if draw < self.controller.admit_probability(ahead, self._age_s(now_s)):
+            self._fresh[job.key] = _Waiting(job, now_s, first=True)
+            return Queued(ahead)
+        self.statistics.on_demand += 1
+        self.controller.left(0.0)
+        return OnDemand(ahead)
+
+    def _age_s(self, now_s: float) -> float:
+        if self._gap_began_s is None:
+            self._gap_began_s = now_s
+        return now_s - self._gap_began_s
+
+    def _impatient(self) -> Iterable[_Waiting]:
+        """Who may leave at some time; nobody by most rules, whatever the length of the queue."""
+        forever = min(self.controller.leave_at_age_s, self.controller.longest_wait_s) == math.inf
+        return () if forever else self._fresh.values()
+
+    def _leaves_s(self, waiting: _Waiting) -> float:
+        """When it goes to on-demand if no offer comes."""
+        outgrown_s = (self._gap_began_s or 0.0) + self.controller.leave_at_age_s
+        return min(
+            waiting.since_s + self.controller.longest_wait_s,
+            outgrown_s if waiting.since_s < outgrown_s else math.inf,
+        )
+
+    def _send_off(self, waiting: _Waiting, now_s: float) -> Reneged:
+        del self._fresh[waiting.job.key]
+        delay_s = now_s - waiting.since_s
+        self.statistics.on_demand += 1
+        self.statistics.total_delay_s += delay_s
+        self.controller.left(delay_s)
+        return Reneged(waiting.job.key, delay_s)
+
+    def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
+        suitable = [o for o in self._offers.values() if o.expires_s > now_s and o.suits(waiting.job)]
+        chosen = self.choose(waiting.job, suitable) if suitable else None
+        if chosen is None:
+            return None
+        return self._dispatch(waiting, self._offers.pop(chosen), now_s)
+
+    def _dispatch(self, waiting: _Waiting, offer: Offer, now_s: float) -> Dispatch:
+        delay_s = now_s - waiting.since_s
+        if waiting.first:
+            self.statistics.spot += 1
+            self.statistics.total_delay_s += delay_s
+            self.controller.left(delay_s)
+        else:
+            self.controller.lost(offer.made_s)
+        return Dispatch(waiting.job.key, offer.offer_id, delay_s, waiting.first)

@@ -1,0 +1,99 @@
+"""Machine code for the inner loops of decisions: numba compiles them at their first call and keeps the result beside the source.
+
+numba looks at one file to see whether what it kept is out of date, but what is kept has grown together with functions of other
+files. So the folder is named by the text of all files that have compiled functions: after a change in one, all are made anew.
+
+Additions are made in the order of the text, and no two operations are fused, so every machine has the same bits, and so has plain
+Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives an infinity or NaN, as in numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Callable
+from importlib.resources import files
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from controller.numerics import portable_math
+from controller.numerics.portable_math import (
+    PER_LN2,
+    ROOT_HALF,
+    artanh_part,
+    cbrt_of_part,
+    exp_of_parts,
+    log_of_parts,
+    polynomial,
+)
+
+MOST = 700.0  # of what e is raised to
+F = TypeVar("F", bound=Callable[..., object])
+
+_SOURCES = sorted(
+    text
+    for file in files("controller.core").iterdir()
+    if file.name.endswith(".py") and "@compiled" in (text := file.read_text())
+)
+_STAMP = hashlib.sha256("\0".join([*_SOURCES, inspect.getsource(portable_math)]).encode()).hexdigest()[:16]
+_KEPT = numba.config.CACHE_DIR or files("controller.core") / "__pycache__"  # type: ignore[attr-defined]
+numba.config.CACHE_DIR = f"{_KEPT}/compiled-{_STAMP}"  # type: ignore[attr-defined]
+MADE: list[Callable[..., object]] = []  # all of them
+for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
+    register_jitable(_function)
+
+
+def compiled(function: F) -> F:
+    """The same function in machine code; it may call others that are compiled."""
+    made = cast(F, numba.njit(cache=True, error_model="numpy")(function))
+    MADE.append(made)
+    return made
+
+
+@compiled
+def log(x: float) -> float:
+    """`elementary.log` of a number above 0 and finite."""
+    mantissa, exponent = math.frexp(x)
+    if mantissa < ROOT_HALF:
+        mantissa, exponent = 2.0 * mantissa, exponent - 1
+    return log_of_parts(mantissa, float(exponent))  # type: ignore[no-any-return]
+
+
+@compiled
+def exp(x: float) -> float:
+    """`elementary.exp` of a number between its limits."""
+    times = np.rint(x * PER_LN2)
+    return math.ldexp(exp_of_parts(x, times), int(times))
+
+
+@compiled
+def survivals(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """exp(-x) of numbers of 0 or more; 0 where hardly anything is left."""
+    answer = np.zeros(len(expected))
+    for place in range(len(expected)):
+        if expected[place] < MOST:
+            answer[place] = exp(-expected[place])
+    return answer
+
+
+@compiled
+def cbrt(x: float) -> float:
+    """`elementary.cbrt` of a finite number of 0 or more."""
+    if x == 0.0:
+        return x
+    mantissa, exponent = math.frexp(x)
+    thirds = exponent // 3
+    return math.ldexp(cbrt_of_part(math.ldexp(mantissa, exponent - 3 * thirds)), thirds)
+
+
+@compiled
+def nearly_cbrt(x: float) -> float:
+    """The cube root, at most a sixth off: where a method begins."""
+    mantissa, exponent = math.frexp(x)
+    thirds = exponent // 3
+    return math.ldexp(0.65 + 0.25 * math.ldexp(mantissa, exponent - 3 * thirds), thirds)

@@ -1,0 +1,260 @@
+"""The append-only memory of a run: an SQLite file in WAL mode that outlives any process that writes it.
+
+Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
+transaction holds an event and all that followed from it, committed before anybody is told, so what was promised is on disk
+(against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
+whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.persistence.recovery`). The fourth,
+`snapshot`, only saves time.
+
+A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn
+disk, is named by its number and time, and a reader may ask for what is before it.
+
+.venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl [--up-to SECONDS]
+
+One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from controller.core.model.events import Event
+from controller.core.model.facts import AnyFact, Fact
+from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
+from testbed.errors import InvariantBroken, SetupError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS origin (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS input (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, source TEXT NOT NULL, body BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS fact (number INTEGER PRIMARY KEY, at_s REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS snapshot (event INTEGER PRIMARY KEY, facts INTEGER NOT NULL, submitted INTEGER NOT NULL,
+    program TEXT NOT NULL, body BLOB NOT NULL);
+"""
+_FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
+_ENCODER = msgspec.json.Encoder()
+_EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_EVENT_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Journal:
+    """The writing side; owned by the coordinator's process. Times are seconds since the coordinator started first.
+
+    SetupError: another process writes it, or it is not a journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _locked(path)
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise SetupError(f"{path} is not a journal: {error}; name another file") from error
+
+    def _open(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+
+    def begin(self) -> None:
+        """Open the transaction of one event."""
+        self._db.execute("BEGIN")
+
+    def origin(self) -> dict[str, str]:
+        """Whose journal it is; empty: nobody's yet. SetupError: it holds events, and does not say whose."""
+        origin = dict(self._db.execute("SELECT key, value FROM origin"))
+        if not origin and self._db.execute("SELECT 1 FROM input LIMIT 1").fetchone():
+            raise SetupError(
+                f"{self.path} was written by an earlier version of this program; name another file"
+            )
+        return origin
+
+    def found(self, origin: dict[str, str]) -> None:
+        """Say whose it is, once."""
+        self.begin()
+        self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
+        self.commit()
+
+    def append_input(self, at_s: float, source: str, event: Event) -> None:
+        """An event, as it came; `source` says to readers of the table from whom."""
+        body = _EVENT_ENCODER.encode(event)
+        self._db.execute("INSERT INTO input (at_s, source, body) VALUES (?, ?, ?)", (at_s, source, body))
+
+    def append_fact(self, at_s: float, fact: Fact) -> bytes:
+        """A fact; returns its JSON."""
+        body = encoded(fact)
+        self._db.execute("INSERT INTO fact (at_s, body) VALUES (?, ?)", (at_s, body.decode()))
+        return body
+
+    def commit(self) -> None:
+        """Close the transaction: from here on it survives this process."""
+        self._db.execute("COMMIT")
+
+    def undo(self) -> None:
+        """Close the transaction as if it had not been opened, if one is open."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def save(self, submitted: int, program: str, body: bytes) -> None:
+        """A snapshot of the core as it is after the last event; the one before is kept, older ones are not."""
+        self.begin()
+        self._db.execute(
+            "INSERT OR REPLACE INTO snapshot VALUES ((SELECT max(number) FROM input),"
+            " (SELECT coalesce(max(number), 0) FROM fact), ?, ?, ?)",
+            (submitted, program, body),
+        )
+        kept = "SELECT event FROM snapshot ORDER BY event DESC LIMIT 2"
+        self._db.execute(f"DELETE FROM snapshot WHERE event NOT IN ({kept})")
+        self.commit()
+
+    def snapshots(self) -> Iterator[tuple[int, int, int, str, bytes]]:
+        """(number of the last event, of the last fact, jobs submitted, program, the core), the latest first."""
+        columns = "event, facts, submitted, program, body"
+        yield from self._db.execute(f"SELECT {columns} FROM snapshot ORDER BY event DESC")
+
+    def inputs(self, after: int = 0) -> Iterator[tuple[float, Event]]:
+        """(seconds, event) in order, beyond the event of that number. SetupError: one cannot be read; it says which."""
+        columns = "number, at_s, body"
+        rows = self._db.execute(f"SELECT {columns} FROM input WHERE number > ? ORDER BY number", (after,))
+        for number, at_s, body in rows:
+            try:
+                event = _EVENTS.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise SetupError(_unreadable(self.path, "input", number, at_s, error)) from error
+            yield at_s, event
+
+    def cut(self, before_s: float) -> Path | None:
+        """Keep what is before a time, and nothing of what came after; all of it stays in the file that is returned.
+
+        None: there is nothing to cut. SetupError: an earlier cut left its file there.
+        """
+        count = "SELECT (SELECT count(*) FROM input WHERE at_s >= ?1) + (SELECT count(*) FROM fact WHERE at_s >= ?1)"
+        if not self._db.execute(count, (before_s,)).fetchone()[0]:
+            return None
+        whole = self.path.with_name(f"{self.path.name}.whole")
+        if whole.exists():
+            raise SetupError(f"{whole} keeps what an earlier cut took away: move it elsewhere first")
+        copy = sqlite3.connect(whole)
+        try:
+            self._db.backup(copy)
+        finally:
+            copy.close()
+        self.begin()
+        for table in ("input", "fact"):
+            self._db.execute(f"DELETE FROM {table} WHERE at_s >= ?", (before_s,))
+        last = "(SELECT coalesce(max(number), 0) FROM {})"
+        self._db.execute(
+            f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
+        )
+        self.commit()
+        return whole
+
+    def last_s(self) -> float:
+        """Time of the last event; 0 without one."""
+        row = self._db.execute("SELECT at_s FROM input ORDER BY number DESC LIMIT 1").fetchone()
+        return float(row[0]) if row else 0.0
+
+    def facts(self, after: int = 0) -> Iterator[tuple[float, bytes]]:
+        """(seconds, JSON of the fact) in order, beyond the fact of that number."""
+        rows = self._db.execute("SELECT at_s, body FROM fact WHERE number > ? ORDER BY number", (after,))
+        for at_s, body in rows:
+            yield at_s, body.encode()
+
+    def close(self) -> None:
+        """Close the file; an open transaction is undone."""
+        if hasattr(self, "_db"):
+            self._db.close()
+        self._lock.close()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A lock on the journal that lasts as long as the file object and the process."""
+    lock = path.with_name(path.name + ".lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise SetupError(f"another coordinator writes {path}: end it first, or name another file") from error
+    return lock
+
+
+def encoded(fact: Fact) -> bytes:
+    """A fact as the journal keeps it. InvariantBroken: one of its numbers is none that a reader would find there again."""
+    for name in fact.__struct_fields__:
+        value = getattr(fact, name)
+        kind = type(value)
+        if kind is float:
+            holds = -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # of what is not a number, neither
+        else:
+            holds = kind is not int or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+        if not holds:
+            most = f"{LARGEST_NUMBER:g}" if kind is float else str(LARGEST_INTEGER)
+            rule = f"{name} = {value}: a journal takes numbers up to {most}"
+            raise InvariantBroken(type(fact).__name__, rule, [repr(fact)])
+    return _ENCODER.encode(fact)
+
+
+def read_facts(path: Path, before_s: float = inf) -> Iterator[tuple[float, AnyFact]]:
+    """(seconds, fact) in order, those before a time, from a journal that may be in use or left by a killed process.
+
+    SetupError: a line cannot be read; the message says which, and up to where the journal is good.
+    """
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        rows = db.execute("SELECT number, at_s, body FROM fact WHERE at_s < ? ORDER BY number", (before_s,))
+        for number, at_s, body in rows:
+            try:
+                fact = _FACTS.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise SetupError(_unreadable(path, "fact", number, at_s, error)) from error
+            yield at_s, fact
+    finally:
+        db.close()
+
+
+def _unreadable(path: Path, table: str, number: int, at_s: float, error: Exception) -> str:
+    return (
+        f"{path}: line {number} of the table {table}, at {at_s!r} s, cannot be read: {error}. "
+        f"`--up-to {at_s!r}` goes on with what is before it"
+    )
+
+
+def export_jsonl(path: Path, target: Path, before_s: float = inf) -> int:
+    """Write all facts before a time as one JSON object a line, each with `at_s`; returns how many. SetupError: `read_facts`."""
+    count = 0
+    with target.open("w") as out:
+        for at_s, fact in read_facts(path, before_s):
+            record = {"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}
+            out.write(msgspec.json.encode(record).decode() + "\n")
+            count += 1
+    return count
+
+
+def main() -> None:
+    """Write the facts of a journal as JSON lines."""
+    parser = argparse.ArgumentParser(
+        prog="python -m controller.persistence.journal", description=main.__doc__
+    )
+    parser.add_argument("journal", type=Path, help="as a coordinator wrote it; it may be in use")
+    parser.add_argument("out", type=Path, help="one JSON object a line")
+    parser.add_argument(
+        "--up-to", type=float, default=inf, metavar="SECONDS", help="only what is before this time"
+    )
+    given = parser.parse_args()
+    try:
+        print(f"{export_jsonl(given.journal, given.out, given.up_to)} facts in {given.out}")
+    except (SetupError, OSError, sqlite3.Error) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""A coordinator begins again from its journal.
+
+The core is a function of its events, and the journal has all of them with their times, each in one transaction with the facts
+that followed. So a new core is handed the old one's events; what it says to anybody is thrown away, and what it records must be
+what the journal holds, fact for fact. Anything else means that this program decides otherwise than the one that wrote the
+journal (another version, say): then it is refused, for nobody would know what had been promised. After that the core is
+told that its process began again (`controller.core.lifecycle.resync`).
+
+Time goes on where CLOCK_MONOTONIC says, if the machine has not been booted since; else where the calendar clock says; in no
+case backwards. Decisions are right whatever was the downtime: leases do not lean on it (see `reunion`), and agents say in
+their Hello how long a notice still has.
+
+Deciding again costs what deciding cost: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with 52, of one
+core. A long journal is not read from its beginning: the host saves a snapshot of its core whenever it has spent
+`host.SAVE_AFTER_S` on decisions, so a restart takes about that long at most, less than a lease.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from controller.core.coordinator import Coordinator
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.settings import Settings
+from controller.persistence.journal import Journal, encoded
+from controller.persistence.snapshot import CoreSnapshot, thaw
+from testbed.errors import SetupError
+from topologies.files import dumps
+from topologies.spec import Campus
+
+FORMAT = "1"  # of the journal; another one cannot be read
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MOST_TOLD = 4  # differences that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The core that wrote a journal; how far that goes, how many jobs were submitted to it, how many events it took to know."""
+
+    core: Coordinator
+    last_s: float
+    submitted: int
+    events: int
+
+
+def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -> dict[str, str]:
+    """What a journal says of its coordinator. `started_s` (CLOCK_MONOTONIC) is its time 0."""
+    return {
+        "format": FORMAT,
+        "campus": dumps(campus),
+        "settings": msgspec.json.encode(_plain(settings)).decode(),
+        "seed": str(seed),
+        "boot": BOOT_ID.read_text().strip(),
+        "started_monotonic_s": repr(started_s),
+        "started_calendar_s": repr(time.time() - (time.monotonic() - started_s)),
+    }
+
+
+def check_origin(found: dict[str, str], mine: dict[str, str], path: Path) -> None:
+    """SetupError: the journal is of another format, campus, seed, or of other settings; the message names them."""
+    differing = list(_differences(found, mine))
+    if differing:
+        told = "; ".join(differing[:MOST_TOLD]) + (" …" if len(differing) > MOST_TOLD else "")
+        raise SetupError(
+            f"{path} is the journal of another coordinator: {told}. Start as it was, or name a new file"
+        )
+
+
+def recall(journal: Journal, fresh: Coordinator) -> Recalled:
+    """The core that wrote the journal: from its latest snapshot, or else from the new one that is given.
+
+    SetupError: the core records something else than the journal holds.
+    """
+    core, snapshot = _latest(journal) or (fresh, CoreSnapshot(0, 0, 0, "", b""))
+    recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
+    for at_s, event in journal.inputs(snapshot.event):
+        events += 1
+        submitted += isinstance(event, ev.JobSubmitted)
+        for effect in core.handle(event, at_s):
+            if isinstance(effect, do.Record):
+                _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path)
+    _compare(None, next(recorded, None), journal.path)
+    return Recalled(core, journal.last_s(), submitted, events)
+
+
+def _latest(journal: Journal) -> tuple[Coordinator, CoreSnapshot] | None:
+    for row in journal.snapshots():
+        snapshot = CoreSnapshot(*row)
+        core = thaw(snapshot, journal.path)
+        if core is not None:
+            return core, snapshot
+    return None
+
+
+def start_after(origin: dict[str, str], last_s: float) -> float:
+    """What is now time 0 of the journal (CLOCK_MONOTONIC), so that its time goes on, and never back."""
+    monotonic_s = time.monotonic()
+    if origin["boot"] == BOOT_ID.read_text().strip():
+        now_s = monotonic_s - float(origin["started_monotonic_s"])
+    else:
+        now_s = time.time() - float(origin["started_calendar_s"])
+    return monotonic_s - max(now_s, last_s)
+
+
+def _compare(again: tuple[float, bytes] | None, before: tuple[float, bytes] | None, path: Path) -> None:
+    if again != before:
+        at_s = (before or again or (0.0,))[0]
+        raise SetupError(
+            f"{path}: from the same events, this program decides otherwise at {at_s:.6f} s: {_told(again)} where the journal "
+            f"has {_told(before)}. Start the version that wrote it, or name a new file"
+        )
+
+
+def _told(fact: tuple[float, bytes] | None) -> str:
+    return "nothing" if fact is None else fact[1].decode()
+
+
+def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:
+    if found.get("format") != FORMAT:
+        yield f"format {found.get('format', 'unknown')}, here {FORMAT}"
+        return
+    if found["seed"] != mine["seed"]:
+        yield f"seed {found['seed']}, here {mine['seed']}"
+    theirs, ours = msgspec.json.decode(found["settings"]), msgspec.json.decode(mine["settings"])
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            yield f"settings: {name} = {theirs.get(name)}, here {ours.get(name)}"
+    lines = set(mine["campus"].splitlines())
+    for line in found["campus"].splitlines():
+        if line not in lines:
+            yield f"campus: {line}, which is not so here"
+    if found["campus"] != mine["campus"] and lines >= set(found["campus"].splitlines()):
+        more = sorted(lines - set(found["campus"].splitlines()))
+        yield f"campus: here also {', '.join(more[:MOST_TOLD])}" if more else "campus: in another order"
+
+
+def _plain(settings: Settings) -> dict[str, str]:
+    """Numbers as exact text: JSON knows no infinity."""
+    return {name: repr(value) for name, value in asdict(settings).items()}

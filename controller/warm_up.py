@@ -1,0 +1,59 @@
+"""Every kind of decision once, on a small campus that is nowhere: what of it is machine code is compiled, or read from disk.
+
+A coordinator rehearses before it serves, so that no owner waits for a compiler. `make setup` runs `python -m
+controller.warm_up`, which leaves the compiled code beside the source (half a minute); later processes read it from there (a
+third of a second).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from controller.core.admission.admission import MigrationRequest
+from controller.core.coordinator import Coordinator
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.queueing.replay import prepare
+from controller.core.settings import Settings
+from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
+from topologies.presets import three_tier
+
+HOSTS, JOBS, NOTICE_S = 8, 4, 60.0
+DIGEST = "0" * 64
+
+
+def rehearse(policy: str = Settings().policy) -> None:
+    """Hosts join, jobs start, links are measured, an owner gives notice, another does not."""
+    core = Coordinator(three_tier(HOSTS, 2, 1), Settings(policy=policy), Random(0).random)
+    for name in core.cluster.hosts:
+        core.handle(ev.AgentSaid(name, Hello(name, 1, 7200, [], [], [], True)), 0.0)
+    for number in range(JOBS):
+        _run(core, JobSpec(f"job{number}", 1000, 1.0, 10**9))
+    links = [(link.source, link.target, 1e6) for link in core.cluster.network.links]
+    core.handle(ev.LinksMeasured(links), 2.0)
+    for at_s, (number, notice_s) in enumerate(((0, NOTICE_S), (1, 0.0)), 3):
+        host = core.cluster.jobs[f"job{number}"].host
+        if host is not None:
+            core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
+    _crowd(core)
+
+
+def _run(core: Coordinator, spec: JobSpec) -> None:
+    """Submits a job; whichever host is told to start it says that it runs."""
+    for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0):
+        if isinstance(effect, do.Tell) and isinstance(effect.message, StartJob):
+            started = JobStarted(spec.name, effect.message.attempt, 0, DIGEST)
+            core.handle(ev.AgentSaid(effect.host, started), 1.0)
+
+
+def _crowd(core: Coordinator) -> None:
+    """More migrations than a link can carry ask P3, so that it has to choose."""
+    cluster = core.cluster
+    way = cluster.routes.route(*list(cluster.hosts)[:2])
+    asked = [MigrationRequest(f"job{n}", cluster.share[way[0]], 1.5, 0.0, way) for n in range(2)]
+    cluster.policy.admit(asked, 0.0, cluster.share, ())
+
+
+if __name__ == "__main__":
+    rehearse()
+    prepare()

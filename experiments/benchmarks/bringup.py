@@ -1,0 +1,255 @@
+"""How long a campus takes to stand and to go, against stock Mininet on the same tree, in one run.
+
+Ours is the whole of it: links shaped on both ends, addresses, BPF programs loaded and attached, every setting read back.
+Stock is Mininet with LinuxBridge and plain links, unshaped (shaping would make it slower still). Each is measured in a fresh
+process; stock runs inside a network namespace of its own, so that its bridges cannot clash with anything and go with it. The
+floor is what the kernel needs on this machine today: processes with namespaces, bare veth pairs, and removing them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import CommandFailed
+from topologies.presets import campus54, three_tier
+from topologies.spec import Campus as Description
+
+STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
+OVERLAPPED = ("wait_for_bpf_load",)
+SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
+DOWN_PHASES = ("cables_gone", "kill")
+TARGETS = {"up": 4.0, "down": 8.0}
+
+
+def measure_bringup(
+    out: Path, hosts: int = 500, *, repeats: int | None = None, with_stock: bool = True
+) -> dict[str, Any]:
+    """Measure `hosts` hosts (54: the campus of paper A), write bringup.json and bringup.png to `out`, return the figures.
+
+    `repeats` runs of each (default: 3 up to 100 hosts, else 2), of which the fastest is kept: others disturb, nothing speeds
+    up. Takes about a minute at 500 hosts with stock. CommandFailed, with the child's words, if a run fails (no root).
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    repeats = repeats or (3 if hosts <= 100 else 2)
+    kinds = ("floor", "ours", *(("stock",) if with_stock else ()))
+    result: dict[str, Any] = {
+        "hosts": hosts,
+        "repeats": repeats,
+        "cpus": os.cpu_count(),
+        "kernel": os.uname().release,
+    }
+    for kind in kinds:
+        result[kind] = min(
+            (_in_fresh_process(kind, hosts) for _ in range(repeats)), key=lambda run: run["up_s"]
+        )
+    if with_stock:
+        result["times_faster"] = {
+            way: result["stock"][f"{way}_s"] / result["ours"][f"{way}_s"] for way in TARGETS
+        }
+        result["targets"] = TARGETS
+    (out / "bringup.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(result, out / "bringup.png")
+    return result
+
+
+def description_of(hosts: int) -> Description:
+    """The campus that is built."""
+    return campus54() if hosts == 54 else three_tier(hosts=hosts, buildings=4)
+
+
+def _in_fresh_process(kind: str, hosts: int) -> dict[str, Any]:
+    time.sleep(SETTLE_S)
+    argv = [sys.executable, "-m", "experiments.benchmarks.bringup", kind, str(hosts)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=root)
+    if done.returncode:
+        raise CommandFailed(argv, done.returncode, done.stderr)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    work()
+    return time.perf_counter() - begin_s
+
+
+def ours(hosts: int) -> dict[str, Any]:
+    """The testbed's campus, complete."""
+    from testbed.emulation.campus import LiveCampus
+
+    before = memory_available_bytes()
+    with tempfile.TemporaryDirectory() as root:
+        described = description_of(hosts)
+        begin_s = time.perf_counter()
+        net = LiveCampus(described, root=Path(root))
+        try:
+            net.start()
+            up_s = time.perf_counter() - begin_s
+            memory = memory_of_family_bytes()
+            used = before - memory_available_bytes()
+        finally:
+            down_s = _timed(net.stop)
+        phases = net.phases_s
+    return {
+        "up_s": up_s,
+        "down_s": down_s,
+        "up_phases_s": {k: v for k, v in phases.items() if k not in DOWN_PHASES},
+        "down_phases_s": {k: phases[k] for k in DOWN_PHASES},
+        "process_memory_bytes": memory,
+        "machine_memory_bytes": used,
+    }
+
+
+def stock(hosts: int) -> dict[str, Any]:
+    """Mininet's own classes on the same tree: LinuxBridge, plain links."""
+    from mininet.net import Mininet
+    from mininet.nodelib import LinuxBridge
+
+    from testbed.emulation.kernel.linux import unshare_network
+    from topologies.as_mininet import CampusTopo
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(STOCK_DESCRIPTORS, hard), hard))
+    unshare_network()
+    Mininet.inited = True  # leave the machine's limits as they are
+    topo = CampusTopo(description_of(hosts))
+    before = memory_available_bytes()
+    begin_s = time.perf_counter()
+    net = Mininet(topo, switch=LinuxBridge, controller=None)
+    try:
+        net.start()
+        up_s = time.perf_counter() - begin_s
+        memory = memory_of_family_bytes()
+        used = before - memory_available_bytes()
+    finally:
+        down_s = _timed(net.stop)
+    left = links_here() - {"lo"}
+    return {
+        "up_s": up_s,
+        "down_s": down_s,
+        "process_memory_bytes": memory,
+        "machine_memory_bytes": used,
+        "links_left": sum(any(name.startswith(n) for n in net.nameToNode) for name in left),
+    }
+
+
+def floor(hosts: int) -> dict[str, Any]:
+    """Only namespaces and bare veth pairs: what no implementation over this kernel can avoid."""
+    from testbed.emulation.kernel.build import in_thread
+
+    return in_thread(lambda: _floor(hosts))
+
+
+def _floor(hosts: int) -> dict[str, Any]:
+    from testbed.emulation.description import link_requests
+    from testbed.emulation.description.plan import plan
+    from testbed.emulation.kernel import linux, readback
+    from testbed.emulation.kernel.holders import Holders
+    from testbed.emulation.kernel.netlink import NetlinkSocket
+
+    made = plan(description_of(hosts))
+    linux.unshare_network()
+    begin_s = time.perf_counter()
+    holders = Holders(hosts, {})
+    try:
+        holders.wait_forked()
+        holders.release()
+        holders.wait_unshared()
+        namespaces_s = time.perf_counter() - begin_s
+        with NetlinkSocket() as socket:
+            socket.send([link_requests.bridge(bridge) for bridge in made.bridges.values()])
+            cables = list(made.host_cables.values())[:hosts]
+            pairs = [
+                link_requests.cable(c, made.bridges[c.a.node], pid)
+                for c, pid in zip(cables, holders.pids, strict=False)
+            ]
+            veths_s = _timed(lambda: socket.send(pairs))
+            begin_s = time.perf_counter()
+            holders.close()
+            names = {c.a.name for c in cables}
+            while names & {state.name for state in readback.link_states(socket).values()}:
+                time.sleep(0.005)
+            down_s = time.perf_counter() - begin_s
+    finally:
+        holders.close()
+    phases = {"namespaces": namespaces_s, "veths": veths_s}
+    return {"up_s": namespaces_s + veths_s, "down_s": down_s, "up_phases_s": phases}
+
+
+def memory_available_bytes() -> int:
+    """MemAvailable of /proc/meminfo."""
+    text = Path("/proc/meminfo").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
+
+
+def memory_of_family_bytes() -> int:
+    """Proportional memory of this process's descendants (a page shared by n processes counts 1/n in each)."""
+    return sum(_proportional_bytes(pid) for pid in _descendants(os.getpid()))
+
+
+def _proportional_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+    return 0
+
+
+def _descendants(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [one for child in children for one in (child, *_descendants(child))]
+    return []
+
+
+def links_here() -> set[str]:
+    """Names of the interfaces of this thread's namespace."""
+    from testbed.emulation.kernel import readback
+    from testbed.emulation.kernel.netlink import NetlinkSocket
+
+    with NetlinkSocket() as socket:
+        return {state.name for state in readback.link_states(socket).values()}
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Bars of up and down, ours broken down by phase, on a logarithmic scale beside stock and floor."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (totals, parts) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    kinds = [kind for kind in ("floor", "ours", "stock") if kind in result]
+    for offset, way in ((-0.2, "up"), (0.2, "down")):
+        values = [result[kind][f"{way}_s"] for kind in kinds]
+        bars = totals.bar([i + offset for i in range(len(kinds))], values, 0.38, label=way)
+        totals.bar_label(bars, [f"{v:.2f} s" for v in values])
+    totals.set(yscale="log", ylabel="seconds", title=f"{result['hosts']} hosts, up and down")
+    totals.set_xticks(range(len(kinds)), kinds)
+    totals.margins(y=0.15)
+    totals.legend()
+    phases = {**result["ours"]["up_phases_s"], **result["ours"]["down_phases_s"]}
+    names = list(reversed(phases))
+    bars = parts.barh(names, [phases[name] for name in names], color="tab:green")
+    parts.bar_label(bars, [f"{phases[name]:.2f}" for name in names], padding=2)
+    parts.set(xlabel="seconds", title="ours, by phase (of BPF loading, only the wait)")
+    parts.margins(x=0.12)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+RUNS: dict[str, Callable[[int], dict[str, Any]]] = {"ours": ours, "stock": stock, "floor": floor}
+
+if __name__ == "__main__":
+    print(json.dumps(RUNS[sys.argv[1]](int(sys.argv[2]))))

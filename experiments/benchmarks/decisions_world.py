@@ -1,0 +1,91 @@
+"""A coordinator in the middle of its work: every host registered, a job running and protected on every second one.
+
+It is the real core with its real state. What is left out is the way there: registering 50 000 agents and starting as many
+jobs by events plans everything anew each time, which takes hours and ends in the same state. A test holds this one
+to a core that was brought there by its agents' messages. Standbys are drawn among the idle hosts of the whole campus, so
+that some take checkpoints of several jobs and trunks are shared: P1 has to divide links, which is its hard case.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.dispatch import begin_attempt
+from controller.core.lifecycle.grants import open_flow, presync_flow
+from controller.core.model import events as ev
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import HostState, JobState
+from controller.core.settings import Settings
+from testbed.messages import Hello, JobSpec
+from topologies.presets import campus54, three_tier
+from topologies.spec import Campus
+
+DAY_S = 86_400.0
+HISTORY_S = 7 * DAY_S  # how long hosts have been lent and taken back before the measurement
+AWAY_S = 2 * 3600.0  # how long an owner keeps a host that he took back
+EMERGENCIES_PER_DAY = (
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+)  # of hosts, in turn: paper A sees a coefficient of variation of .62
+PAYLOADS_BYTES = (1e9, 8e9)  # state-dicts that fit a loss budget on 1 Gbit/s
+LOSS_BUDGETS_S = (600.0, 900.0, 1800.0)
+HOSTS_A_BUILDING = 500
+SETTINGS = Settings(control_period_s=10.0, lease_s=1e9)
+
+
+def campus_of(hosts: int) -> Campus:
+    """Paper A's campus for 54; else a three-tier one."""
+    return campus54() if hosts == 54 else three_tier(hosts, max(4, hosts // HOSTS_A_BUILDING), 2)
+
+
+def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETTINGS) -> Coordinator:
+    """A coordinator of this campus at time HISTORY_S, its next tick due at once."""
+    rng = Random(seed)
+    core = Coordinator(campus, settings, rng.random)
+    world = core.cluster
+    volunteers = [host for host in world.hosts.values() if host.is_volunteer]
+    _remember_owners(world, volunteers, rng)
+    world.now_s = HISTORY_S
+    for host in world.hosts.values():
+        host.connected, host.lent, host.data_port = True, True, 7200
+        host.lease_until_s = HISTORY_S + settings.lease_s
+    idle = volunteers[1::2]
+    for number, host in enumerate(volunteers[::2]):
+        _run_job(world, f"job{number + 1}", host, rng.choice(idle), rng)
+    core.handle(ev.AgentSaid(volunteers[-1].name, _hello(volunteers[-1])), HISTORY_S)  # starts the clock
+    return core
+
+
+def _hello(host: HostState) -> Hello:
+    return Hello(host.name, 1, 7200, [], [], [], True)
+
+
+def _remember_owners(world: Cluster, volunteers: list[HostState], rng: Random) -> None:
+    """Emergencies of the past, in the order in which they happened."""
+    for host in volunteers:
+        world.hazards.lend(host.name, 0.0)
+    events: list[tuple[float, str, bool]] = []
+    for number, host in enumerate(volunteers):
+        rate_per_s = EMERGENCIES_PER_DAY[number % len(EMERGENCIES_PER_DAY)] / DAY_S
+        at_s = rng.expovariate(rate_per_s)
+        while at_s < HISTORY_S - AWAY_S:
+            events += [(at_s, host.name, False), (at_s + AWAY_S, host.name, True)]
+            at_s += AWAY_S + rng.expovariate(rate_per_s)
+    for at_s, name, returns in sorted(events):
+        (world.hazards.lend if returns else world.hazards.emergency)(name, at_s)
+
+
+def _run_job(world: Cluster, name: str, host: HostState, standby: HostState, rng: Random) -> None:
+    """A job that was started an hour ago and whose checkpoints go to `standby`."""
+    payload_bytes = int(rng.uniform(*PAYLOADS_BYTES))
+    spec = JobSpec(name, 360_000, 1.0, payload_bytes, loss_budget_s=rng.choice(LOSS_BUDGETS_S))
+    job = world.jobs[name] = JobState(spec, HISTORY_S - 3600.0)
+    begin_attempt(world, job, host, None)
+    job.to("offered")
+    job.to("started")
+    job.step, job.protected_since_s = 3600, HISTORY_S - 3600.0
+    job.standby = standby.name
+    open_flow(world, presync_flow(name, host.name, standby.name, 0.0))

@@ -1,0 +1,104 @@
+"""Histories of owners to judge hazard estimators on: drawn ones, whose hazards are known, and recorded ones.
+
+Drawn: 53 hosts for six weeks, reclaimed with paper A's peaks (F1) or without, all alike or with factors of a gamma law of
+CV .62 (F4). Recorded: lifetimes of preemptible machines, each a host that is lent once, at the hours of the record's clock
+(UTC); and counts of available instances, whose falls are emergencies of hosts drawn by a seed, since the record does not
+say which instance went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from controller.core.placement.exposure import EMERGENCY, LEND, WITHDRAW
+from experiments.inputs.scenario.owners import Owners
+from experiments.inputs.traces.availability_counts import Counts, parse_counts
+from experiments.inputs.traces.generated import owner_life
+from experiments.inputs.traces.lifetimes import LentSpell, parse_spells
+from experiments.inputs.traces.streams import stream
+from topologies.errors import SpecError
+
+DAY_S = 86_400.0
+HOSTS, DAYS = 53, 42
+SHAPE = 1.0 / 0.62**2  # of a gamma law with that CV
+
+Event = tuple[float, str, int]  # (when, host, LEND, WITHDRAW or EMERGENCY); time 0 is a midnight
+
+
+@dataclass(frozen=True, slots=True)
+class HazardRecord:
+    """Events in order of time, over `days` whole days."""
+
+    events: tuple[Event, ...]
+    days: int
+    truth: dict[str, Owners] | None = None  # of drawn ones: the hazard of reclaims of each host
+
+    @property
+    def emergencies(self) -> int:
+        """How many there are."""
+        return sum(what == EMERGENCY for _, _, what in self.events)
+
+
+def drawn(seed: int, *, peaks: bool, differ: bool, hosts: int = HOSTS, days: int = DAYS) -> HazardRecord:
+    """A campus whose hazards are known."""
+    rng = stream(seed, "hazards")
+    base = Owners(day_start_s=0.0) if peaks else Owners(day_start_s=0.0, peaks=())
+    truth = {
+        f"h{n}": replace(base, hazard_per_s=base.hazard_per_s * (_factor(rng) if differ else 1.0))
+        for n in range(hosts)
+    }
+    events: list[Event] = []
+    for host, owners in truth.items():
+        events.append((0.0, host, LEND))
+        for event in owner_life(owners, host, seed, days * DAY_S):
+            sudden = EMERGENCY if event.notice_s == 0.0 else WITHDRAW
+            events.append((event.at_s, host, LEND if event.kind == "return" else sudden))
+    return HazardRecord(tuple(sorted(events)), days, truth)
+
+
+def recorded(path: Path) -> HazardRecord:
+    """A record in a file: counts (.json) or lifetimes (.csv). SpecError: it is none."""
+    try:
+        text = path.read_text()
+        return of_spells(parse_spells(text)) if path.suffix == ".csv" else of_counts(parse_counts(text))
+    except SpecError as error:
+        raise error.within(str(path)) from None
+
+
+def of_spells(spells: list[LentSpell]) -> HazardRecord:
+    """Each machine lent once, and taken at its end; if its user ended it, that is no emergency."""
+    midnight = spells[0].started.replace(hour=0, minute=0, second=0, microsecond=0)
+    events: list[Event] = []
+    for number, spell in enumerate(spells):
+        began_s = (spell.started - midnight).total_seconds()
+        ended = EMERGENCY if spell.preempted else WITHDRAW
+        events += [(began_s, f"m{number}", LEND), (began_s + spell.lifetime_s, f"m{number}", ended)]
+    events.sort()
+    return HazardRecord(tuple(events), int(events[-1][0] // DAY_S) + 1)
+
+
+def of_counts(counts: Counts) -> HazardRecord:
+    """So many hosts as the record ever had; time 0 is its first sample."""
+    return HazardRecord(
+        tuple(_of_counts(counts, Random("counts"))), int(len(counts.available) * counts.gap_s // DAY_S) + 1
+    )
+
+
+def _of_counts(counts: Counts, rng: Random) -> Iterator[Event]:
+    away = [f"i{n}" for n in range(max(counts.available))]
+    lent = [away.pop() for _ in range(counts.available[0])]
+    yield from ((0.0, host, LEND) for host in lent)
+    for step, (before, after) in enumerate(pairwise(counts.available)):
+        for share in sorted(rng.random() for _ in range(abs(after - before))):
+            taken, given = (lent, away) if after < before else (away, lent)
+            host = taken.pop(rng.randrange(len(taken)))
+            given.append(host)
+            yield (step + share) * counts.gap_s, host, EMERGENCY if after < before else LEND
+
+
+def _factor(rng: Random) -> float:
+    return rng.gammavariate(SHAPE, 1.0 / SHAPE)

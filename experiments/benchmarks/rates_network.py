@@ -1,0 +1,315 @@
+"""The small network that rates are measured on: senders, a switch whose trunk is shaped, and a sink.
+
+        s0 --\\
+        s1 ---- switch (bridge) ==== trunk, HTB ==== sink
+        ..  --/
+
+Every node is a forked process in a network namespace of its own; all that was made goes when these processes end. A node is told
+what to do by one line of JSON and answers with one. Senders run the egress program on their interface and a `FlowGuard` on their
+socket, like an agent; the sink counts what arrives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bpf.attach import attach
+from bpf.objects import HostPrograms, load_host_programs
+from testbed.enforcement import (
+    TSO_RTT_LOG,
+    Enforcement,
+    FlowGuard,
+    set_aggregate,
+    smooth_pacing,
+    wire_rate,
+)
+from testbed.errors import CommandFailed, SetupError
+from topologies.spec import TrafficClass
+
+PORT: Final = 5000
+SINK: Final = "10.255.0.200"
+TOTAL_RETRANSMITS: Final = 100  # offset of tcpi_total_retrans in struct tcp_info
+QUEUE_S: Final = 0.1  # behind each class, as the campus has it (testbed/emulation/description/shaping.py)
+MIN_QUEUE_BYTES: Final = 256 << 10
+MARKED_SHARE: Final = 0.7  # 1 - beta of paper A
+BURST_S: Final = 1e-3
+MIN_BURST_BYTES: Final = 16384
+ARRIVE_S: Final = 10.0  # a sender that is not there by then has failed, and says why
+CHUNK: Final = bytes(256 << 10)
+_CLONE_NEWNET: Final = 0x40000000
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one sender is to do: `grant_bytes_per_s` is payload; None sends as fast as it can (research)."""
+
+    grant_bytes_per_s: float | None
+    enforcement: Enforcement
+    congestion: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trunk:
+    """How the trunk is shaped: one queue at a wire rate for all; or marked classes in a queue of their own that is served
+    first; or sender n in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
+
+    rate_bytes_per_s: float
+    serves_marked_first: bool = False
+    class_payload_bytes_per_s: tuple[float, ...] = ()
+
+
+class RatesNode:
+    """A forked process in its own namespace that answers orders."""
+
+    def __init__(self, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_node(theirs, serve)
+        theirs.close()
+        self._lines = self._ours.makefile("rw")
+        if self.answer() != {"ready": True}:
+            raise SetupError("a measuring process could not make its network namespace")
+
+    def ask(self, **order: Any) -> None:
+        """Sends an order; `answer` waits for what comes of it."""
+        self._lines.write(json.dumps(order) + "\n")
+        self._lines.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """The reply; SetupError with the node's words if it failed."""
+        line = self._lines.readline()
+        reply: dict[str, Any] = json.loads(line) if line else {"error": "a measuring process died"}
+        if "error" in reply:
+            raise SetupError(str(reply["error"]))
+        return reply
+
+    def run(self, *argv: str, text: str | None = None) -> None:
+        """A command inside the node's namespace; CommandFailed if it fails."""
+        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", *argv]
+        done = subprocess.run(inside, input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CommandFailed(inside, done.returncode, f"{done.stderr}{text or ''}")
+
+    def close(self) -> None:
+        """Ends the process; its namespace and interfaces go with it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._lines.close()
+        self._ours.close()
+
+
+class RatesNetwork:
+    """The standing network; one `measure` at a time."""
+
+    def __init__(self, switch: RatesNode, sink: RatesNode, senders: Sequence[RatesNode]) -> None:
+        self._switch, self._sink, self._senders = switch, sink, senders
+
+    def shape(self, trunk: Trunk) -> None:
+        """Shapes the trunk anew."""
+        with suppress(CommandFailed):  # there is none the first time
+            self._switch.run("tc", "qdisc", "del", "dev", "trunk", "root")
+        self._switch.run("tc", "-batch", "-", text="\n".join(_shaping(trunk)))
+
+    def measure(self, orders: Sequence[Order], warm_s: float, measured_s: float) -> list[dict[str, Any]]:
+        """Runs one flow an order, from sender n; their reports: goodput_bytes_per_s, retransmits, bucket_drops."""
+        self._sink.ask(flows=len(orders), warm_s=warm_s, measured_s=measured_s)
+        senders = self._senders[: len(orders)]
+        for sender, order in zip(senders, orders, strict=True):
+            sender.ask(
+                grant=order.grant_bytes_per_s, enforcement=order.enforcement, congestion=order.congestion
+            )
+        try:
+            goodput = self._sink.answer()
+        except SetupError:
+            for sender in senders:
+                sender.answer()
+            raise
+        return [
+            sender.answer() | {"goodput_bytes_per_s": goodput[address(n)]} for n, sender in enumerate(senders)
+        ]
+
+
+@contextmanager
+def rates_network(senders: int) -> Iterator[RatesNetwork]:
+    """Builds the network, and takes it away again. SetupError without root."""
+    if os.geteuid() != 0:
+        raise SetupError("measuring rates needs root: it makes network namespaces and loads BPF programs")
+    with ExitStack() as stack:
+
+        def node(serve: Callable[[dict[str, Any]], dict[str, Any]]) -> RatesNode:
+            made = RatesNode(serve)
+            stack.callback(made.close)
+            return made
+
+        switch, sink = node(_nothing), node(Sink().serve)
+        hosts = [node(Sender().serve) for _ in range(senders)]
+        switch.run("ip", "link", "add", "name", "bridge0", "type", "bridge")
+        switch.run("ip", "link", "set", "bridge0", "up")
+        _plug(switch, sink, "trunk", SINK)
+        for number, host in enumerate(hosts):
+            _plug(switch, host, f"p{number}", address(number))
+        yield RatesNetwork(switch, sink, hosts)
+
+
+def address(number: int) -> str:
+    """The address of sender `number`."""
+    return f"10.255.0.{number + 1}"
+
+
+def _plug(switch: RatesNode, node: RatesNode, port: str, ip: str) -> None:
+    switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", "e0", "netns", str(node.pid))
+    switch.run("ip", "link", "set", port, "master", "bridge0", "up")
+    node.run("ip", "-batch", "-", text=f"addr add {ip}/24 dev e0\nlink set e0 up\nlink set lo up\n")
+
+
+def _shaping(trunk: Trunk) -> Iterator[str]:
+    rate, wires = trunk.rate_bytes_per_s, [wire_rate(payload) for payload in trunk.class_payload_bytes_per_s]
+    yield "qdisc add dev trunk root handle 1: htb default 99"
+    yield f"class add dev trunk parent 1: classid 1:1 htb {_rate(rate, rate)}"
+    for number, wire in enumerate(wires):
+        yield from _class(10 + number, wire, wire)
+        yield _filter(f"ip src {address(number)}/32", 10 + number)
+    if trunk.serves_marked_first:
+        yield from _class(10, MARKED_SHARE * rate, rate)
+        for traffic_class in (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC):
+            yield _filter(f"ip dsfield {traffic_class.dscp << 2:#x} 0xfc", 10)
+    rest = (1 - MARKED_SHARE) * rate if trunk.serves_marked_first else rate - sum(wires)
+    yield from _class(99, rest, rate, priority=1)
+
+
+def _filter(match: str, minor: int) -> str:
+    return f"filter add dev trunk parent 1: protocol ip prio 1 u32 match {match} flowid 1:{minor}"
+
+
+def _class(minor: int, rate_bytes_per_s: float, ceil_bytes_per_s: float, priority: int = 0) -> Iterator[str]:
+    limit = max(MIN_QUEUE_BYTES, round(ceil_bytes_per_s * QUEUE_S))
+    rates = _rate(rate_bytes_per_s, ceil_bytes_per_s)
+    yield f"class add dev trunk parent 1:1 classid 1:{minor} htb {rates} prio {priority}"
+    yield f"qdisc add dev trunk parent 1:{minor} bfifo limit {limit}"
+
+
+def _rate(rate_bytes_per_s: float, ceil_bytes_per_s: float) -> str:
+    burst = max(MIN_BURST_BYTES, round(ceil_bytes_per_s * BURST_S))
+    rates = f"rate {round(rate_bytes_per_s * 8)}bit ceil {round(ceil_bytes_per_s * 8)}bit"
+    return f"{rates} burst {burst} cburst {burst} quantum 65536"
+
+
+def _nothing(_: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+class Sink:
+    """Counts what arrives from each address; made in the parent, opened in its own namespace."""
+
+    def __init__(self) -> None:
+        self._server: socket.socket | None = None
+
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Accepts that many flows, lets them warm up, and returns payload bytes/s by address over the measured time."""
+        self._server = self._server or socket.create_server((SINK, PORT), backlog=64)
+        self._server.settimeout(ARRIVE_S)
+        flows = [self._server.accept() for _ in range(order["flows"])]
+        names = {connection: peer[0] for connection, peer in flows}
+        received = dict.fromkeys(names, 0)
+        with selectors.DefaultSelector() as selector:
+            for connection in names:
+                connection.setblocking(False)
+                selector.register(connection, selectors.EVENT_READ)
+            _drain(selector, received, time.monotonic() + order["warm_s"])
+            before, began_s = dict(received), time.monotonic()
+            _drain(selector, received, began_s + order["measured_s"])
+            elapsed_s = time.monotonic() - began_s
+        for connection in names:
+            connection.close()
+        return {name: (received[c] - before[c]) / elapsed_s for c, name in names.items()}
+
+
+def _drain(selector: selectors.BaseSelector, received: dict[socket.socket, int], until_s: float) -> None:
+    """Counts arriving bytes; MSG_TRUNC throws them away inside the kernel, so that the sink is not what is measured."""
+    room = bytearray(1 << 20)
+    while (left_s := until_s - time.monotonic()) > 0:
+        for key, _ in selector.select(left_s):
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
+            with suppress(BlockingIOError):
+                received[connection] += connection.recv_into(room, len(room), socket.MSG_TRUNC)
+
+
+class Sender:
+    """One host: its programs are loaded once, each order is one flow."""
+
+    def __init__(self) -> None:
+        self._programs: HostPrograms | None = None
+        self._tso_rtt_log = TSO_RTT_LOG.read_text()  # as the kernel has it: what is not ours runs with it
+
+    def serve(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Sends until the sink hangs up."""
+        programs = self._load()
+        enforcement, grant = Enforcement(order["enforcement"]), order["grant"]
+        TSO_RTT_LOG.write_text(self._tso_rtt_log)
+        traffic_class = TrafficClass.RESEARCH if grant is None else TrafficClass.PLANNED
+        if enforcement is Enforcement.PACE:
+            set_aggregate(programs.maps, grant)
+            smooth_pacing()
+        else:
+            programs.aggregate.unset()
+        with socket.create_connection((SINK, PORT), ARRIVE_S) as sock:
+            sock.settimeout(None)
+            guard = FlowGuard(
+                programs.maps, sock, traffic_class, grant or 1.0, enforcement, order["congestion"]
+            )
+            with suppress(ConnectionError):
+                while True:
+                    sock.sendall(CHUNK)
+            counted = guard.close()
+            information = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return {
+            "retransmits": struct.unpack_from("=I", information, TOTAL_RETRANSMITS)[0],
+            "bucket_drops": counted.dropped_packets if counted else 0,
+        }
+
+    def _load(self) -> HostPrograms:
+        if self._programs is None:
+            self._programs = load_host_programs()
+            attach(socket.if_nametoindex("e0"), self._programs)
+        return self._programs
+
+
+def _be_node(channel: socket.socket, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """The life of a node's process: it ends with its parent."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        lines = channel.makefile("rw")
+        reply = {"ready": libc.unshare(_CLONE_NEWNET) == 0}
+        while True:
+            lines.write(json.dumps(reply) + "\n")
+            lines.flush()
+            line = lines.readline()
+            if not line:
+                break
+            reply = _served(serve, json.loads(line))
+    finally:
+        os._exit(0)
+
+
+def _served(serve: Callable[[dict[str, Any]], dict[str, Any]], order: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return serve(order)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
+        return {"error": repr(error)}

@@ -1,0 +1,395 @@
+"""How fast a verified checkpoint moves, next to the least that any transfer costs.
+
+Two processes, each in a network namespace of its own, joined by a veth pair. Every time runs from before the connection is made
+to the receiver's last word. The kinds alternate in every round, and each has a bare transfer of its own just before it: a ratio
+is the median over the rounds of a transfer's rate over its own bare one's, since a machine's speed changes from second to second.
+
+    bare            sendfile(2) into a socket whose receiver throws the bytes away
+    hashed          the same, and the receiver hashes what it throws away
+    written tmpfs   the same as bare, and the receiver writes a new file: what keeping bytes costs by itself
+    written disk    likewise on a disk, not synced
+    cold ...        `send_checkpoint` to `serve_checkpoints` into a store just opened: every chunk verified, the file synced and
+                    renamed before "stored". All of its pages are new.
+    steady ...      likewise, as on a standby all day: checkpoint n + 1 arrives where n is kept and n - 1 was dropped, whose
+                    file it is written over; dropping n is within the time, as in an agent. No chunk is equal to one that the
+                    receiver has: all bytes move.
+
+Of the transfers into a disk's store a second figure leaves out the commit (fsync, renames): the disk's own time. On tmpfs that
+time is nothing, so `goal_met` compares `steady tmpfs` with `bare`; the disk's figure without its commit is judged apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from blake3 import blake3
+
+from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
+from testbed.errors import SetupError
+from testbed.transfer import ReceiveCompleted, ReceiveEvent, send_checkpoint, serve_checkpoints
+
+GOAL: Final = 0.85
+SENDER: Final = "10.255.255.1"
+RECEIVER: Final = "10.255.255.2"
+PORT: Final = 9000
+WARM_UP_ROUNDS: Final = (
+    3  # memory is touched, and the first file to write over lies ready after two checkpoints
+)
+CONTENTS: Final = 3  # other bytes than in the checkpoint kept, and than in the file that is written over
+_KINDS: Final = {
+    "bare": "bare: sendfile, discarded",
+    "hashed": "bare, hashed, discarded",
+    "written_tmpfs": "bare, written to a new file (tmpfs)",
+    "cold_tmpfs": "verified, stored, new store (tmpfs)",
+    "steady_tmpfs": "verified, stored, checkpoint n+1 (tmpfs)",
+    "written_disk": "bare, written to a new file (disk, no fsync)",
+    "cold_disk": "verified, stored, new store (disk, fsync)",
+    "cold_disk_unsynced": "  the same less its commit",
+    "steady_disk": "verified, stored, checkpoint n+1 (disk, fsync)",
+    "steady_disk_unsynced": "  the same less its commit",
+}
+_CLONE_NEWNET: Final = 0x40000000
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def measure_transfer(
+    out: Path, size_bytes: int = 512 << 20, rounds: int = 7, disk: Path | None = None
+) -> dict[str, Any]:
+    """Runs the comparison; writes `transfer.json` and `transfer.png` into `out` and returns what the JSON holds.
+
+    `disk` is a directory on the disk to report beside tmpfs (default: the temporary directory). Needs root for the two
+    namespaces: SetupError says so.
+    """
+    if os.geteuid() != 0:
+        raise SetupError("measuring over a veth pair needs root: it makes two network namespaces")
+    rows = []
+    with ExitStack() as stack:
+        places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
+        _require_room(places, size_bytes)
+        sender, receiver = stack.enter_context(_joined_processes())
+        sender.ask("prepare", str(places["tmpfs"]), size_bytes)
+        for number in range(WARM_UP_ROUNDS + rounds):
+            row = {"round": number, **_round(sender, receiver, places, number % CONTENTS)}
+            rows.append(row)
+        recycled = receiver.ask("close_stores")
+    result = _summary(rows[WARM_UP_ROUNDS:], size_bytes, recycled)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
+    _draw(result, out / "transfer.png")
+    _print(result)
+    return result
+
+
+def _round(sender: _Child, receiver: _Child, places: dict[str, Path], content: int) -> dict[str, Any]:
+    """Bytes per second of one transfer of each kind, and its ratio to the bare one before it."""
+    rates: dict[str, float] = {}
+    ratios: dict[str, float] = {}
+    kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
+    for place, path in places.items():
+        kinds += [(f"written_{place}", "bare", path)]
+        kinds += [(f"{kind}_{place}", kind, path) for kind in ("cold", "steady")]
+    for name, kind, where in kinds:
+        bare, _ = _transfer(sender, receiver, "bare", None, content)
+        rates["bare"] = max(bare, rates.get("bare", 0.0))
+        rates[name], unsynced = _transfer(sender, receiver, kind, where, content)
+        if name.endswith("_disk") and kind != "bare":
+            rates[f"{name}_unsynced"] = unsynced
+        ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
+    return {"bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}}
+
+
+def _transfer(
+    sender: _Child, receiver: _Child, kind: str, place: Path | None, content: int
+) -> tuple[float, float]:
+    """Bytes per second with and without the commit: the receiver listens, the sender sends, the receiver is told so."""
+    receiver.ask(f"receive_{kind}", None if place is None else str(place))
+    how = "send_ours" if kind in ("cold", "steady") else "send_bare"
+    sent_bytes, duration_s = sender.ask(how, content + 1)
+    commit_s = receiver.ask("") or 0.0
+    return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
+
+
+def _summary(rows: list[dict[str, Any]], size_bytes: int, recycled: bool) -> dict[str, Any]:
+    def median(what: str, kind: str) -> float:
+        return float(statistics.median(row[what][kind] for row in rows))
+
+    medians = {kind: median("bytes_per_s", kind) for kind in _KINDS}
+    ratios = {kind: median("ratio_to_bare", kind) for kind in _KINDS}
+    return {
+        "size_bytes": size_bytes,
+        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
+        "median_bytes_per_s": medians,
+        "ratio_to_bare": ratios,
+        "goal": GOAL,
+        "goal_met": ratios["steady_tmpfs"] >= GOAL,
+        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
+        "files_recycled": recycled,
+        "rounds": rows,
+    }
+
+
+def _require_room(places: dict[str, Path], size_bytes: int) -> None:
+    """The sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free."""
+    for place, path in places.items():
+        needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
+        free = shutil.disk_usage(path).free
+        if free < needed:
+            raise SetupError(f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}")
+
+
+def _directory(stack: ExitStack, parent: Path | None) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reclaimnet-", dir=parent)))
+
+
+class _Child:
+    """A process in its own namespace that obeys one JSON line at a time."""
+
+    def __init__(self, role: str) -> None:
+        argv = [sys.executable, "-m", "experiments.benchmarks.transfer", role, str(os.getpid())]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.answer()
+
+    def tell(self, *words: object) -> None:
+        """Sends an order."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Waits for the answer to an order."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SetupError(f"the measuring process ended with status {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, *words: object) -> Any:
+        """Sends an order and waits for its answer."""
+        self.tell(*words)
+        return self.answer()
+
+
+@contextmanager
+def _joined_processes() -> Iterator[tuple[_Child, _Child]]:
+    """Sender and receiver with a veth pair between their namespaces; all of it goes away with them."""
+    children: list[_Child] = []
+    try:
+        children += [_Child("send")]
+        children += [_Child("receive")]
+        pids = [child.process.pid for child in children]
+        _ip(f"link add rnm{pids[0]} netns {pids[0]} type veth peer name rnm{pids[1]} netns {pids[1]}")
+        for child in children:
+            child.ask("address")
+        yield children[0], children[1]
+    finally:
+        for child in children:
+            child.process.kill()
+            child.process.communicate()
+
+
+def _ip(arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments.split()], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise SetupError(f"ip {arguments}: {done.stderr.strip()} (needs root, veth and iproute2)")
+
+
+def _enter_namespace(parent: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SetupError("the measuring process lost its parent")
+    if libc.unshare(_CLONE_NEWNET) != 0:
+        raise SetupError(f"unshare(CLONE_NEWNET): {os.strerror(ctypes.get_errno())}")
+
+
+class _Sender:
+    """What the sending process does on request."""
+
+    def __init__(self) -> None:
+        self._stores: list[CheckpointStore] = []
+
+    def prepare(self, place: str, size_bytes: int) -> None:
+        """Makes the checkpoints to send: other bytes in each."""
+        store = CheckpointStore(Path(place) / "origin")
+        for sequence in range(1, CONTENTS + 1):
+            path = store.scratch("payload")
+            with path.open("wb") as file:
+                for start in range(0, size_bytes, 1 << 20):
+                    file.write(os.urandom(min(1 << 20, size_bytes - start)))
+            store.ingest("measured", sequence, sequence, path)
+        self._stores.append(store)
+
+    def send_bare(self, sequence: int) -> tuple[int, float]:
+        """Bytes and seconds of sendfile, however the receiver takes it."""
+        store = self._stores[0]
+        with store.payload(store.get("measured", sequence)).open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            began_s = time.perf_counter()
+            with socket.create_connection((RECEIVER, PORT)) as sock:
+                sent = 0
+                while sent < size_bytes:
+                    sent += os.sendfile(sock.fileno(), file.fileno(), sent, size_bytes - sent)
+                sock.shutdown(socket.SHUT_WR)
+                sock.recv(1)
+            return sent, time.perf_counter() - began_s
+
+    def send_ours(self, sequence: int) -> tuple[int, float]:
+        """Bytes and seconds of one real transfer, in which every byte had to move."""
+        store = self._stores[0]
+        manifest = store.get("measured", sequence)
+
+        async def send() -> tuple[int, float]:
+            address = (RECEIVER, PORT)
+            result = await send_checkpoint(
+                store, manifest, address, transfer="m", on_connected=lambda _: None
+            )
+            assert result.bytes_sent == manifest.payload_bytes
+            return result.bytes_sent, result.duration_s
+
+        return trio.run(send)
+
+
+class _Receiver:
+    """What the receiving process does on request; each listens, says so, and ends when told the next line."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, CheckpointStore] = {}
+
+    def receive_bare(self, place: str | None) -> None:
+        """Takes one connection's bytes, and throws them away or writes them to a new file."""
+        with tempfile.TemporaryFile(dir=place) as file:
+            self._take(lambda data: None if place is None else os.write(file.fileno(), data))
+
+    def receive_hashed(self, _: None) -> None:
+        """Takes one connection's bytes and hashes them, chunk by chunk."""
+        self._take(lambda data: blake3(data).digest())
+
+    @staticmethod
+    def _take(use: Callable[[memoryview], object]) -> None:
+        buffer = memoryview(bytearray(CHUNK_BYTES))
+        with socket.create_server((RECEIVER, PORT)) as listener:
+            _reply("listening")
+            sock, _ = listener.accept()
+            with sock:
+                while count := sock.recv_into(buffer):
+                    use(buffer[:count])
+                sock.sendall(b"x")
+        sys.stdin.readline()
+
+    def receive_cold(self, place: str) -> float:
+        """Receives into a store just opened, which is emptied after. Returns the commit's seconds."""
+        with CheckpointStore(Path(place) / "cold") as store:
+            commit_s = trio.run(_serve_until_told, store)
+            store.forget("measured")
+        return commit_s
+
+    def receive_steady(self, place: str) -> float:
+        """Receives into the store that has the last checkpoint. Returns the commit's seconds."""
+        if place not in self._stores:
+            self._stores[place] = CheckpointStore(Path(place) / "steady")
+        return trio.run(_serve_until_told, self._stores[place])
+
+    def close_stores(self) -> bool:
+        """Did every store have a file to write over?"""
+        recycled = all(store.spare_bytes for store in self._stores.values())
+        for store in self._stores.values():
+            store.close()
+        return recycled
+
+
+async def _serve_until_told(store: CheckpointStore) -> float:
+    commits_s: list[float] = []
+
+    def completed(event: ReceiveEvent) -> None:
+        if isinstance(event, ReceiveCompleted):
+            commits_s.append(event.commit_s)
+            for manifest in store.manifests():
+                if manifest.key != event.manifest.key:
+                    store.drop(*manifest.key)
+
+    listeners = await trio.open_tcp_listeners(PORT, host=RECEIVER)
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_checkpoints, on_event=completed)
+        await nursery.start(serve, store, listeners)
+        _reply("listening")
+        await trio.to_thread.run_sync(sys.stdin.readline)
+        nursery.cancel_scope.cancel()
+    return sum(commits_s)
+
+
+def _reply(value: object) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _obey(role: str, parent: int) -> None:
+    """The life of a measuring process: a namespace, an address, then order after order."""
+    _enter_namespace(parent)
+    _reply("in its namespace")
+    sys.stdin.readline()
+    _configure(SENDER if role == "send" else RECEIVER)
+    _reply("has its address")
+    worker = _Sender() if role == "send" else _Receiver()
+    for line in sys.stdin:
+        order, *arguments = json.loads(line)
+        _reply(getattr(worker, order)(*arguments))
+
+
+def _configure(address: str) -> None:
+    name = f"rnm{os.getpid()}"
+    for arguments in ("link set lo up", f"addr add {address}/30 dev {name}", f"link set {name} up"):
+        _ip(arguments)
+
+
+def _print(result: dict[str, Any]) -> None:
+    print(
+        f"{result['size_bytes'] >> 20} MiB over a veth pair, medians of {len(result['rounds'])} rounds (bare: the best of each)"
+    )
+    for kind, label in _KINDS.items():
+        rate, ratio = result["median_bytes_per_s"][kind], result["ratio_to_bare"][kind]
+        print(f"  {label:<48}{rate / 1e9:6.2f} GB/s {ratio:6.2f} of bare")
+    verdict = "met" if result["goal_met"] else "not met"
+    print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
+
+
+def _draw(result: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.0), layout="constrained")
+    for place, kind in enumerate(_KINDS):
+        values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
+        color = (
+            "#4878a8" if kind.startswith("steady") else "#9ebcda" if kind.startswith("cold") else "#b0b0b0"
+        )
+        axes.barh(place, statistics.median(values), color=color, height=0.6)
+        axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
+    goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
+    axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+    axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
+    axes.invert_yaxis()
+    axes.set_xlabel("GB/s over a veth pair")
+    figure.legend(frameon=False, fontsize=8, loc="outside upper right")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    _obey(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,248 @@
+"""How quick the virtual world is: paper A's two months, all systems, larger campuses, more checkpoint traffic.
+
+Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
+counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
+the start of Python. The modules that an event passes through are machine code (`experiments.runtime.native`), which is built first if
+need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Who shares the
+machine's caches makes a run slower, by a third at times, and nobody makes it quicker: so that system is run ONE_SYSTEM_TRIES
+times, and the fastest is held against its goal. A larger campus has jobs and reclaims in proportion; *flows* are transfers of
+checkpoints, and there are more of them where more jobs run.
+Exponents are slopes of log time over log size by least squares, with the coefficient of determination beside them.
+
+Every run carries the hash of its journal, which is that of `events.jsonl`: the same seed gives the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from controller.core.model import facts as f
+from controller.core.policies.table import SYSTEMS
+from controller.warm_up import rehearse
+from experiments.cli.simulate import digest
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import generate
+from experiments.inputs.traces.paper_campus import DAYS, paper_scenario
+from experiments.runtime import native
+from experiments.runtime.workers import workers
+from experiments.worlds.virtual.run import simulate
+from topologies.presets import three_tier
+from topologies.spec import Campus
+
+PAPER_HOSTS = 54  # 53 volunteers and a coordinator
+HOSTS = (54, 125, 250, 500)
+HOSTS_A_BUILDING = 14  # as in paper A's campus
+JOB_FACTORS = (1.0, 2.0, 4.0, 8.0)  # times the paper's jobs
+WEEK = 7.0  # days
+ONE_SYSTEM_TRIES = 3
+QUICK_DAYS, QUICK_HOSTS = 2.0, (54, 125)
+TARGETS = {
+    "one_system_cpu_s": 8.0,
+    "all_systems_cpu_s": 90.0,
+    "week_of_500_hosts_cpu_s": 120.0,
+    "memory_bytes": 500e6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualCase:
+    """One run: a system on `hosts` hosts for `days` days, with `jobs` times the jobs of the paper's campus."""
+
+    system: str = SYSTEMS[-1]
+    hosts: int = PAPER_HOSTS
+    days: float = DAYS
+    jobs: float = 1.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What a case took. Seconds are processor time; `run_s` is the virtual run alone; `memory_bytes` is the process's peak."""
+
+    case: VirtualCase
+    cpu_s: float
+    run_s: float
+    memory_bytes: int
+    jobs: int
+    reclaims: int
+    events: int
+    facts: int
+    flows: int
+    sha256: str
+    native: bool  # of machine code
+
+    @property
+    def events_per_s(self) -> float:
+        """Of processor time of the run."""
+        return self.events / self.run_s
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """time ~ size^exponent; `determination` is R^2 of the fit in logarithms."""
+
+    exponent: float
+    determination: float
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[float, float]]) -> Growth:
+        """Of (size, seconds), at least two different sizes."""
+        x, y = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+        slope = statistics.linear_regression(x, y).slope
+        spread = len(points) > 2 and len(set(y)) > 1
+        return cls(slope, statistics.correlation(x, y) ** 2 if spread else 1.0)
+
+
+def measure_virtual(
+    out: Path,
+    *,
+    hosts: Sequence[int] = HOSTS,
+    quick: bool = False,
+    seed: int = 1,
+    progress: Callable[[MeasuredRun], None] = lambda run: None,
+) -> dict[str, Any]:
+    """Measure everything; write virtual.json and virtual.png to `out`, return what the JSON holds.
+
+    Some three minutes; `quick` takes two days instead of 61 and of a week, and judges nothing.
+    """
+    from experiments.benchmarks.virtual_report import draw
+
+    days, week = (QUICK_DAYS, QUICK_DAYS) if quick else (DAYS, WEEK)
+    sizes = QUICK_HOSTS if quick else tuple(sorted(set(hosts)))
+    factors = JOB_FACTORS[:2] if quick else JOB_FACTORS
+
+    def done(case: VirtualCase) -> MeasuredRun:
+        run = alone(case)
+        progress(run)
+        return run
+
+    lacking = native.ensure()
+    systems = {system: done(VirtualCase(system, days=days, seed=seed)) for system in SYSTEMS}
+    ours = systems[SYSTEMS[-1]]
+    again = [done(ours.case) for _ in range(0 if quick else ONE_SYSTEM_TRIES - 1)]
+    tries_s = [run.cpu_s for run in (ours, *again)]
+    as_python = alone(ours.case, as_python=True)
+    progress(as_python)
+    by_hosts = [done(VirtualCase(hosts=n, days=week, seed=seed)) for n in sizes]
+    by_flows = [done(VirtualCase(days=week, jobs=factor, seed=seed)) for factor in factors]
+    result = _result(systems, by_hosts, by_flows)
+    result["one_system_cpu_s"] = tries_s
+    result["one_system_as_python"] = _figures(as_python)
+    result["not_native"] = lacking
+    result["targets"] = TARGETS
+    same = {"the journal that Python has": as_python.sha256 == ours.sha256}
+    result["verdict"] = {} if quick else {**verdict(systems, by_hosts, min(tries_s)), **same}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(result, out / "virtual.png")
+    return result
+
+
+def alone(case: VirtualCase, *, as_python: bool = False) -> MeasuredRun:
+    """The case in a process of its own; of machine code, where it is built."""
+    with workers(1, prefer_native=not as_python) as pool:
+        return pool.submit(play, case).result()
+
+
+def play(case: VirtualCase) -> MeasuredRun:
+    """The case in this process; its peak memory is that of all that the process ever did."""
+    rehearse()  # compiled code is read from disk, at worst made
+    began_s = time.process_time()
+    scenario = scenario_of(case)
+    trace = generate(scenario)
+    ready_s = time.process_time()
+    run = simulate(scenario, trace, system=case.system)
+    ran_s = time.process_time()
+    run.summary()
+    over_s = time.process_time()
+    facts = [fact for _, fact in run.facts]
+    return MeasuredRun(
+        case,
+        over_s - began_s,
+        ran_s - ready_s,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        len(trace.arrivals),
+        sum(event.kind == "reclaim" for event in trace.owner_events),
+        run.events,
+        len(facts),
+        sum(isinstance(fact, f.TransferFinished) for fact in facts),
+        digest(run.facts),
+        native.is_preferred(),
+    )
+
+
+def scenario_of(case: VirtualCase) -> Scenario:
+    """Paper A's campus, or one of another size with jobs and reclaims in proportion."""
+    scenario = paper_scenario(case.seed, days=case.days)
+    campus = scenario.campus if case.hosts == PAPER_HOSTS else campus_of(case.hosts)
+    size = (case.hosts - 1) / (PAPER_HOSTS - 1)
+    jobs, owners = scenario.jobs, scenario.owners
+    assert jobs.count is not None
+    assert owners.count is not None
+    count = max(1, round(jobs.count * size * case.jobs))
+    return replace(
+        scenario,
+        campus=campus,
+        jobs=replace(jobs, count=count, work_s=jobs.work_s * count / jobs.count),
+        owners=replace(owners, count=max(1, round(owners.count * size))),
+    )
+
+
+def campus_of(hosts: int) -> Campus:
+    """A campus of so many hosts, the coordinator among them, with buildings of the size of the paper's."""
+    volunteers = hosts - 1
+    return three_tier(volunteers, max(1, round(volunteers / HOSTS_A_BUILDING)))
+
+
+def verdict(
+    systems: Mapping[str, MeasuredRun], by_hosts: Sequence[MeasuredRun], one_system_s: float
+) -> dict[str, bool]:
+    """Goal -> whether it was met. A goal that was not measured is not there."""
+    most = max((run.memory_bytes for run in [*systems.values(), *by_hosts]), default=0)
+    met = {
+        "one system, 61 days": one_system_s <= TARGETS["one_system_cpu_s"],
+        "all systems, 61 days": sum(r.cpu_s for r in systems.values()) <= TARGETS["all_systems_cpu_s"],
+        "memory": most <= TARGETS["memory_bytes"],
+    }
+    large = [run.cpu_s for run in by_hosts if run.case.hosts == HOSTS[-1]]
+    if large:
+        met["500 hosts, a week"] = max(large) <= TARGETS["week_of_500_hosts_cpu_s"]
+    return met
+
+
+def _result(
+    systems: Mapping[str, MeasuredRun], by_hosts: Sequence[MeasuredRun], by_flows: Sequence[MeasuredRun]
+) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "systems": {name: _figures(run) for name, run in systems.items()},
+        "all_systems_cpu_s": sum(run.cpu_s for run in systems.values()),
+        "by_hosts": [_figures(run) for run in by_hosts],
+        "by_flows": [_figures(run) for run in by_flows],
+        "growth": {
+            "hosts": _growth([(run.case.hosts, run.cpu_s) for run in by_hosts]),
+            "flows": _growth([(run.flows, run.cpu_s) for run in by_flows]),
+        },
+    }
+
+
+def _figures(run: MeasuredRun) -> dict[str, Any]:
+    return {**asdict(run), "events_per_s": run.events_per_s}
+
+
+def _growth(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
+    """None where there are fewer than two sizes."""
+    return asdict(Growth.of(points)) if len({size for size, _ in points}) > 1 else None

@@ -1,0 +1,110 @@
+"""What a claim is: a sentence of a paper, a run that could refute it, and the rule that says whether it did.
+
+A claim goes one way: `run` gives values, which are written; picture and verdict are made from the values alone, so that
+both can be made again from the files, and so that a test can hand wrong values to the rule and see it fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from experiments.claims.framework.values import Values
+
+
+class ClaimOutcome(StrEnum):
+    """Of one check. Undecided: the interval is too wide to say, more seeds would."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided"
+
+
+class ClaimKind(StrEnum):
+    """What a check is about; those beyond the paper say how our own policies do, and do not move the verdict."""
+
+    VALUE = "value"
+    ORDERING = "ordering"
+    BEYOND = "beyond the paper"
+
+
+class Level(StrEnum):
+    """Of a verdict."""
+
+    REPRODUCED = "reproduced"
+    ORDERING = "ordering reproduced"
+    UNDECIDED = "undecided"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One statement, what came of it, and the numbers it was judged by."""
+
+    kind: ClaimKind
+    text: str
+    outcome: ClaimOutcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimVerdict:
+    """`because`: the reason, in a sentence or two."""
+
+    level: Level
+    because: str
+    checks: tuple[Check, ...] = ()
+
+    def held(self, kind: ClaimKind) -> tuple[int, int]:
+        """(checks of that kind that hold, all of them)."""
+        outcomes = [check.outcome for check in self.checks if check.kind is kind]
+        return outcomes.count(ClaimOutcome.HOLDS), len(outcomes)
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How large a run: `quick`, or in full; `seeds` None for the claim's own number.
+
+    `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `progress(done, total)` is called
+    after each piece. `systems`: rows of the policies to be compared beside those that the claim has. ValueError: fewer than 2
+    seeds (no interval), no worker.
+    """
+
+    directory: Path
+    quick: bool = False
+    seeds: int | None = None
+    workers: int = 1
+    systems: tuple[str, ...] = ()
+    progress: Callable[[int, int], None] = field(default=silent, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.seeds is not None and self.seeds < 2:
+            raise ValueError(f"{self.seeds} seeds: at least 2, one alone gives no interval")
+        if self.workers < 1:
+            raise ValueError(f"{self.workers} workers: at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One table or figure. `text`: what the paper claims, in its own terms; `does_not_prove`: what no verdict here says.
+
+    `headline`: quantities that the page shows at once, a row a system. `run` may take minutes and goes on where it was
+    stopped; `draw` writes a PNG; `check` judges. Both see only values.
+    """
+
+    name: str
+    paper: str
+    title: str
+    text: str
+    does_not_prove: str
+    headline: tuple[str, ...]
+    run: Callable[[Config], Values]
+    draw: Callable[[Values, Path], None]
+    check: Callable[[Values], ClaimVerdict]

@@ -1,0 +1,112 @@
+"""The rules: when a check holds, and what verdict its checks make.
+
+A value is near a target if its whole 95 % interval lies within the tolerance (an equivalence test: noise cannot pass it),
+far if the whole interval lies outside, and undecided in between. An ordering holds if the whole interval lies on the
+right side. So a run with too few seeds is undecided, never reproduced by being vague.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from experiments.claims.framework.claim import (
+    Check,
+    ClaimKind,
+    ClaimOutcome,
+    ClaimVerdict,
+    Level,
+)
+from experiments.claims.framework.values import Value
+
+NOTHING = "nothing of it happened in these runs"
+FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
+
+
+def near(kind: ClaimKind, text: str, value: Value | None, target: float, tolerance: float) -> Check:
+    """Whether the value is `target` to a relative `tolerance`; undecided if there is none. ValueError: no such tolerance."""
+    if not 0.0 < tolerance < 1.0:
+        raise ValueError(f"tolerance {tolerance}: between 0 and 1")
+    if value is None:
+        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
+    low, high = _ends(value)
+    below, above = sorted((target * (1.0 - tolerance), target * (1.0 + tolerance)))
+    inside, outside = below <= low and high <= above, high < below or above < low
+    error = (value.ours - target) / abs(target) if target else math.inf
+    detail = f"{_shown(value)}; wanted {target:.4g} within {tolerance:.0%}, off by {error:+.1%}"
+    return Check(kind, text, _outcome(inside, outside), detail)
+
+
+def below(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
+    """Whether the value is less than `bound`; undecided if there is none."""
+    if value is None:
+        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
+    low, high = _ends(value)
+    fails = low > bound or low == high == bound  # an interval that only touches the bound says nothing
+    return Check(kind, text, _outcome(high < bound, fails), f"{_shown(value)}; wanted less than {bound:.4g}")
+
+
+def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Check:
+    """Whether the value is more than `bound`; undecided if there is none."""
+    if value is None:
+        return Check(kind, text, ClaimOutcome.UNDECIDED, NOTHING)
+    low, high = _ends(value)
+    fails = high < bound or low == high == bound
+    return Check(kind, text, _outcome(low > bound, fails), f"{_shown(value)}; wanted more than {bound:.4g}")
+
+
+def decide(checks: Sequence[Check]) -> ClaimVerdict:
+    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and there is one. Not reproduced: an
+    ordering fails, or a value where there is no ordering. Undecided: neither, more seeds would say.
+
+    ValueError: nothing to judge by.
+    """
+    values = [check for check in checks if check.kind is ClaimKind.VALUE]
+    orderings = [check for check in checks if check.kind is ClaimKind.ORDERING]
+    if not values and not orderings:
+        raise ValueError("no check of a value or an ordering: give one, or say that it is not comparable")
+    open_orderings, open_values = _not_held(orderings), _not_held(values)
+    if not open_orderings and not open_values:
+        held = f"{len(values)} values and {len(orderings)} orderings hold"
+        return ClaimVerdict(Level.REPRODUCED, held, tuple(checks))
+    if orderings and not open_orderings:
+        return ClaimVerdict(Level.ORDERING, _because(open_values), tuple(checks))
+    decisive = open_orderings if orderings else open_values
+    is_refuted = any(check.outcome is ClaimOutcome.FAILS for check in decisive)
+    level = Level.NOT_REPRODUCED if is_refuted else Level.UNDECIDED
+    return ClaimVerdict(level, _because(open_orderings + open_values), tuple(checks))
+
+
+def not_comparable(because: str, checks: Sequence[Check] = ()) -> ClaimVerdict:
+    """A verdict on what cannot be compared; the checks are shown all the same."""
+    return ClaimVerdict(Level.NOT_COMPARABLE, because, tuple(checks))
+
+
+def _not_held(checks: Sequence[Check]) -> list[Check]:
+    return [check for check in checks if check.outcome is not ClaimOutcome.HOLDS]
+
+
+def _because(checks: Sequence[Check]) -> str:
+    """Those that fail before those that are undecided; with their numbers if they are few, and never more than some."""
+    worst_first = sorted(checks, key=lambda check: check.outcome is not ClaimOutcome.FAILS)
+    if len(checks) <= FEW:
+        return "; ".join(f"{check.outcome}: {check.text} ({check.detail})" for check in worst_first)
+    told = "; ".join(f"{check.outcome}: {check.text}" for check in worst_first[:MOST_TOLD])
+    return (
+        told if len(checks) <= MOST_TOLD else f"{told}; and {len(checks) - MOST_TOLD} more (see the checks)"
+    )
+
+
+def _ends(value: Value) -> tuple[float, float]:
+    """The interval, or the number itself where there is none."""
+    low = value.ours if value.low is None else value.low
+    return low, value.ours if value.high is None else value.high
+
+
+def _shown(value: Value) -> str:
+    low, high = _ends(value)
+    return f"{value.ours:.4g} [{low:.4g}, {high:.4g}] {value.unit}".rstrip()
+
+
+def _outcome(holds: bool, fails: bool) -> ClaimOutcome:
+    return ClaimOutcome.HOLDS if holds else ClaimOutcome.FAILS if fails else ClaimOutcome.UNDECIDED

@@ -1,0 +1,182 @@
+"""What the columns of Tables III and IV are here: one definition a quantity, over any number of runs.
+
+One run of a few days holds too few interruptions to be a number, so every quantity is taken over all seeds together, and
+its interval is had by resampling whole seeds.
+
+Work loss is `experiments.results.losses`': in GPU-hours, brought to 61 days, and per interruption. Downtime is the median over what
+a notice interrupted (paper A: "per migration"), from the stop to the proved state at the next host. Success is the share
+of jobs under notice that lost nothing, however it was done: so that a system which does not migrate, too, can have one.
+Utilisation is the useful share of the time from a job's first start to its end, in which it could use its GPU: of all GPU time
+lent the load fills a few per cent only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.claims.framework.rows import row
+from experiments.claims.framework.sweep import Result
+from experiments.claims.framework.values import Value
+from experiments.claims.paper_a.campus_runs import FULL_DAYS
+from experiments.results.statistics import (
+    ConfidenceInterval,
+    Statistic,
+    paired,
+    pooled,
+    pooled_pair,
+)
+from experiments.theory.laws import Floats
+
+EMERGENCY = "emergency"
+DEAR_S = 3600.0  # lost by one interruption: what only a job that begins again loses
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`samples` of one run (an array), and the `statistic` of the samples of several."""
+
+    quantity: str
+    unit: str
+    samples: Callable[[Result], Floats]
+    statistic: Statistic
+    note: str = ""
+
+    def of(self, runs: Sequence[Result]) -> ConfidenceInterval | None:
+        """Over the seeds; None where there is nothing to count."""
+        return pooled(self.statistic, [self.samples(run) for run in runs])
+
+    def compared(
+        self, first: Sequence[Result], second: Sequence[Result], combine: Callable[[float, float], float]
+    ) -> ConfidenceInterval | None:
+        """`combine` of two systems on the same seeds."""
+        one, other = ([self.samples(run) for run in runs] for runs in (first, second))
+        return pooled_pair(self.statistic, one, other, combine)
+
+
+def ratio_of_sums(samples: Sequence[Floats]) -> float:
+    """Samples are (part, whole) each."""
+    part, whole = np.sum(samples, axis=0)
+    return float(part / whole) if whole else math.nan
+
+
+def quantile(q: float) -> Statistic:
+    """Of all samples together."""
+
+    def statistic(samples: Sequence[Floats]) -> float:
+        together = np.concatenate(samples)
+        return float(np.quantile(together, q)) if len(together) else math.nan
+
+    return statistic
+
+
+def lost_s(run: Result) -> list[float]:
+    """Of each interruption; what is still open has lost nothing yet."""
+    return [each[4] or 0.0 for each in run["interruptions"]]
+
+
+def _per_61_days(run: Result) -> Floats:
+    return np.array([sum(lost_s(run)) / 3600.0 * FULL_DAYS, float(len(run["days"]))])
+
+
+def _per_event(run: Result) -> Floats:
+    losses = lost_s(run)
+    return np.array([sum(losses) / 60.0, float(len(losses))])
+
+
+def _dear(run: Result) -> Floats:
+    losses = lost_s(run)
+    return np.array([100.0 * sum(each > DEAR_S for each in losses), float(len(losses))])
+
+
+def _ordinary(run: Result) -> Floats:
+    ordinary_s = sum(each for each in lost_s(run) if each <= DEAR_S)
+    return np.array([ordinary_s / 3600.0 * FULL_DAYS, float(len(run["days"]))])
+
+
+def _downtimes(run: Result) -> Floats:
+    announced = (each for each in run["interruptions"] if each[3] != EMERGENCY)
+    return np.array([each[5] for each in announced if each[5] is not None], dtype=np.float64)
+
+
+def _successes(run: Result) -> Floats:
+    announced = [each[4] for each in run["interruptions"] if each[3] != EMERGENCY and each[4] is not None]
+    return np.array([100.0 * sum(lost == 0.0 for lost in announced), float(len(announced))])
+
+
+def _useful(run: Result) -> Floats:
+    begun, useful, _ = np.sum(run["days"], axis=0)
+    return np.array([100.0 * useful, begun])
+
+
+WORK_LOSS = Metric("work loss", "GPU-h in 61 days", _per_61_days, ratio_of_sums, "sum over all interruptions")
+PER_EVENT = Metric("loss per event", "min", _per_event, ratio_of_sums, "work loss over interruptions")
+DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a notice interrupted")
+DOWNTIME_P99 = Metric("downtime, p99", "s", _downtimes, quantile(0.99), "of what a notice interrupted")
+SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
+UTILISATION = Metric(
+    "utilisation", "%", _useful, ratio_of_sums, "useful share of the time from first start to end"
+)
+DEAR = Metric(
+    "lost over 1 h", "%", _dear, ratio_of_sums, "of interruptions: no copy of any checkpoint was within reach"
+)
+ORDINARY = Metric(
+    "work loss of the others", "GPU-h in 61 days", _ordinary, ratio_of_sums, "at most an hour each"
+)
+METRICS = (WORK_LOSS, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
+
+
+def metric_rows(
+    group: str,
+    system: str,
+    runs: Sequence[Result],
+    published: dict[str, float] | None = None,
+    metrics: Sequence[Metric] = METRICS,
+) -> Iterator[Value]:
+    """A row a metric; `published` by quantity. What cannot be had (no notice in any run) has no row."""
+    for metric in metrics:
+        if (found := metric.of(runs)) is not None:
+            printed = (published or {}).get(metric.quantity)
+            yield row(group, system, metric.quantity, metric.unit, found, metric.note, published=printed)
+
+
+def ratio_row(
+    group: str,
+    metric: Metric,
+    names: tuple[str, str],
+    first: Sequence[Result],
+    second: Sequence[Result],
+    published: float | None = None,
+) -> Iterator[Value]:
+    """first over second, its interval, and Wilcoxon's p of the seeds' own numbers."""
+    found = metric.compared(first, second, lambda one, other: one / other if other else math.nan)
+    if found is None:
+        return
+    p_value = _wilcoxon(metric, first, second)
+    system = f"{names[0]} / {names[1]}"
+    yield row(
+        group, system, metric.quantity, "ratio", found, metric.note, published=published, p_value=p_value
+    )
+
+
+def difference_row(
+    group: str, metric: Metric, names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]
+) -> Iterator[Value]:
+    """first - second, its interval, and Wilcoxon's p of the seeds' own numbers: for what may be 0."""
+    found = metric.compared(first, second, lambda one, other: one - other)
+    if found is None:
+        return
+    p_value = _wilcoxon(metric, first, second)
+    yield row(
+        group, f"{names[0]} - {names[1]}", metric.quantity, metric.unit, found, metric.note, p_value=p_value
+    )
+
+
+def _wilcoxon(metric: Metric, first: Sequence[Result], second: Sequence[Result]) -> float | None:
+    """Over the seeds that have a number of their own under both."""
+    alone = [[metric.statistic([metric.samples(run)]) for run in runs] for runs in (first, second)]
+    both = [pair for pair in zip(*alone, strict=True) if all(map(math.isfinite, pair))]
+    return paired([one for one, _ in both], [other for _, other in both]).p_value if len(both) > 1 else None

@@ -1,0 +1,160 @@
+"""What is kept of a run of paper A's campus: a few kilobytes from which every table and figure of the paper is made.
+
+Times of day are hours of the run, which begins at midnight. Jobs are named by their number in the trace, so that a claim can
+ask for their payload or class without the trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from controller.core.model import facts as f
+from experiments.inputs.traces import Trace
+from experiments.results.history import (
+    Attempt,
+    Timed,
+    attempts,
+    notices,
+)
+from experiments.results.losses import SECONDS_AN_HOUR, interruptions, work_lost
+from experiments.worlds.virtual import VirtualRun
+
+DAY_S = 86_400.0
+HOURS = 24
+
+
+def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
+    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, and counts."""
+    summary = run.summary()
+    return {
+        "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
+        "migrations": [_rounded(row) for row in _migrations(run)],
+        "days": [_rounded(row) for row in _days(run, trace)],
+        "intervals": [_rounded(row) for row in _intervals(run)],
+        "submitted": summary.jobs.submitted,
+        "finished": summary.jobs.finished,
+        "lost": summary.jobs.lost,
+        "turnaround_h": _turnaround_h(run.facts),
+        "checkpoint_gb": round(summary.checkpoints.bytes_sent / 1e9, 3),
+        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
+        "events": run.events,
+    }
+
+
+def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
+    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: nobody has gone on yet."""
+    numbers = {arrival.job.name: number for number, arrival in enumerate(trace.arrivals)}
+    for one in interruptions(run.facts):
+        number = numbers[one.job]
+        payload_gb = trace.arrivals[number].job.payload_bytes / 1e9
+        lost_s = None if one.is_open else one.lost_s
+        yield [one.at_s / SECONDS_AN_HOUR, number, payload_gb, one.cause, lost_s, one.downtime_s]
+
+
+def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
+    """A (job, notice) each: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
+
+    Outcomes: `in time`, `late`, `refused` (said so at once or later), `other` (the job ended first, or the run).
+    """
+    building = {host.name: host.building for host in run.context.campus.hosts}
+    for notice in notices(run.facts):
+        moved = notice.finished_s is not None and notice.destination is not None
+        same = building[notice.source] == building[notice.destination or ""] if moved else None
+        outcome = (
+            "in time" if notice.in_time else "late" if moved else "refused" if notice.degraded else "other"
+        )
+        hour = notice.at_s / SECONDS_AN_HOUR
+        payload_gb = notice.payload_bytes / 1e9
+        yield [hour, notice.notice_s, outcome, notice.downtime_s, same, payload_gb]
+
+
+def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
+    """GPU-hours of each day: [that jobs were begun and not done, of these useful, lent by owners].
+
+    A job is begun with its first dispatch; interruptions count until it is done. Attempts that go on at the end are left out.
+    """
+    end_s = run.context.ended_at_s or 0.0
+    count = max(1, math.ceil(end_s / DAY_S - 1e-3))
+    days = [[0.0, 0.0, 0.0] for _ in range(count)]
+    again_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(run.facts)}
+    step_s = {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals}
+    for attempt in attempts(run.facts):
+        if attempt.ended_s is not None:
+            executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
+            useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
+            _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
+    for from_s, until_s in _in_progress(run.facts, end_s):
+        _spread(days, from_s, until_s, until_s - from_s, column=0)
+    gpus = {host.name: host.gpus for host in run.context.campus.hosts}
+    for host, from_s, until_s in lent_spells(trace, gpus, end_s):
+        for day, part_s in _by_day(from_s, until_s, count):
+            days[day][2] += gpus[host] * part_s / SECONDS_AN_HOUR
+    return days
+
+
+def _in_progress(facts: Sequence[Timed], end_s: float) -> Iterator[tuple[float, float]]:
+    """(first dispatch, end) of each job; of one that is on a host at the end, until it came there."""
+    of_job: dict[str, list[Attempt]] = {}
+    for attempt in attempts(facts):
+        of_job.setdefault(attempt.job, []).append(attempt)
+    for tries in of_job.values():
+        last = tries[-1]
+        is_over = last.how in ("finished", "failed")
+        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
+        yield tries[0].dispatched_s, until_s
+
+
+def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:
+    """So many seconds evenly over the days of a span."""
+    share = seconds / (until_s - from_s) if until_s > from_s else 0.0
+    for day, part_s in _by_day(from_s, until_s, len(days)):
+        days[day][column] += share * part_s / SECONDS_AN_HOUR
+
+
+def _by_day(from_s: float, until_s: float, count: int) -> Iterator[tuple[int, float]]:
+    day = min(int(from_s // DAY_S), count - 1)
+    while from_s < until_s:
+        midnight_s = (day + 1) * DAY_S if day < count - 1 else math.inf
+        yield day, min(until_s, midnight_s) - from_s
+        from_s, day = midnight_s, day + 1
+
+
+def lent_spells(trace: Trace, hosts: Iterable[str], end_s: float) -> Iterator[tuple[str, float, float]]:
+    """(host, from, until) of each time that an owner lends a host; a host under notice is still lent."""
+    away = set(trace.away)
+    lent: dict[str, float] = {host: 0.0 for host in hosts if host not in away}
+    for event in trace.owner_events:
+        if event.kind == "return":
+            lent[event.host] = event.at_s
+        elif event.host in lent:
+            yield event.host, lent.pop(event.host), min(end_s, event.gone_s)
+    for host, from_s in lent.items():
+        yield host, from_s, end_s
+
+
+def _intervals(run: VirtualRun) -> list[list[float | None]]:
+    """For each hour of the day: [mean planned checkpoint interval in s, mean hazard that P1 believed, per h]; null if none."""
+    sums = [[0.0, 0.0, 0] for _ in range(HOURS)]
+    for at_s, fact in run.facts:
+        if isinstance(fact, f.CheckpointPlanned) and math.isfinite(fact.interval_s):
+            row = sums[int(at_s % DAY_S // SECONDS_AN_HOUR)]
+            row[0] += fact.interval_s
+            row[1] += fact.hazard_per_h
+            row[2] += 1
+    return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
+
+
+def _turnaround_h(facts: Sequence[Timed]) -> float | None:
+    """Mean time from submission to finish, of those that finished."""
+    submitted = {fact.job: at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)}
+    spans = [at_s - submitted[fact.job] for at_s, fact in facts if isinstance(fact, f.JobFinished)]
+    return round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None
+
+
+def _rounded(row: Sequence[Any]) -> list[Any]:
+    return [round(cell, 4) if isinstance(cell, float) else cell for cell in row]
+
+
+__all__ = ["DAY_S", "HOURS", "Attempt", "compact", "lent_spells"]

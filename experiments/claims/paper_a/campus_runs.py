@@ -1,0 +1,172 @@
+"""The runs that paper A's tables and figures share: (system, seed, days, variation) -> a compact result, each run once.
+
+All claims of paper A keep their runs in one directory beside their own, `campus-runs`, so Table IV, Fig. 6 or Fig. 9 find the
+rows of Table III there. Systems are compared on the same jobs and owners, seed by seed.
+
+A variation is what a claim changes in the scenario; nothing else may differ between two runs of one seed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from controller.core.policies.table import policy
+from experiments.claims.framework.claim import Config
+from experiments.claims.framework.sweep import Result, Task, sweep
+from experiments.claims.paper_a import campus_result
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import Trace, paper_campus
+from experiments.worlds.oracle import run_oracle
+from experiments.worlds.virtual import simulate
+
+ORACLE, MB = "oracle", 1_000_000
+QUICK_DAYS, QUICK_SEEDS = 3.0, 6
+FULL_DAYS, FULL_SEEDS = 61.0, 20
+POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
+DECIDING = (
+    "controller.core",
+    "experiments.results.accounting",
+    "experiments.results.history",
+    "experiments.results.losses",
+    "experiments.worlds.oracle",
+    "experiments.inputs.scenario",
+    "experiments.inputs.traces",
+    "experiments.worlds.virtual",
+    "testbed.agent.core",
+    "testbed.model",
+    "topologies.paths",
+    "topologies.presets",
+    "topologies.spec",
+)  # modules, and packages with all below them, whose code decides on a result
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """What is changed; None: as it is. `beta_p1` of eq. (9), `alpha` of eq. (11), `beta_p3` of section VII-B. `payloads_mb`: the
+    jobs have these payloads in turn, so that all classes meet the same owners."""
+
+    beta_p1: float | None = None
+    alpha: float | None = None
+    beta_p3: float | None = None
+    payloads_mb: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        changed = {each.name: getattr(self, each.name) for each in fields(self)}
+        return ", ".join(f"{name} {value}" for name, value in changed.items() if value is not None)
+
+    def dealt(self, trace: Trace) -> Trace:
+        """The trace so changed; a job's memory is what it was."""
+        if self.payloads_mb is None:
+            return trace
+        arrivals = tuple(
+            replace(
+                arrival,
+                job=replace(arrival.job, payload_bytes=self.payloads_mb[n % len(self.payloads_mb)] * MB),
+            )
+            for n, arrival in enumerate(trace.arrivals)
+        )
+        return replace(trace, arrivals=arrivals)
+
+    def applied(self, scenario: Scenario) -> Scenario:
+        """The scenario so changed; jobs and owners stay as they are."""
+        protocol, campus = scenario.protocol, scenario.campus
+        if self.beta_p1 is not None:
+            protocol = replace(protocol, checkpoint_share=self.beta_p1)
+        if self.alpha is not None:
+            protocol = replace(protocol, stability_penalty=self.alpha)
+        if self.beta_p3 is not None:
+            campus = replace(campus, research_reserve=replace(campus.research_reserve, beta=self.beta_p3))
+        return replace(scenario, protocol=protocol, campus=campus)
+
+
+AS_IS = Variation()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One run."""
+
+    system: str
+    seed: int
+    days: float
+    variation: Variation = AS_IS
+
+    @property
+    def key(self) -> str:
+        """Names everything that the result depends on, but for the code."""
+        return f"{self.system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
+
+
+@dataclass(frozen=True, slots=True)
+class CampusSize:
+    """Days and seeds of a claim's runs."""
+
+    days: float
+    seeds: int
+
+    def wanted(self, system: str, variation: Variation = AS_IS) -> list[Wanted]:
+        """A run for each seed, in order."""
+        return [Wanted(system, seed, self.days, variation) for seed in range(1, self.seeds + 1)]
+
+
+def size_of(config: Config) -> CampusSize:
+    """Three days and a few seeds, or the paper's two months and twenty, or the seeds asked for."""
+    size = CampusSize(QUICK_DAYS, QUICK_SEEDS) if config.quick else CampusSize(FULL_DAYS, FULL_SEEDS)
+    return size if config.seeds is None else replace(size, seeds=config.seeds)
+
+
+def play(wanted: Wanted) -> dict[str, Any]:
+    """The run of one task."""
+    scenario, trace = paper_campus(wanted.seed, days=wanted.days)
+    scenario, trace = wanted.variation.applied(scenario), wanted.variation.dealt(trace)
+    if wanted.system == ORACLE:
+        return _play_oracle(scenario, trace, wanted.seed)
+    return campus_result.compact(simulate(scenario, trace, wanted.seed, system=wanted.system), trace)
+
+
+def _play_oracle(scenario: Scenario, trace: Trace, seed: int) -> dict[str, Any]:
+    """The offline one, which chooses what the paper's program chooses; and the mean gap and time of its windows."""
+    found = run_oracle(scenario, trace, seed, at_first=False)
+    windows = found.windows
+    gaps = [window.gap for window in windows]
+    solved = {
+        "gap": round(sum(gaps) / len(gaps), 6) if gaps else None,
+        "solve_s": round(sum(window.solve_s for window in windows) / max(1, len(windows)), 3),
+    }
+    return {**campus_result.compact(found.run, trace), "windows": solved}
+
+
+def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
+    """All results; those that no claim has had run before are run now, on all cores. SpecError: no such system."""
+    unique = list(dict.fromkeys(wanted))
+    for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
+        policy(system)
+    tasks = [Task(each.key, play, (each,)) for each in unique]
+    results = run_tasks(tasks, config)
+    return {each: results[each.key] for each in unique}
+
+
+def run_tasks(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType] = ()) -> dict[str, Result]:
+    """A sweep in the directory of the shared runs; quick ones, too, use all cores if there are many."""
+    place = config.directory.parent / "campus-runs"
+    workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
+    shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))
+    return sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
+
+
+@lru_cache(maxsize=1)
+def deciding_code() -> tuple[ModuleType, ...]:
+    """The modules of `DECIDING`, in order of their names."""
+    found = {name: importlib.import_module(name) for name in DECIDING}
+    for name, package in list(found.items()):
+        below = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}.")
+        found |= {each.name: importlib.import_module(each.name) for each in below}
+    return tuple(found[name] for name in sorted(found))

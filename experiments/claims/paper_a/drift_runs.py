@@ -1,0 +1,155 @@
+"""Owners who come back more often from a day on: paper A's campus with a hazard that jumps, and who notices when.
+
+Each host is a renewal process of its own here (not so many reclaims in all, as in `paper_campus`): lent until its hazard has
+collected a unit-exponential draw, at 1.7 times the rate after the drift. Jobs, profile of the day, notices and
+absences are the campus's.
+
+An estimator is judged on the trace alone, and at its best: it knows the profile of the day and the week, and has to find
+one number, by how much the hazard is what it was. Over a window that is emergencies seen over emergencies expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from experiments.claims.paper_a import campus_result
+from experiments.claims.paper_a.campus_result import DAY_S, lent_spells
+from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
+from experiments.inputs.traces import Trace, paper_campus
+from experiments.inputs.traces.streams import stream, unit_exponential
+from experiments.inputs.traces.trace import in_order
+from experiments.theory.laws import Floats
+from experiments.worlds.virtual import simulate
+
+FACTOR = 1.7  # E8
+TOLERANCE = 0.1  # of the estimate: "converged"
+STEP_S = 360.0  # between two looks at an estimate
+WINDOWS_H = (1.0, 6.0, 24.0, 72.0, 168.0, 336.0)
+WATCHED_DAYS = 60.0  # after the drift, for estimators
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """So many days as calibrated, then so many of more reclaims."""
+
+    seed: int
+    before_days: float
+    after_days: float
+
+    @property
+    def at_s(self) -> float:
+        """When the hazard jumps."""
+        return self.before_days * DAY_S
+
+
+def drifting(drift: Drift) -> tuple[Scenario, Trace]:
+    """The campus and its trace; hosts begin as `paper_campus` has them."""
+    scenario, trace = paper_campus(drift.seed, days=drift.before_days + drift.after_days)
+    events: list[OwnerEvent] = []
+    for host in scenario.volunteers:
+        rng = stream(drift.seed, "drift", host.name)
+        events += _owner(scenario.owners, host.name, host.name in trace.away, drift, scenario.duration_s, rng)
+    return scenario, replace(
+        trace, origin=f"drift, seed {drift.seed}", owner_events=in_order(events, scenario.duration_s)
+    )
+
+
+def _owner(
+    owners: Owners, host: str, is_away: bool, drift: Drift, end_s: float, rng: Random
+) -> Iterator[OwnerEvent]:
+    lent_s = owners.absence.quantile(rng.random()) * rng.random() if is_away else 0.0
+    if is_away:
+        yield OwnerEvent(lent_s, host, "return")
+    while (at_s := reclaimed_s(owners, lent_s, unit_exponential(rng), drift.at_s)) < end_s:
+        emergency, notice, absence = rng.random() < owners.emergency_share, rng.random(), rng.random()
+        notice_s = 0.0 if emergency else owners.notice.quantile(notice)
+        yield OwnerEvent(at_s, host, "reclaim", notice_s)
+        lent_s = at_s + notice_s + owners.absence.quantile(absence)
+        yield OwnerEvent(lent_s, host, "return")
+
+
+def reclaimed_s(owners: Owners, lent_s: float, exposure: float, drift_s: float) -> float:
+    """When a host lent since then has collected the exposure, at FACTOR times the rate after the drift."""
+    if lent_s < drift_s:
+        collected = owners.exposure(lent_s, drift_s)
+        if exposure <= collected:
+            return owners.next_reclaim_s(lent_s, exposure)
+        return owners.next_reclaim_s(drift_s, (exposure - collected) / FACTOR)
+    return owners.next_reclaim_s(lent_s, exposure / FACTOR)
+
+
+def play(system: str, drift: Drift) -> dict[str, Any]:
+    """A run of one system."""
+    scenario, trace = drifting(drift)
+    return campus_result.compact(simulate(scenario, trace, drift.seed, system=system), trace)
+
+
+def watch(seed: int) -> dict[str, Any]:
+    """Hours after the drift until each window's estimate stays right, and the curves of the errors."""
+    drift = Drift(seed, max(WINDOWS_H) / 24.0, WATCHED_DAYS)
+    scenario, trace = drifting(drift)
+    grid = np.arange(0.0, scenario.duration_s, STEP_S)
+    seen, expected = _counts(scenario, trace, grid)
+    hours: dict[str, float] = {}
+    errors: dict[str, list[float]] = {}
+    for window_h in WINDOWS_H:
+        error = _errors(seen, expected, round(window_h * 3600.0 / STEP_S), drift.at_s)
+        hours[f"{window_h:g}"] = _settled_h(error, window_h)
+        errors[f"{window_h:g}"] = [round(value, 4) for value in error[:: round(DAY_S / STEP_S / 2)].tolist()]
+    return {"hours": hours, "errors": errors}
+
+
+def _counts(scenario: Scenario, trace: Trace, grid: Floats) -> tuple[Floats, Floats]:
+    """At each moment: emergencies so far, and how many the calibrated hazard would have brought."""
+    owners = scenario.owners
+    moments = [e.at_s for e in trace.owner_events if e.kind == "reclaim" and e.notice_s == 0.0]
+    seen = np.searchsorted(np.array(moments), grid, side="right").astype(np.float64)
+    step = np.array([owners.exposure(float(t), float(t) + STEP_S) for t in grid]) * owners.emergency_share
+    lent = np.zeros(len(grid) + 1)
+    for _, from_s, until_s in lent_spells(
+        trace, [host.name for host in scenario.volunteers], scenario.duration_s
+    ):
+        lent[min(len(grid), math.ceil(from_s / STEP_S))] += 1.0
+        lent[min(len(grid), math.ceil(until_s / STEP_S))] -= 1.0
+    return seen, np.concatenate([[0.0], np.cumsum(np.cumsum(lent[:-1]) * step)])[:-1]
+
+
+def _errors(seen: Floats, expected: Floats, window: int, drift_s: float) -> Floats:
+    """|estimate - FACTOR| / FACTOR from the drift on."""
+    first = round(drift_s / STEP_S)
+    places = np.arange(first, len(seen))
+    counted = seen[places] - seen[places - window]
+    error: Floats = np.abs(
+        counted / np.maximum(1e-12, expected[places] - expected[places - window]) / FACTOR - 1.0
+    )
+    return error
+
+
+def _settled_h(error: Floats, window_h: float) -> float:
+    """The first moment from which the error stays small for two windows; what was watched, if there is none."""
+    needed = max(1, round(2.0 * window_h * 3600.0 / STEP_S))
+    bad = np.concatenate([[0], np.cumsum(error >= TOLERANCE)])
+    good = np.flatnonzero(bad[needed:] - bad[:-needed] == 0)
+    return float(good[0] * STEP_S / 3600.0) if len(good) else WATCHED_DAYS * 24.0
+
+
+def losses_by_part(run: dict[str, Any], drift: Drift) -> tuple[Floats, Floats]:
+    """(minutes lost, interruptions) before and after the drift."""
+    parts: list[list[float]] = [[0.0, 0.0], [0.0, 0.0]]
+    for each in run["interruptions"]:
+        part = parts[each[0] * 3600.0 >= drift.at_s]
+        part[0] += (each[4] or 0.0) / 60.0
+        part[1] += 1.0
+    return np.array(parts[0]), np.array(parts[1])
+
+
+def mean_error(results: Sequence[dict[str, Any]], window_h: float) -> Floats:
+    """Of the seeds, every half day."""
+    errors: Floats = np.array([each["errors"][f"{window_h:g}"] for each in results])
+    return errors

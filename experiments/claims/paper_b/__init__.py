@@ -1,0 +1,1 @@
+"""experiments.claims.paper_b."""

@@ -1,0 +1,207 @@
+"""Paper B's learning figures: running averages of cost and of delay over the jobs so far, with r in an inset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.claims.framework.values import Point, Values
+from experiments.claims.paper_b.learning import LearningCase
+from experiments.claims.paper_b.learning_runs import (
+    AGE,
+    ALGORITHM1,
+    FIXED,
+    LARGE,
+    PRINTED,
+    REPLAY,
+    SMALL,
+    labels,
+)
+
+COLOURS: Final = {
+    FIXED: "#8a8a8a",
+    PRINTED: "#b9a7c9",
+    ALGORITHM1: "#d1622b",
+    AGE: "#2f855a",
+    REPLAY: "#2b6cb0",
+}
+WORDS: Final = {
+    FIXED: "r* known and fixed",
+    PRINTED: "Algorithm 1 as printed",
+    ALGORITHM1: "Algorithm 1, corrected",
+    REPLAY: "replay (ours)",
+    AGE: "age (ours)",
+}
+DASHES: Final[dict[float, Any]] = {SMALL: (0, (4, 1.6)), LARGE: "-"}
+WIDTHS: Final = {
+    FIXED: 1.1,
+    PRINTED: 1.0,
+    ALGORITHM1: 1.8,
+    REPLAY: 1.2,
+    AGE: 2.4,
+}  # replay is seen on top of age
+BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
+INK: Final = "#222222"
+
+
+def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) -> None:
+    """A column a case, cost above delay; one case alone lies on its side."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    alone = len(cases) == 1
+    shape = (1, 2) if alone else (2, len(cases))
+    figure, panels = plt.subplots(
+        *shape, figsize=(13, 5.6) if alone else (13, 9), layout="constrained", squeeze=False
+    )
+    for column, case in enumerate(cases):
+        cost_axes, delay_axes = panels[0] if alone else panels[:, column]
+        _cost_panel(cost_axes, case, values)
+        _delay_panel(delay_axes, case, values)
+    figure.legend(
+        handles=_keys(),
+        title=_about(values),
+        title_fontsize=9.5,
+        alignment="left",
+        loc="outside lower left",
+        ncols=4,
+        frameon=False,
+        fontsize=9.5,
+        handlelength=3.2,
+    )
+    figure.suptitle(title, fontsize=14, fontweight="bold", x=0.012, ha="left", color=INK)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=140)
+    plt.close(figure)
+
+
+def _cost_panel(axes: Any, case: LearningCase, values: Values) -> None:
+    exact = case.exact
+    _lines(axes, case, values, "cost")
+    axes.set_ylim(0.9, 10.2)
+    _target(axes, exact.cost_star, f"theory\n{exact.cost_star:.3f}", "bottom")
+    if exact.age_aware_cost is not None and exact.cost_star - exact.age_aware_cost > 0.01:
+        _target(axes, exact.age_aware_cost, f"bound with\nthe age\n{exact.age_aware_cost:.3f}", "top")
+    _dress(axes, case, values, "cost a job (a spot costs 1, on-demand 10)", "Running average of cost")
+
+
+def _delay_panel(axes: Any, case: LearningCase, values: Values) -> None:
+    """Log in the delay, with room for the inset above all curves."""
+    delta_h = case.exact.delta_h
+    _lines(axes, case, values, "delay")
+    axes.set_yscale("log")
+    axes.set_ylim(0.3, 4_000.0)
+    ticks = (0.3, 1, 3, 10, 30, 100)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_yticks([], minor=True)
+    _target(axes, delta_h, f"target\n{delta_h:g} h", "center")
+    _dress(axes, case, values, "delay of all jobs, h (log)", "Running average of delay")
+    _inset(axes, case, values)
+
+
+def _lines(axes: Any, case: LearningCase, values: Values, quantity: str) -> None:
+    for name, (system, start) in labels().items():
+        points = values.curve(case.group, name, quantity)
+        if not points:
+            continue
+        style = ":" if system == FIXED else DASHES[start]
+        xs = [point.x for point in points]
+        order = 2 + list(COLOURS).index(system)
+        if system in BAND:
+            _bands(axes, points, COLOURS[system])
+        axes.plot(
+            xs,
+            [point.mean for point in points],
+            color=COLOURS[system],
+            linestyle=style,
+            linewidth=WIDTHS[system],
+            zorder=order,
+        )
+
+
+def _bands(axes: Any, points: Sequence[Point], colour: str) -> None:
+    """Light: 80 % of the seeds. Darker: 95 % interval of the mean."""
+    xs = [point.x for point in points]
+    spread = [point.tenth for point in points], [point.ninetieth for point in points]
+    sure = [point.low for point in points], [point.high for point in points]
+    axes.fill_between(xs, *spread, color=colour, alpha=0.11, linewidth=0, zorder=1)
+    axes.fill_between(xs, *sure, color=colour, alpha=0.22, linewidth=0, zorder=1)
+
+
+def _target(axes: Any, level: float, words: str, va: str) -> None:
+    """A dotted line, named beyond the right end of the panel."""
+    axes.axhline(level, color=INK, linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=9)
+    place = {"xytext": (5, 0), "textcoords": "offset points", "va": va, "annotation_clip": False}
+    axes.annotate(words, (1.0, level), xycoords=axes.get_yaxis_transform(), fontsize=9, color=INK, **place)
+
+
+def _dress(axes: Any, case: LearningCase, values: Values, unit: str, title: str) -> None:
+    _jobs_axis(axes, values)
+    axes.set_xlabel("jobs so far (log)")
+    axes.set_ylabel(unit)
+    axes.set_title(f"{title} · {case.group}", fontsize=11.5, loc="left", fontweight="bold", color=INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def _jobs_axis(axes: Any, values: Values) -> None:
+    most = float(values.settings["jobs"])
+    axes.set_xscale("log")
+    axes.set_xlim(10, most)
+    ticks = [tick for tick in (10, 100, 1_000, 10_000, 100_000) if tick <= most]
+    axes.set_xticks(ticks, [f"{tick:,}".replace(",", " ") for tick in ticks])
+
+
+def _inset(axes: Any, case: LearningCase, values: Values) -> None:
+    inset = axes.inset_axes((0.5, 0.68, 0.49, 0.25))
+    for name, (system, start) in labels().items():
+        points = values.curve(case.group, name, "r")
+        if points and system in (ALGORITHM1, REPLAY, PRINTED):
+            xs, means = [point.x for point in points], [point.mean for point in points]
+            thin = 0.7 if system == PRINTED else 1.2
+            inset.plot(xs, means, color=COLOURS[system], linestyle=DASHES[start], linewidth=thin)
+    inset.axhline(case.exact.r_star, color=INK, linewidth=0.8, linestyle=(0, (1, 1.5)))
+    _jobs_axis(inset, values)
+    inset.set_yscale("log")
+    inset.set_ylim(0.03, 11.0)
+    inset.set_yticks([0.05, 0.3, 1, 6], ["0.05", "0.3", "1", "6"])
+    inset.minorticks_off()
+    inset.tick_params(labelsize=7.5)
+    inset.set_title(
+        f"r after so many jobs (log); theory: {case.exact.r_star:.3f}", fontsize=8.5, loc="left", pad=3
+    )
+    inset.grid(axis="y", color="#eeeeee", linewidth=0.6)
+
+
+def _keys() -> list[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    keys: list[Any] = [
+        Line2D(
+            [],
+            [],
+            color=COLOURS[system],
+            linestyle=":" if system == FIXED else "-",
+            linewidth=2,
+            label=WORDS[system],
+        )
+        for system in (ALGORITHM1, REPLAY, AGE, PRINTED, FIXED)
+    ]
+    keys += [
+        Line2D([], [], color=INK, linestyle=DASHES[start], linewidth=1.4, label=f"from r_init = {start:g}")
+        for start in (SMALL, LARGE)
+    ]
+    return [
+        *keys,
+        Patch(color=INK, alpha=0.15, linewidth=0, label="80 % of the seeds; darker: 95 % of the mean"),
+    ]
+
+
+def _about(values: Values) -> str:
+    settings = values.settings
+    return f"Means over seeds, all systems on the same arrivals: {settings['runs']}. Jobs sent to on-demand wait 0 h."

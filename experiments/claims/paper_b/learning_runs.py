@@ -1,0 +1,126 @@
+"""One run of one system: which controllers there are, what a run is, and what is kept of it.
+
+Everything here decides on a result, so results that were kept are only used again while this file, and the modules of
+`deciding_code`, stay as they were. What becomes of the results is in `learning`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from controller.core.queueing import queue
+from controller.core.queueing import replay as replaying
+from controller.core.queueing.controllers import (
+    age,
+    age_rules,
+    algorithm1,
+    arrivals,
+    delay_budget,
+    fixed,
+    replay,
+)
+from controller.core.queueing.queue import Controller
+from experiments.claims.framework.sweep import Result
+from experiments.claims.paper_b import algorithm1_printed
+from experiments.theory import laws
+from experiments.theory.laws import Floats
+from experiments.theory.paper_b import targets
+from experiments.theory.paper_b.targets import Target
+from experiments.worlds.queue import controller_runs
+from experiments.worlds.queue import history as drawn
+from experiments.worlds.queue.controller_runs import follow
+
+SMALL, LARGE = 0.05, 6.0  # r_init; the paper says "small" and "large"
+STEP_PER_H = 0.01  # alpha: the larger of those that settle in all cases (with W = 100 and r_max = 8)
+EARLY_JOBS = 300  # by which the two starts are still to be told apart
+SETTLED = 0.05  # of delta, for "jobs until settled"
+POINTS = 70  # of a curve
+FIXED, ALGORITHM1, PRINTED, REPLAY, AGE = "fixed r*", "Algorithm 1", "as printed", "replay", "age"
+
+
+@dataclass(frozen=True, slots=True)
+class LearningSystem:
+    """A controller to be started anywhere; `is_slow`: it needs long runs before its second half is worth judging."""
+
+    make: Callable[[Target, float], Controller]
+    starts: tuple[float, ...] = (SMALL, LARGE)
+    is_slow: bool = False
+
+
+SYSTEMS: dict[str, LearningSystem] = {
+    FIXED: LearningSystem(lambda target, _: fixed.Fixed(target.r_star), (SMALL,)),
+    ALGORITHM1: LearningSystem(
+        lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0), is_slow=True
+    ),
+    PRINTED: LearningSystem(
+        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)
+    ),
+    REPLAY: LearningSystem(lambda target, r0: replay.Replay(target.delta_h, r0=r0)),
+    AGE: LearningSystem(lambda target, r0: age.Age(target.delta_h, r0=r0)),
+}
+
+
+def label(system: str, start: float) -> str:
+    """Its name in values and figures."""
+    return system if len(SYSTEMS[system].starts) == 1 else f"{system} from {start:g}"
+
+
+def labels() -> dict[str, tuple[str, float]]:
+    """Label -> (system, start), of all that are run."""
+    return {label(name, start): (name, start) for name, system in SYSTEMS.items() for start in system.starts}
+
+
+def grid(jobs: int) -> Floats:
+    """The numbers of jobs at which curves have a point."""
+    return np.unique(np.geomspace(10, jobs, POINTS).astype(int)).astype(np.float64)
+
+
+def deciding_code() -> tuple[ModuleType, ...]:
+    """The modules that decide on a result."""
+    controllers = (queue, replaying, fixed, algorithm1, delay_budget, arrivals, replay, age_rules, age)
+    return (*controllers, algorithm1_printed, controller_runs, drawn, laws, targets, sys.modules[__name__])
+
+
+def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:
+    """One course, and what is kept of it: numbers of the second half, and the curves.
+
+    `horizon`: what "never settled" counts as, so that a short run is not praised for being short.
+    """
+    history_of_seed = drawn.DrawnHistory(target.jobs, target.spots, seed).piece(jobs)
+    course = follow(SYSTEMS[system].make(target, start), history_of_seed, target.k)
+    delays_h, costs = _running(course.delays_h), _running(course.costs)
+    half, places = jobs // 2, grid(jobs).astype(int) - 1
+    return {
+        "delay": float(np.nanmean(course.delays_h[half:])),
+        "cost": float(np.nanmean(course.costs[half:])),
+        "r": float(course.levels[half:].mean()),
+        "r away": float(np.abs(course.levels[half:] - target.r_star).mean()),
+        "early delay": float(delays_h[EARLY_JOBS - 1]),
+        "early cost": float(costs[EARLY_JOBS - 1]),
+        "running delay": float(delays_h[-1]),
+        "running cost": float(costs[-1]),
+        "settled": settled(delays_h, target.delta_h, horizon),
+        "delays": [round(float(value), 6) for value in delays_h[places]],
+        "costs": [round(float(value), 6) for value in costs[places]],
+        "rs": [round(float(value), 6) for value in course.levels[places]],
+    }
+
+
+def _running(samples: Floats) -> Floats:
+    """Averages of the first 1, 2, ... jobs, those left out that wait at the end of the run."""
+    counted = np.maximum(1, np.cumsum(~np.isnan(samples)))
+    averages: Floats = np.nancumsum(samples) / counted
+    return averages
+
+
+def settled(running_h: Floats, delta_h: float, horizon: int) -> float:
+    """Jobs after which the running average stays near delta; the horizon, if it is not near at the end."""
+    away = np.flatnonzero(np.abs(running_h - delta_h) > SETTLED * delta_h)
+    if not len(away):
+        return 0.0
+    return float(horizon if away[-1] == len(running_h) - 1 else away[-1] + 1)

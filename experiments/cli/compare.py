@@ -1,0 +1,110 @@
+"""`reclaimnet compare`: a scenario live and virtual, and the page that shows both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from experiments.cli.simulate import write_events
+from experiments.compare.comparison import (
+    ComparedQuantity,
+    Comparison,
+    Played,
+    compare,
+)
+from experiments.compare.costs import MeasuredCosts, measure_costs
+from experiments.compare.page import page, told
+from experiments.inputs.scenario import load
+from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.traces import trace_of
+from experiments.inputs.traces.doubts import tell
+from experiments.results.live_display import Live
+from experiments.results.provenance import Provenance, provenance
+from experiments.runtime.ending import ExitStatus
+from experiments.worlds.live.run import COMPLETED, run_live
+from experiments.worlds.virtual import simulate
+from experiments.worlds.virtual.overheads import costs_of
+
+
+def compare_file(console: Console, out: Path, scenario: str, *, records: Sequence[Path] = ()) -> ExitStatus:
+    """Play a scenario file (or `example:NAME`) in both worlds; compare.html, compare.json and both runs' events into `out`."""
+    described = load(scenario)
+    trace = trace_of(described, records)
+    console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
+    tell(console, trace.warnings)
+    outcome = run_live(described, trace, out, lambda: Live.of(described, console))
+    live = Played(outcome.facts, outcome.context)
+    assumed = costs_of(settings_of(described.played()))
+    measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
+    told_costs = simulate(described, trace, costs=measured.costs, quiet=False)
+    usual = simulate(described, trace, quiet=False)
+    virtual = Played(told_costs.facts, told_costs.context)
+    judged, beside = compare(live, virtual), compare(live, Played(usual.facts, usual.context))
+    write_events(out / "virtual.jsonl", virtual.facts)
+    origin = provenance(described)
+    (out / "compare.html").write_text(
+        page(described.name, live, virtual, judged, beside, measured, assumed, origin), encoding="utf-8"
+    )
+    (out / "compare.json").write_bytes(_record(judged, beside, measured, origin))
+    _tell(console, out, judged, beside)
+    ended = outcome.context.ended == COMPLETED
+    return _status(judged) if ended else ExitStatus.CUT_SHORT
+
+
+def _status(judged: Comparison) -> ExitStatus:
+    if judged.reasons:
+        return ExitStatus.CUT_SHORT
+    return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
+
+
+def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts, origin: Provenance) -> bytes:
+    record = {
+        "near": judged.is_near,
+        "not_to_be_believed": judged.reasons,
+        "jobs": len(judged.jobs),
+        "same_ways": judged.same_ways,
+        "quantities": [_row(quantity) for quantity in judged.quantities],
+        "at_usual_costs": [_row(quantity) for quantity in usual.quantities],
+        "costs": measured.costs,
+        "observations": measured.counts,
+        "provenance": origin,
+    }
+    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+
+
+def _row(quantity: ComparedQuantity) -> dict[str, object]:
+    return {
+        **msgspec.to_builtins(quantity),
+        "difference": quantity.difference,
+        "near": quantity.is_near,
+    }
+
+
+def _tell(console: Console, out: Path, judged: Comparison, usual: Comparison) -> None:
+    table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
+    for name in ("", "live", "virtual", "difference", "at usual costs", "difference", "allowed"):
+        table.add_column(name, justify="right" if name else "left")
+    for one, other in zip(judged.quantities, usual.quantities, strict=True):
+        table.add_row(
+            one.name,
+            told(one.live, one.unit),
+            told(one.virtual, one.unit),
+            _difference(one),
+            told(other.virtual, other.unit),
+            _difference(other),
+            f"{one.tolerance:.0%}",
+        )
+    console.print(table)
+    for reason in judged.reasons:
+        console.print(f"[yellow]not judged:[/yellow] {reason}")
+    console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
+
+
+def _difference(quantity: ComparedQuantity) -> str:
+    if quantity.difference is None:
+        return "neither" if quantity.is_near else "one only"
+    return f"[{'green' if quantity.is_near else 'red'}]{quantity.difference:+.1%}[/]"

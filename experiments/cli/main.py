@@ -1,0 +1,326 @@
+"""The command line. Each command is a few lines here and a module elsewhere; imports are inside, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.measure import app as measure_app
+from experiments.cli.options import (
+    Hosts,
+    Out,
+    Owners,
+    console,
+)
+from experiments.runtime import ending, native
+
+app = typer.Typer(
+    name="reclaimnet",
+    help="A live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(measure_app, name="measure")
+theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
+app.add_typer(theory_app, name="theory")
+
+Records = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+    ),
+]
+CampusId = Annotated[
+    str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
+]
+
+
+@app.command()
+def demo(
+    hosts: Hosts = 12,
+    seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
+    trace: Records = None,
+    group: Owners = None,
+    out: Out = Path("out/demo"),
+) -> None:
+    """Build a campus, let jobs run and owners reclaim, and report.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run; 3: it was cut short.
+    """
+    from experiments.cli.demo import demo as run
+
+    raise typer.Exit(
+        run(console, out, hosts=hosts, seconds=seconds, seed=seed, records=trace or (), owners_gid=group)
+    )
+
+
+@app.command()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    trace: Records = None,
+    group: Owners = None,
+    out: Out = Path("out/run"),
+) -> None:
+    """Run a scenario of your own, live."""
+    from experiments.cli.demo import play
+    from experiments.inputs.scenario import load
+    from experiments.inputs.traces import trace_of
+
+    described = load(scenario)
+    raise typer.Exit(play(console, out, described, trace_of(described, trace or ()), owners_gid=group))
+
+
+@app.command()
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
+    system: Annotated[
+        str | None,
+        typer.Option(
+            help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    trace: Records = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
+    ] = False,
+    out: Out = Path("out/simulate"),
+) -> None:
+    """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
+
+    Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.cli import oracle
+    from experiments.cli.simulate import simulate_file as play
+
+    if system == oracle.SYSTEM:
+        raise typer.Exit(
+            oracle.play_file(console, out, scenario, seed=seed, records=trace or (), until_over=until_over)
+        )
+    raise typer.Exit(
+        play(console, out, scenario, system=system, seed=seed, records=trace or (), until_over=until_over)
+    )
+
+
+@app.command()
+def compare(
+    scenario: Annotated[
+        str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
+    ] = "example:two-worlds",
+    trace: Records = None,
+    out: Out = Path("out/compare"),
+) -> None:
+    """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
+
+    Exit status 0: completion times and downtime within 10 %, rates within 5 %; 1: further apart; 2: it could not be run;
+    3: not judged, since the machine did not keep up with the live run, or it was cut short.
+    """
+    from experiments.cli.compare import compare_file
+
+    raise typer.Exit(compare_file(console, out, scenario, records=trace or ()))
+
+
+@app.command()
+def storm(
+    seeds: Annotated[str, typer.Option(help="A:B, the storms from A to B - 1.")] = "0:200",
+    campus: Annotated[
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
+    out: Out = Path("out/storm"),
+) -> None:
+    """Random campuses and faults in virtual time; every promise is checked after every event.
+
+    A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
+    could not be run.
+    """
+    native.prefer()
+    from experiments.cli import storm
+
+    if replay is not None:
+        raise typer.Exit(storm.replay(console, replay))
+    raise typer.Exit(
+        storm.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
+    )
+
+
+@app.command()
+def traces(
+    seed: Annotated[int | None, typer.Option(min=0, help="Of everything that is drawn.")] = None,
+    days: Annotated[float, typer.Option(help="Of paper A's campus; rates stay, counts shrink.")] = 61.0,
+    scenario: Annotated[
+        str | None, typer.Option(help="A scenario file, or example:NAME, instead of paper A's campus.")
+    ] = None,
+    trace: Records = None,
+    out: Out = Path("out/traces"),
+) -> None:
+    """Make a trace, print what it achieved of paper A's measurements, and write it as text files to change and play."""
+    from experiments.cli.traces import make_traces as run
+
+    run(console, out, seed=seed, days=days, scenario=scenario, records=trace or ())
+
+
+@app.command()
+def reproduce(
+    claims: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
+            "B2 ... B5, or all."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few seeds, short runs: a few minutes for all.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Instead of each claim's own number.")] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A row of controller/core/policies/table.py to compare in A-table3 too; may be repeated."
+        ),
+    ] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
+    ] = None,
+    out: Out = Path("out/claims"),
+) -> None:
+    """Run tables and figures of the papers again: values beside theirs, picture, verdict, one page of all.
+
+    Every core is used; a run goes on where it was stopped. Exit status 0: nothing contradicts the papers;
+    1: something was not reproduced; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.claims.reproduce import reproduce as run
+
+    raise typer.Exit(
+        run(console, out, claims or [], quick=quick, seeds=seeds, systems=system or [], result=result)
+    )
+
+
+@app.command()
+def up(
+    campus: Annotated[
+        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+    ] = None,
+    hosts: Hosts = 12,
+    buildings: Annotated[
+        int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
+    ] = None,
+    agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
+    script: Annotated[
+        Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
+    ] = None,
+    group: Owners = None,
+    out: Out = Path("out/up"),
+) -> None:
+    """Build a campus and give Mininet's command line on it."""
+    from experiments.cli.up import up as run
+
+    run(
+        console,
+        out,
+        campus,
+        hosts=hosts,
+        buildings=min(3, hosts) if buildings is None else buildings,
+        agents=agents,
+        script=script,
+        owners_gid=group,
+    )
+
+
+@app.command()
+def reclaim(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
+    grace: Annotated[
+        bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")
+    ] = False,
+    campus: CampusId = None,
+) -> None:
+    """The owner's switch: take a host back. Works with the agent and the coordinator dead."""
+    from experiments.cli.owner import reclaim as run
+
+    run(console, host, notice, grace, campus)
+
+
+@app.command("return")
+def lend(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")], campus: CampusId = None
+) -> None:
+    """The owner's switch: lend a host again."""
+    from experiments.cli.owner import lend as run
+
+    run(console, host, campus)
+
+
+@app.command()
+def status(campus: CampusId = None) -> None:
+    """Running campuses: hosts, switches, jobs, queue."""
+    from experiments.cli.owner import status as run
+
+    run(console, campus)
+
+
+@app.command()
+def doctor() -> None:
+    """What this machine can and cannot do, and what each lack means."""
+    from testbed.emulation.safety.capabilities import doctor_table
+
+    console.print(doctor_table())
+
+
+@app.command()
+def clean(
+    running: Annotated[
+        bool, typer.Option("--running", help="End running campuses too, instead of leaving them alone.")
+    ] = False,
+) -> None:
+    """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
+    from testbed.emulation.safety.ledger import clean_up
+
+    report = clean_up(include_running=running)
+    for line in report.removed:
+        console.print(line, markup=False)
+    for line in report.running:
+        console.print(f"left alone, it runs: campus {line}", markup=False)
+    for line in report.failed:
+        console.print(f"[red]could not remove[/red] {line}")
+    console.print(f"{len(report.cleaned)} campuses cleaned, {len(report.removed)} objects removed")
+    raise typer.Exit(2 if report.failed else 0)
+
+
+@theory_app.command("check")
+def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (JSON).")]) -> None:
+    """Hold each vector of a file to the formula that its id names: pass, FAIL or no such family, and the counts.
+
+    Exit status 0: all are met; 1: one failed or is of no known family; 2: the file is not one of vectors.
+    """
+    from experiments.theory.check import check
+
+    raise typer.Exit(1 if check(file, typer.echo) else 0)
+
+
+@theory_app.callback()
+def theory() -> None:
+    """Closed forms of both papers."""
+
+
+def main() -> None:
+    """Entry point; the exit status is one of `experiments.runtime.ending`."""
+    sys.exit(ending.run(lambda: app(standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""`reclaimnet measure`: a few lines a benchmark; imports are inside, so that `--help` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.cli.options import Hosts, Out, console
+from experiments.runtime import native
+
+app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
+
+
+@app.command("bringup")
+def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
+    """How long a campus takes to stand and to be gone, against stock Mininet."""
+    from experiments.benchmarks.bringup import measure_bringup as run
+    from experiments.benchmarks.tables import bringup_table
+
+    console.print(bringup_table(run(out, hosts)))
+    console.print(f"{out}/bringup.json, {out}/bringup.png")
+
+
+@app.command("rates")
+def measure_rates(
+    out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
+) -> None:
+    """Goodput over grant: ours, paper A's drop bucket, HTB classes and nothing; transfer and packet costs too."""
+    from experiments.benchmarks.packets import measure_packets
+    from experiments.benchmarks.rates import measure_rates as run
+    from experiments.benchmarks.tables import packets_table, rates_table
+    from experiments.benchmarks.transfer import measure_transfer
+
+    console.print(packets_table(measure_packets(out)))
+    console.print(rates_table(run(out, quick=quick)))
+    measure_transfer(out)
+    console.print(f"JSON and figures of all three in {out}")
+
+
+@app.command("decisions")
+def measure_decisions(
+    out: Out = Path("out/decisions"),
+    quick: Annotated[bool, typer.Option("--quick", help="Without the campus of 50 000 hosts.")] = False,
+) -> None:
+    """How long the coordinator thinks at 54 to 50 000 hosts, next to paper A's figures."""
+    from experiments.benchmarks.decisions import measure_decisions as run
+    from experiments.benchmarks.decisions_report import WHY_PAPER_DIFFERS, decisions_table
+
+    console.print(decisions_table(run(out, quick=quick)))
+    console.print(WHY_PAPER_DIFFERS)
+    console.print(f"{out}/decisions.json, {out}/decisions.png")
+
+
+@app.command("hazard")
+def measure_hazard(
+    out: Out = Path("out/hazard"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two weeks instead of six.")] = False,
+) -> None:
+    """Which estimate of owners' hazards foretells held-out days best: by host, by hour of the day, by both."""
+    from experiments.benchmarks.hazard import measure_hazard as run
+    from experiments.benchmarks.hazard_report import hazard_table
+
+    console.print(hazard_table(run(out, data, quick=quick)))
+    console.print(f"{out}/hazard.json, {out}/hazard.png")
+
+
+@app.command("controllers")
+def measure_controllers(
+    out: Out = Path("out/controllers"),
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, few seeds.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Of each case; 60, or 4 with --quick.")] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
+    ] = None,
+    laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
+) -> None:
+    """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
+    from experiments.benchmarks.controllers import measure_controllers as run
+    from experiments.benchmarks.controllers_report import cases_table, laws_table, traces_table
+
+    result = run(out, quick=quick, seeds=seeds, traces=traces, laws=laws)
+    console.print(cases_table(result))
+    if traces is not None:
+        console.print(traces_table(result))
+    if laws:
+        console.print(laws_table(result))
+    console.print(f"{out}/controllers.json, {out}/controllers.png")
+
+
+@app.command("virtual")
+def measure_virtual(
+    out: Out = Path("out/virtual"),
+    hosts: Annotated[
+        list[int] | None, typer.Option("--hosts", min=2, max=20_000, help="Sizes of campus; may be repeated.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Two days instead of 61, and of a week.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 1,
+) -> None:
+    """How quick the virtual world is: 61 days of each system, up to 500 hosts, more and more checkpoint traffic."""
+    from experiments.benchmarks.virtual import HOSTS
+    from experiments.benchmarks.virtual import measure_virtual as run
+    from experiments.benchmarks.virtual_report import progress_line, virtual_table
+
+    if not native.folder().is_dir():
+        console.print("the virtual campus is compiled first, a minute or two")
+    console.print(
+        virtual_table(
+            run(
+                out,
+                hosts=hosts or HOSTS,
+                quick=quick,
+                seed=seed,
+                progress=lambda r: console.print(progress_line(r)),
+            )
+        )
+    )
+    console.print(f"{out}/virtual.json, {out}/virtual.png")
+
+
+@app.command("queue")
+def measure_queue(
+    out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False
+) -> None:
+    """Paper B's queue simulated: jobs a second beside SimPy and Ciw, and the distance of every case from theory."""
+    from experiments.benchmarks.queue import measure_queue as run
+    from experiments.benchmarks.queue_tables import queue_table, verdicts
+
+    result = run(out, quick=quick)
+    console.print(queue_table(result))
+    for line in verdicts(result):
+        console.print(line, markup=False)
+    console.print(f"{out}/queue.json, {out}/queue.png")
+
+
+@app.command("planning")
+def measure_planning(
+    out: Out = Path("out/planning"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
+) -> None:
+    """The rows of P1 and P2 side by side: promises broken and work lost, time under way until a job is done."""
+    from experiments.benchmarks.planning import checkpoints_table, destinations_table
+    from experiments.benchmarks.planning import measure_planning as run
+
+    result = run(out, quick=quick)
+    console.print(checkpoints_table(result))
+    console.print(destinations_table(result))
+    console.print(f"{out}/planning.json")
+
+
+@app.command("admission")
+def measure_admission(out: Out = Path("out/admission")) -> None:
+    """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""
+    from experiments.benchmarks.admission import admission_table
+    from experiments.benchmarks.admission import measure_admission as run
+
+    console.print(admission_table(run(out)))
+    console.print(f"{out}/admission.json, {out}/admission.png")

@@ -1,0 +1,65 @@
+"""`reclaimnet simulate --system oracle`: what a simulation writes, and the gap of each window (also in windows.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from experiments.cli.simulate import described_with_trace, write
+from experiments.results.provenance import provenance
+from experiments.worlds.oracle.run import OracleRun, run_oracle
+from experiments.worlds.oracle.windows import Window
+from testbed.units import format_duration
+
+SYSTEM = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
+
+
+def play_file(
+    console: Console,
+    out: Path,
+    scenario: str,
+    *,
+    seed: int | None = None,
+    records: Sequence[Path] = (),
+    until_over: bool = False,
+) -> int:
+    """Plan and play a scenario file (or `example:NAME`); exit status as of `simulate_file`."""
+    described, trace = described_with_trace(scenario, seed, records)
+    console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
+    played = run_oracle(described, trace, until_over=until_over)
+    console.print(_table(played))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "windows.json").write_bytes(msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
+    return write(console, out, played.run, provenance(described))
+
+
+def _table(played: OracleRun) -> Table:
+    """Whole windows one by one; amendments as one row."""
+    table = Table(
+        "window", "jobs", "ends of stays", "variables", "objective s", "bound s", "gap", "CPU s", ""
+    )
+    whole = [window for window in played.windows if not window.amends]
+    for number, window in enumerate(whole):
+        table.add_row(f"{number + 1}, from {format_duration(window.from_s)}", *_figures([window]))
+    amended = [window for window in played.windows if window.amends]
+    if amended:
+        table.add_row(f"{len(amended)} amendments", *_figures(amended))
+    return table
+
+
+def _figures(windows: Sequence[Window]) -> list[str]:
+    """Sums, the worst gap, every status."""
+    return [
+        str(sum(window.jobs for window in windows)),
+        str(sum(window.events for window in windows)),
+        str(sum(window.variables for window in windows)),
+        f"{sum(window.objective_s for window in windows):.3f}",
+        f"{sum(window.bound_s for window in windows):.3f}",
+        f"{max(window.gap for window in windows):.2%}",
+        f"{sum(window.solve_s for window in windows):.2f}",
+        ", ".join(sorted({window.status for window in windows})),
+    ]

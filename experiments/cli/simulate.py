@@ -1,0 +1,93 @@
+"""`reclaimnet simulate`: a scenario in virtual time, with the files and the exit status of a live run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from controller.core.model.facts import AnyFact
+from experiments.inputs.scenario import Scenario, load
+from experiments.inputs.traces import Trace, trace_of
+from experiments.inputs.traces.doubts import tell
+from experiments.results import report
+from experiments.results.provenance import Provenance, provenance
+from experiments.runtime.ending import ExitStatus
+from experiments.worlds.virtual.run import VirtualRun, simulate
+from testbed.units import format_duration
+
+
+def simulate_file(
+    console: Console,
+    out: Path,
+    scenario: str,
+    *,
+    system: str | None = None,
+    seed: int | None = None,
+    records: Sequence[Path] = (),
+    until_over: bool = False,
+) -> int:
+    """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
+    described, trace = described_with_trace(scenario, seed, records)
+    console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
+    run = simulate(described, trace, system=system, until_over=until_over)
+    return write(console, out, run, provenance(described))
+
+
+def described_with_trace(
+    scenario: str, seed: int | None = None, records: Sequence[Path] = ()
+) -> tuple[Scenario, Trace]:
+    """A scenario file (or `example:NAME`), with another seed if one is given, and its owners: recorded or generated ones."""
+    described = load(scenario)
+    if seed is not None:
+        described = replace(described, seed=seed)
+    return described, trace_of(described, records)
+
+
+def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
+    """summary.json, events.jsonl and report.html into `out`, and the table on the terminal; the exit status."""
+    summary = run.summary()
+    write_events(out / "events.jsonl", run.facts)
+    report.write_summary(out, summary, origin)
+    page = report.write(out, summary, run.facts, run.context, origin)
+    console.print(report.summary_table(summary))
+    console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
+    for rule, why in summary.not_promised.items():
+        console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
+    tell(console, summary.warnings)
+    for broken in summary.invariants_broken:
+        console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
+        for line in broken.story:
+            console.print(f"    {line}", markup=False, highlight=False)
+    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
+    return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
+
+
+def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
+    """One JSON object a line, as a live run's journal is exported."""
+    with path.open("wb") as lines:
+        for line in event_lines(facts):
+            lines.write(line)
+
+
+def event_lines(facts: Iterable[tuple[float, AnyFact]]) -> Iterable[bytes]:
+    """The lines of events.jsonl."""
+    for at_s, fact in facts:
+        yield msgspec.json.encode({"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}) + b"\n"
+
+
+def digest(facts: Iterable[tuple[float, AnyFact]]) -> str:
+    """SHA-256 of events.jsonl: what "the same bytes" is judged by."""
+    told = hashlib.sha256()
+    for line in event_lines(facts):
+        told.update(line)
+    return told.hexdigest()
+
+
+def _size(scenario: Scenario) -> str:
+    hosts = len(scenario.volunteers)
+    return f"{hosts} volunteer hosts, {format_duration(scenario.duration_s)} of virtual time"

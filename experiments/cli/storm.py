@@ -1,0 +1,116 @@
+"""`reclaimnet storm`: many storms, or one again, on a terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from experiments.runtime.ending import ExitStatus
+from experiments.runtime.revision import revision
+from experiments.storms.campaign import CHUNK, Campaign, CampaignPlan, FailedStorm, one_of_each, run
+from experiments.storms.play import play
+from experiments.storms.results import admissions_told, page, story, write_failures
+from experiments.storms.script import parse
+from topologies.errors import SpecError
+
+LINE_EVERY = 400  # storms, where there is no terminal to draw on
+
+
+def storm(
+    console: Console,
+    out: Path,
+    seeds: str,
+    *,
+    campus: str | None = None,
+    policy: str | None = None,
+    workers: int | None = None,
+    result: Path | None = None,
+) -> int:
+    """Play the storms of `seeds` (A:B, from A to B - 1) and write what they reached. Returns 0, or 1 if one broke a promise.
+
+    `result` gets the Markdown page too (for the docs). SpecError: seeds, campus or policy cannot be read.
+    """
+    first, last = _range(seeds)
+    plan = CampaignPlan(first, last, campus, policy)
+    campaign = _played(console, plan, workers or os.cpu_count() or 1)
+    text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
+    for path in (out / "storms.md", *([result] if result else [])):
+        path.write_text(text)
+    _tell_failures(console, campaign, out)
+    _tell_counts(console, campaign, out)
+    console.print(admissions_told(campaign.counts), highlight=False)
+    console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
+    return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
+
+
+def replay(console: Console, file: Path) -> int:
+    """Play one script again and tell its story. Returns 0, or 1 if it breaks a promise. SpecError: it cannot be read."""
+    try:
+        script = parse(file.read_text(), str(file))
+    except OSError as error:
+        raise SpecError("--replay", str(file), f"a script that can be read ({error.strerror})") from error
+    outcome = play(script, tells_story=True)
+    if outcome.failure is not None:
+        console.print(
+            story(FailedStorm(int(script.campus.get("seed", 0)), outcome.failure)),
+            markup=False,
+            highlight=False,
+        )
+    console.print(f"1 storms, {int(outcome.failure is not None)} failed")
+    return ExitStatus.BROKEN if outcome.failure is not None else ExitStatus.KEPT
+
+
+def _range(seeds: str) -> tuple[int, int]:
+    first, _, last = seeds.partition(":")
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise SpecError("--seeds", seeds, "A:B with whole numbers A < B: from A to B - 1")
+    return int(first), int(last)
+
+
+def _played(console: Console, plan: CampaignPlan, workers: int) -> Campaign:
+    columns = (
+        TextColumn("storms"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+    )
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as shown:
+        task = shown.add_task("storms", total=plan.last - plan.first, failed=0)
+
+        def progress(campaign: Campaign) -> None:
+            shown.update(task, completed=campaign.storms, failed=len(campaign.failed))
+            if not console.is_terminal and campaign.storms % LINE_EVERY < CHUNK:
+                console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
+
+        return run(plan, workers=workers, progress=progress)
+
+
+def _tell_failures(console: Console, campaign: Campaign, out: Path) -> None:
+    for failed in one_of_each(campaign.failed):
+        console.print(story(failed), markup=False, highlight=False, soft_wrap=True)
+        console.print()
+    for path in write_failures(campaign, out):
+        console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
+
+
+def _tell_counts(console: Console, campaign: Campaign, out: Path) -> None:
+    kinds = sorted(key for key in campaign.counts if key.startswith("fault: ") and "upon" not in key)
+    told = ", ".join(f"{key.removeprefix('fault: ')} {campaign.counts[key]}" for key in kinds)
+    cases = {
+        name: sum(key.startswith(name) for key in campaign.counts)
+        for name in ("coordinator", "agent", "fact")
+    }
+    console.print(f"{campaign.events} events; faults that took effect: {told}", highlight=False)
+    reached = ", ".join(f"{count} of {name}" for name, count in cases.items())
+    console.print(f"cases reached: {reached}; all of them in {out / 'storms.md'}", highlight=False)

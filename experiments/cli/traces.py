@@ -1,0 +1,71 @@
+"""`reclaimnet traces`: a trace, what it achieved of the paper's measurements, and its files, to change and to play again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.inputs.scenario import Scenario, load
+from experiments.inputs.traces.achieved import Statistic, achieved
+from experiments.inputs.traces.doubts import tell
+from experiments.inputs.traces.folder import SCENARIO, write_trace
+from experiments.inputs.traces.generated import generate
+from experiments.inputs.traces.paper_campus import paper_campus
+from experiments.inputs.traces.recorded import load_trace
+from experiments.inputs.traces.trace import Trace
+
+
+def make_traces(
+    console: Console,
+    out: Path,
+    *,
+    seed: int | None,
+    days: float,
+    scenario: str | None,
+    records: Sequence[Path] = (),
+) -> None:
+    """Paper A's campus, or the trace of a scenario file, or a record fitted to either. SpecError: none of them can be made."""
+    described, trace = _trace(seed, days, scenario, records)
+    console.print(statistics_table(described, trace))
+    tell(console, trace.warnings)
+    for file in write_trace(out, described, trace):
+        console.print(file, highlight=False)
+    console.print(f"play it: reclaimnet simulate {out / SCENARIO} --trace {out}", highlight=False)
+
+
+def statistics_table(scenario: Scenario, trace: Trace) -> Table:
+    """The paper's figure, the law's and the trace's, side by side."""
+    table = Table(
+        "where", "statistic", "paper A", "law", "this trace", "", title=f"{scenario.name}: {trace.origin}"
+    )
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for each in achieved(scenario, trace):
+        table.add_row(*_cells(each))
+    return table
+
+
+def _trace(
+    seed: int | None, days: float, scenario: str | None, records: Sequence[Path]
+) -> tuple[Scenario, Trace]:
+    if scenario is None:
+        described, trace = paper_campus(1 if seed is None else seed, days=days)
+    else:
+        described = load(scenario)
+        described = described if seed is None else replace(described, seed=seed)
+        trace = generate(described)
+    return described, load_trace(records[0], described, *records[1:]) if records else trace
+
+
+def _cells(each: Statistic) -> tuple[str, ...]:
+    return each.finding, each.name, *map(_text, (each.paper, each.law, each.achieved)), each.unit
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

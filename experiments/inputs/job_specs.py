@@ -1,0 +1,28 @@
+"""From a trace's job to what is submitted, in either world."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from experiments.inputs.traces import JobArrival
+from testbed.messages import JobSpec
+
+
+def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
+    """A trace's job, as it is submitted; `name`: a job of another name that is like it.
+
+    Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step, and a store that
+    has one of them would take most of another for granted.
+    """
+    job = arrival.job
+    name = name or job.name
+    return JobSpec(
+        name,
+        job.steps,
+        job.step_s,
+        job.payload_bytes,
+        params={"dirty_fraction": job.dirty_fraction, "seed": crc32(name.encode())},
+        memory_bytes=job.memory_bytes,
+        min_capability=job.min_capability,
+        loss_budget_s=job.loss_budget_s,
+    )

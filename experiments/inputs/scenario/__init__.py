@@ -1,0 +1,38 @@
+"""What one run is: a frozen `Scenario` in real units, its files, and the demo's. Begin with `scenario.py`; the parameters
+are declared in `parts.py` and `owners.py`. Imports `topologies` only."""
+
+from experiments.inputs.scenario.background import BackgroundLaw
+from experiments.inputs.scenario.demo import demo_scenario
+from experiments.inputs.scenario.files import (
+    dumps,
+    examples,
+    load,
+    loads,
+)
+from experiments.inputs.scenario.law import InverseLaw
+from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
+from experiments.inputs.scenario.parts import (
+    Jobs,
+    Protocol,
+    Queue,
+    ResearchFlow,
+)
+from experiments.inputs.scenario.scenario import Scenario
+
+__all__ = [
+    "BackgroundLaw",
+    "Jobs",
+    "InverseLaw",
+    "OwnerEvent",
+    "Owners",
+    "Peak",
+    "Protocol",
+    "Queue",
+    "ResearchFlow",
+    "Scenario",
+    "demo_scenario",
+    "dumps",
+    "examples",
+    "load",
+    "loads",
+]

@@ -1,0 +1,120 @@
+"""The parts of a scenario that are plain parameters: the queue (paper B), the protocols (paper A), jobs, research flows.
+
+Defaults are the papers' values where they give one, in real units; each line says where its number comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from experiments.inputs.scenario.fields import (
+    check,
+    choice,
+    drawn,
+    numbers,
+    quantity,
+    whole,
+)
+from experiments.inputs.scenario.law import InverseLaw
+from topologies.dimension import Dimension
+
+D = Dimension
+ENFORCEMENTS = ("pace", "drop", "none")
+CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one of the policy's row
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned."""
+
+    on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)  # k; a spot slot costs 1
+    target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)  # delta, over all jobs
+    learner: str = choice(LEARNERS, "policy")  # who learns r
+    level_step_per_s: float = quantity(D.PER_TIME, 0.01 / 3600.0)  # alpha: paper B's is per hour of delay
+    level_window: int = whole(1, 1_000_000, 100)  # W arrivals between two corrections of r
+    level_start: float = quantity(D.NUMBER, 1.0)  # r_0
+    level_max: float = quantity(D.NUMBER, 8.0)  # r_max
+    offer_ttl_s: float = quantity(
+        D.DURATION, math.inf, infinite="inf"
+    )  # 0: paper B's model; inf: a patient campus
+    spare_gpus: int = whole(0, 10_000, 0)  # free GPUs that the queue leaves for migrations to go to
+
+    def __post_init__(self) -> None:
+        check(self, "queue")
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
+
+    policy: str = choice((), "reclaimnet")  # a row of controller.core.policies
+    enforcement: str = choice(ENFORCEMENTS, "pace")  # drop: paper A's literal bucket, a baseline
+    congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
+    checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)  # P1: beta of eq. (9)
+    stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2: alpha of eq. (11)
+    max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)  # P2: theta of Algorithm 2
+    k_min: int | None = whole(
+        1, 10_000, None, optional=True
+    )  # P2: locality filter; none: score every candidate
+    restart_s: float = quantity(D.DURATION, 10.0)  # T_r
+    hazard_window_s: float = quantity(
+        D.DURATION, 14 * 86_400.0, above=True
+    )  # the paper calibrates on two weeks
+    prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # until an emergency was seen
+    control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
+    lease_s: float = quantity(
+        D.DURATION, 30.0, above=True
+    )  # an agent unheard for so long must have stopped its jobs
+
+    def __post_init__(self) -> None:
+        check(self, "protocol")
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The stream of jobs. Payloads follow F2 of paper A: 120 MB to 48 GB, median 3.2 GB.
+
+    A lognormal of sigma 1.2 puts the two ends at the 0.3 % and the 98.8 % quantile.
+    """
+
+    interarrival: InverseLaw = field(default=InverseLaw("exponential", 600.0), metadata=drawn(D.DURATION))
+    initial: int = whole(0, 100_000, 0)  # a burst at the start: ten times as dense as the rest
+    count: int | None = whole(0, 1_000_000, None, optional=True)  # exactly so many, at any time alike
+    work_s: float = quantity(
+        D.DURATION, 0.0
+    )  # with `count`: what all run times add up to; 0: as they are drawn
+    payload: InverseLaw = field(
+        default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE)
+    )
+    run_time: InverseLaw = field(
+        default=InverseLaw("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)
+    )
+    step_s: float = quantity(D.DURATION, 10.0, above=True)  # work is lost in whole steps
+    dirty_fraction: float = quantity(D.NUMBER, 0.3, high=1.0)  # of the payload, rewritten by one step
+    memory: InverseLaw = field(
+        default=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9), metadata=drawn(D.SIZE)
+    )  # of a GPU
+    min_capabilities: tuple[float, ...] = numbers((0.0,))  # one of these, drawn for each job
+    loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)  # L_max of eq. (9)
+
+    def __post_init__(self) -> None:
+        check(self, "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchFlow:
+    """Traffic that is not ours: a TCP flow from host to host, at a rate or as fast as it goes."""
+
+    source: str = choice(())
+    target: str = choice(())
+    rate_bytes_per_s: float = quantity(D.RATE, math.inf, above=True, infinite="greedy")
+
+    def __post_init__(self) -> None:
+        check(self, f"research.{self.source}-{self.target}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether it takes what it can get."""
+        return math.isinf(self.rate_bytes_per_s)

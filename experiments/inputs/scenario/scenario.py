@@ -1,0 +1,123 @@
+"""One run, described: everything that decides what happens, and nothing about how it is played.
+
+A scenario is written in real units. `played()` is the same one at its `scale`: what the testbed builds and runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from experiments.inputs.scenario.background import BackgroundLaw
+from experiments.inputs.scenario.fields import Quantity
+from experiments.inputs.scenario.owners import Owners, check_order
+from experiments.inputs.scenario.parts import (
+    Jobs,
+    Protocol,
+    Queue,
+    ResearchFlow,
+)
+from topologies.dimension import DURATION, Dimension
+from topologies.errors import SpecError
+from topologies.scale import Scale
+from topologies.spec import Campus, GpuModel, Host, Role
+
+MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything one run needs. Construction checks it as a whole; SpecError says what does not fit together."""
+
+    name: str
+    campus: Campus
+    seed: int = 1
+    duration_s: float = field(default=3600.0, metadata=DURATION)
+    queue: Queue = field(default_factory=Queue)
+    protocol: Protocol = field(default_factory=Protocol)
+    jobs: Jobs = field(default_factory=Jobs)
+    owners: Owners = field(default_factory=Owners)
+    research: tuple[ResearchFlow, ...] = ()
+    background: BackgroundLaw | None = None  # none: links carry nothing else
+    scale: Scale = field(default_factory=Scale)
+
+    def __post_init__(self) -> None:
+        if not (self.name and self.name.isprintable() and len(self.name) <= 64):
+            raise SpecError("name", self.name[:80], "1 to 64 printable characters")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
+            raise SpecError("seed", self.seed, f"a whole number from 0 to {MAX_SEED}")
+        allowed = Quantity(Dimension.DURATION, above=True).wrong(self.duration_s)
+        if allowed:
+            raise SpecError("duration", self.duration_s, allowed)
+        self._check_hosts()
+        self._check_fit()
+        self._check_size()
+
+    @property
+    def volunteers(self) -> tuple[Host, ...]:
+        """The hosts whose owners lend them."""
+        return tuple(self.campus.hosts_of(Role.VOLUNTEER))
+
+    def played(self) -> Scenario:
+        """The scenario as it is run: scaled, once. Its own scale is 1: playing it again changes nothing."""
+        return replace(self.scale.apply(self), scale=Scale())
+
+    def _check_hosts(self) -> None:
+        volunteers = {host.name for host in self.volunteers}
+        if not volunteers:
+            raise SpecError("campus.hosts", [], "at least one host with the role volunteer")
+        check_order(self.owners.script, "owners.script")
+        scripted = {event.host for event in self.owners.script}
+        _known("owners.script", scripted, volunteers)
+        _known("owners.loyal", self.owners.loyal, volunteers)
+        both = sorted(scripted.intersection(self.owners.loyal))
+        if both:
+            raise SpecError("owners.loyal", both, "hosts that are not in owners.script")
+        for flow in self.research:
+            _known(
+                f"research.{flow.source}-{flow.target}", (flow.source, flow.target), self.campus.host_by_name
+            )
+            if flow.source == flow.target:
+                raise SpecError("research", flow.source, "a flow between two different hosts")
+
+    def _check_fit(self) -> None:
+        """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity."""
+        need = (
+            self.jobs.memory.quantile(1.0 - 1e-9)
+            if math.isinf(self.jobs.memory.maximum)
+            else self.jobs.memory.maximum
+        )
+        for role in (Role.VOLUNTEER, Role.ON_DEMAND):
+            models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
+            if models:
+                self._check_models(role, models, need)
+
+    def _check_models(self, role: Role, models: list[GpuModel], need: float) -> None:
+        most = max(model.memory_bytes for model in models)
+        if need > most:
+            raise SpecError("jobs.memory.maximum", need, f"at most {most:g} bytes: the largest {role} GPU")
+        for capability in self.jobs.min_capabilities:
+            if not any(m.compute_capability >= capability and m.memory_bytes >= need for m in models):
+                allowed = f"a capability that some {role} GPU with {need:g} bytes of memory has"
+                raise SpecError("jobs.min_capabilities", capability, allowed)
+
+    def _check_size(self) -> None:
+        jobs = self.jobs.initial + self.duration_s / self.jobs.interarrival.mean()
+        if jobs > MAX_EVENTS:
+            raise SpecError(
+                "jobs.interarrival", self.jobs.interarrival.typical, f"at most {MAX_EVENTS} jobs in a run"
+            )
+        factor = max((peak.factor for peak in self.owners.peaks), default=1.0)
+        reclaims = self.duration_s * self.owners.hazard_per_s * max(1.0, factor) * len(self.volunteers)
+        if reclaims > MAX_EVENTS:
+            raise SpecError(
+                "owners.hazard", self.owners.hazard_per_s, f"at most {MAX_EVENTS} reclaims in a run"
+            )
+
+
+def _known(key: str, names: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise SpecError(key, unknown[0], f"one of {', '.join(sorted(known)[:12])}, ...")

@@ -1,0 +1,65 @@
+"""From a scenario, as it is played, to what the coordinator is told."""
+
+from __future__ import annotations
+
+from controller.core.policies.table import Policy, policy
+from controller.core.settings import Settings
+from experiments.inputs.scenario import Scenario
+from testbed.enforcement import Enforcement
+from topologies.errors import SpecError
+
+HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
+SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
+SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
+
+
+def snapshot_s(payload_bytes: float) -> float:
+    """p of a payload, as `Settings.writes_s` has it."""
+    return SNAPSHOT_S + payload_bytes / SNAPSHOT_BYTES_PER_S
+
+
+def settings_of(played: Scenario) -> Settings:
+    """`played` is `scenario.played()`. Machine time (heartbeats, writing a snapshot) is not scaled: it is what it is."""
+    queue, protocol, owners = played.queue, played.protocol, played.owners
+    return Settings(
+        on_demand_cost=queue.on_demand_cost,
+        target_delay_s=queue.target_delay_s,
+        learner="" if queue.learner == "policy" else queue.learner,
+        level_step_per_s=queue.level_step_per_s,
+        level_window=queue.level_window,
+        level_start=queue.level_start,
+        level_max=queue.level_max,
+        offer_ttl_s=queue.offer_ttl_s,
+        spare_gpus=queue.spare_gpus,
+        checkpoint_share=protocol.checkpoint_share,
+        stability_penalty=protocol.stability_penalty,
+        max_load=protocol.max_load,
+        k_min=protocol.k_min,
+        restart_s=protocol.restart_s,
+        snapshot_s=SNAPSHOT_S,
+        snapshot_bytes_per_s=SNAPSHOT_BYTES_PER_S,
+        control_period_s=protocol.control_period_s,
+        lease_s=protocol.lease_s,
+        heartbeat_s=min(HEARTBEAT_S, protocol.lease_s / 3.0),
+        fence_margin_s=0.1 * protocol.lease_s,
+        hazard_window_s=protocol.hazard_window_s,
+        prior_hazard_per_s=protocol.prior_hazard_per_s,
+        day_s=owners.day_s,
+        day_start_s=owners.day_start_s,
+        policy=protocol.policy,
+    )
+
+
+def live_row(played: Scenario) -> Policy:
+    """The row of the policy that a live run plays. SpecError: no such row, or one that only the virtual world can play."""
+    row = policy(played.protocol.policy)
+    if row.replication is not None:
+        allowed = "a system whose jobs run once: replicas that compute too are modelled in virtual time only (`simulate`)"
+        raise SpecError("protocol.policy", played.protocol.policy, allowed)
+    return row
+
+
+def enforcement_of(played: Scenario) -> Enforcement:
+    """How the kernel enforces grants: not at all for a system that does not ask for it, whatever the scenario says."""
+    row = live_row(played)
+    return Enforcement(played.protocol.enforcement) if row.enforced else Enforcement.NONE

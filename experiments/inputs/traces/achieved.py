@@ -1,0 +1,317 @@
+"""What a trace achieved of paper A's measurements (section IV), statistic by statistic, beside the law that it was drawn from.
+
+Hazard and bandwidth are looked at in windows of ten minutes, as in F3 and F4. The hazard is the scenario's profile (a record has
+none of its own, only events); the bandwidth is what the background leaves of links, B_local the mean of access links and B_core
+of those between buildings and core, and B_eff the mean of both (Appendix C: 530 Mbit/s, between 820 and 240).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from experiments.inputs.scenario import OwnerEvent, Scenario
+from experiments.inputs.scenario.owners import HOUR_S
+from experiments.inputs.traces.trace import BackgroundTraffic, Trace
+from topologies.paths import Routes
+from topologies.spec import DirectedLink, Tier
+from topologies.units import MBIT_PER_S
+
+WINDOW_S = 600.0
+TOGETHER_S = 60.0  # reclaims within so long are simultaneous
+DAY_S = 24 * HOUR_S
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One figure: what the paper says, what the law of the scenario says, what this trace has; None: it says nothing of it."""
+
+    finding: str
+    name: str
+    unit: str
+    paper: float | None
+    law: float | None
+    achieved: float | None
+
+
+def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
+    """All of them, in the paper's order; the paper's counts are scaled to the run's length. Both in real units."""
+    part = scenario.duration_s / (61.0 * DAY_S)
+    return [
+        *_counts(scenario, trace, part),
+        *_owners(scenario, trace),
+        *_payloads(scenario, trace),
+        *_bandwidth(scenario, trace),
+    ]
+
+
+def _counts(scenario: Scenario, trace: Trace, part: float) -> list[Statistic]:
+    jobs, owners = scenario.jobs, scenario.owners
+    reclaims = _reclaims(trace)
+    hours = sum(arrival.job.run_s for arrival in trace.arrivals) / HOUR_S
+    work_h = jobs.work_s / HOUR_S if jobs.count is not None and jobs.work_s else None
+    emergencies = None if owners.count is None else float(round(owners.emergency_share * owners.count))
+    return [
+        Statistic("IX-A", "jobs", "", 312 * part, _float(jobs.count), len(trace.arrivals)),
+        Statistic("IX-A", "GPU time of all jobs", "h", 4890 * part, work_h, hours),
+        Statistic("IX-A", "reclaims", "", 847 * part, _float(owners.count), len(reclaims)),
+        Statistic("App. C", "emergencies", "", 358 * part, emergencies, _emergencies(trace)),
+    ]
+
+
+def _owners(scenario: Scenario, trace: Trace) -> list[Statistic]:
+    owners, reclaims = scenario.owners, _reclaims(trace)
+    hazards = window_hazards(scenario)
+    share = _emergencies(trace) / len(reclaims) if reclaims else None
+    low = min(hazards)
+    ratio = max(hazards) / low if low > 0.0 else None
+    burst = float(owners.burst) if owners.count is not None and owners.burst_share else None
+    return [
+        Statistic(
+            "F1", "emergencies of all reclaims", "%", 42.0, _percent(owners.emergency_share), _percent(share)
+        ),
+        Statistic("F1", "hazard, highest to lowest", "times", 6.0, ratio, _peak_ratio(scenario, reclaims)),
+        Statistic(
+            "F1",
+            "reclaims in the two peaks",
+            "%",
+            None,
+            _percent(_in_peaks_law(scenario)),
+            _percent(_in_peaks(scenario, reclaims)),
+        ),
+        Statistic("F4", "variation of the hazard, CV", "", 0.62, variation(hazards), None),
+        Statistic("IV-B", "most reclaims within a minute", "", 7.0, burst, simultaneous(reclaims)),
+        Statistic(
+            "",
+            "hosts lent, on average",
+            "%",
+            None,
+            _percent(_lent_law(scenario)),
+            _percent(lent_share(scenario, trace)),
+        ),
+    ]
+
+
+def _payloads(scenario: Scenario, trace: Trace) -> list[Statistic]:
+    law = scenario.jobs.payload
+    sizes = sorted(arrival.job.payload_bytes / GB for arrival in trace.arrivals)
+    least, middle, most = (sizes[0], statistics.median(sizes), sizes[-1]) if sizes else (None, None, None)
+    high = law.maximum / GB if law.maximum < math.inf else None
+    return [
+        Statistic("F2", "smallest payload", "GB", 0.12, law.minimum / GB, least),
+        Statistic("F2", "median payload", "GB", 3.2, law.quantile(0.5) / GB, middle),
+        Statistic("F2", "largest payload", "GB", 48.0, high, most),
+    ]
+
+
+def _bandwidth(scenario: Scenario, trace: Trace) -> list[Statistic]:
+    law, traffic = scenario.background, trace.background
+    spread = None if law is None else _percent(law.spread)
+    means = (
+        (None, None)
+        if law is None
+        else (law.local_bytes_per_s / MBIT_PER_S, law.core_bytes_per_s / MBIT_PER_S)
+    )
+    both = None if means[0] is None or means[1] is None else (means[0] + means[1]) / 2.0
+    if traffic is None:
+        return []
+    local, core = windows_left(scenario, traffic)
+    effective = [(a + b) / 2.0 for a, b in zip(local, core, strict=True)]
+    hazards, inverse = (
+        window_hazards(scenario),
+        [1.0 / each if each > 0.0 else math.inf for each in effective],
+    )
+    return [
+        Statistic("F3", "B_local, mean", "Mbit/s", 820.0, means[0], statistics.fmean(local)),
+        Statistic("F3", "B_core, mean", "Mbit/s", 240.0, means[1], statistics.fmean(core)),
+        Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, both, statistics.fmean(effective)),
+        Statistic(
+            "F3",
+            "least of B_core, below its mean",
+            "%",
+            60.0,
+            spread,
+            _percent(1.0 - min(core) / statistics.fmean(core)),
+        ),
+        Statistic(
+            "F3",
+            "most of B_core, above its mean",
+            "%",
+            60.0,
+            spread,
+            _percent(max(core) / statistics.fmean(core) - 1.0),
+        ),
+        Statistic("F4", "correlation of hazard and B_eff", "", -0.43, None, correlation(hazards, effective)),
+        Statistic("F4", "correlation of hazard and 1 / B_eff", "", 0.39, None, correlation(hazards, inverse)),
+        Statistic("F4", "variation of 1 / B_eff, CV", "", 0.31, None, variation(inverse)),
+        Statistic(
+            "Thm. 2",
+            "adaptivity gap predicted from both",
+            "%",
+            5.2,
+            None,
+            _percent(predicted_gap(hazards, inverse)),
+        ),
+    ]
+
+
+# ---------------------------------------------------------------- series
+
+
+def window_hazards(scenario: Scenario) -> list[float]:
+    """The mean hazard of a reclaim in each window of ten minutes, per second."""
+    count = max(1, int(scenario.duration_s / WINDOW_S))
+    width_s = scenario.duration_s / count
+    totals = [0.0] * count
+    for start_s, end_s, rate in scenario.owners.segments(0.0):
+        if start_s >= scenario.duration_s:
+            break
+        for window in range(int(start_s / width_s), min(count - 1, int(end_s / width_s)) + 1):
+            overlap_s = min(end_s, (window + 1) * width_s) - max(start_s, window * width_s)
+            totals[window] += max(0.0, overlap_s) * rate
+    return [total / width_s for total in totals]
+
+
+def windows_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
+    """(B_local, B_core) in each window of ten minutes, Mbit/s on the wire."""
+    local, core = epochs_left(scenario, traffic)
+    count = max(1, int(scenario.duration_s / WINDOW_S))
+    width_s = scenario.duration_s / count
+    at = [min(len(local) - 1, int((n + 0.5) * width_s / traffic.epoch_s)) for n in range(count)]
+    return [local[epoch] for epoch in at], [core[epoch] for epoch in at]
+
+
+def epochs_left(scenario: Scenario, traffic: BackgroundTraffic) -> tuple[list[float], list[float]]:
+    """(mean of what is left of access links, of links to the core) in each epoch, Mbit/s on the wire."""
+    campus, routes = scenario.campus, Routes(scenario.campus)
+    crossing: defaultdict[DirectedLink, list[int]] = defaultdict(list)
+    for number, (source, target) in enumerate(traffic.flows):
+        for link in routes.route(source, target):
+            crossing[link].append(number)
+    cores = {switch.name for switch in campus.switches if switch.tier is Tier.CORE}
+    volunteers = {host.name for host in scenario.volunteers}
+    capacity = campus.capacity_bytes_per_s
+    access = [link for link in capacity if {link.source, link.target} & volunteers]
+    inhabited = {host.building for host in scenario.volunteers}
+    switches = {switch.name for switch in campus.switches if switch.building in inhabited}
+    to_core = [
+        link
+        for link in capacity
+        if {link.source, link.target} & cores and {link.source, link.target} & switches
+    ]
+    found = []
+    for links in (access, to_core or access):
+        total = sum(capacity[link] for link in links)
+        weight = [0] * len(traffic.flows)
+        for link in links:
+            for number in crossing.get(link, ()):
+                weight[number] += 1
+        taken = [sum(map(mul, weight, row)) for row in traffic.rates_bytes_per_s]
+        found.append([(total - each) / len(links) / MBIT_PER_S for each in taken])
+    return found[0], found[1]
+
+
+# ---------------------------------------------------------------- of events
+
+
+def simultaneous(reclaims: Sequence[OwnerEvent], within_s: float = TOGETHER_S) -> int:
+    """The most reclaims within so long."""
+    times = [event.at_s for event in reclaims]
+    return max((n + 1 - bisect_left(times, at_s - within_s) for n, at_s in enumerate(times)), default=0)
+
+
+def lent_share(scenario: Scenario, trace: Trace) -> float:
+    """The share of host-time in which hosts were lent, notices included."""
+    hosts, end_s = len(scenario.volunteers), scenario.duration_s
+    lent_s = hosts * end_s - len(trace.away) * end_s
+    for event in trace.owner_events:
+        left_s = max(0.0, end_s - event.gone_s)
+        lent_s += left_s if event.kind == "return" else -left_s
+    return lent_s / (hosts * end_s)
+
+
+def variation(values: Sequence[float]) -> float | None:
+    """The coefficient of variation."""
+    mean = statistics.fmean(values)
+    return statistics.pstdev(values) / mean if mean > 0.0 and math.isfinite(mean) else None
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's; None if either is constant."""
+    if len(first) < 2 or min(first) == max(first) or min(second) == max(second) or math.inf in second:
+        return None
+    return statistics.correlation(first, second)
+
+
+def predicted_gap(hazards: Sequence[float], inverse: Sequence[float]) -> float | None:
+    """Theorem 2 of paper A: sqrt(E[lambda] E[1/B]) / E[sqrt(lambda / B)] - 1."""
+    mixed = statistics.fmean(math.sqrt(h * i) for h, i in zip(hazards, inverse, strict=True))
+    if not (mixed > 0.0 and math.isfinite(mixed)):
+        return None
+    return math.sqrt(statistics.fmean(hazards) * statistics.fmean(inverse)) / mixed - 1.0
+
+
+def _reclaims(trace: Trace) -> list[OwnerEvent]:
+    return [event for event in trace.owner_events if event.kind == "reclaim"]
+
+
+def _emergencies(trace: Trace) -> int:
+    """As paper A counts them: those with a short grace included."""
+    return sum(event.notice_s == 0.0 or event.grace for event in _reclaims(trace))
+
+
+def _is_peak(scenario: Scenario, at_s: float) -> bool:
+    """Whether it is a time of day of the highest hazard."""
+    highest = max((peak.factor for peak in scenario.owners.peaks), default=math.inf)
+    owners = scenario.owners
+    return owners.reclaim_hazard_per_s(at_s) >= owners.hazard_per_s * highest * (1.0 - 1e-9)
+
+
+def _in_peaks(scenario: Scenario, reclaims: Sequence[OwnerEvent]) -> float | None:
+    return sum(_is_peak(scenario, e.at_s) for e in reclaims) / len(reclaims) if reclaims else None
+
+
+def _in_peaks_law(scenario: Scenario) -> float | None:
+    parts = _by_factor(scenario)
+    total = sum(exposure for _, exposure in parts.values())
+    return parts[max(parts)][1] / total if total > 0.0 else None
+
+
+def _by_factor(scenario: Scenario) -> dict[float, tuple[float, float]]:
+    """Hazard -> (seconds, exposure) of the run."""
+    found: dict[float, tuple[float, float]] = {}
+    for start_s, end_s, rate in scenario.owners.segments(0.0):
+        if start_s >= scenario.duration_s:
+            return found
+        lasted_s = min(end_s, scenario.duration_s) - start_s
+        seconds, exposure = found.get(rate, (0.0, 0.0))
+        found[rate] = seconds + lasted_s, exposure + lasted_s * rate
+    return found
+
+
+def _peak_ratio(scenario: Scenario, reclaims: Sequence[OwnerEvent]) -> float | None:
+    """Reclaims an hour at the times of the highest hazard, over those at the times of the lowest."""
+    parts, hazard = _by_factor(scenario), scenario.owners.reclaim_hazard_per_s
+    high, low = max(parts), min(parts)
+    if high == low:
+        return None
+    counts = [sum(abs(hazard(e.at_s) - rate) <= 1e-9 * rate for e in reclaims) for rate in (high, low)]
+    return counts[0] / parts[high][0] / (counts[1] / parts[low][0]) if counts[1] else None
+
+
+def _lent_law(scenario: Scenario) -> float | None:
+    return scenario.owners.lent_at_start if scenario.owners.count is not None else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,232 @@
+"""Recorded availability: how many instances of a cloud region could be had, sampled every so often, or at each change.
+
+    {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
+
+    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b
+    0,4                         times at any distance, in order; without the line of names the columns are time and one count
+    300,1
+
+Several records (of the zones of one region, say) are added up, from the beginning of each, as long as the shortest lasts. A
+drop is so many reclaims, a rise so many returns; hosts that the first sample lacks are away from the start. When in the gap
+between two samples it happened is not recorded, so the times are spread over the gap. How the record is fitted to a run:
+
+* Hosts: up to `max(data)` hosts take part, drawn once; if there are more, the rest stay lent. If there are fewer, counts
+  are scaled down in proportion.
+* Speed: recorded time is played 1, 2, 4, ... times as fast as the scenario's, the slowest that brings a reclaim for every
+  second host that takes part (or the whole record into the run); as it is, if nothing ever drops.
+* Window: of all stretches of the record as long as the run, one of those with the most reclaims (at least 80 % of the
+  most), drawn by the seed.
+* Which hosts, and whether they give notice, follow the scenario's law of owners; the record does not say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from experiments.inputs.scenario.owners import OwnerEvent, Owners
+from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.generated import reclaim_of
+from experiments.inputs.traces.streams import stream
+from experiments.inputs.traces.timestamps import elapsed_s
+from experiments.inputs.traces.trace import Recorded, in_order
+from topologies import toml
+from topologies.errors import SpecError
+from topologies.tables import shown, shown_text
+
+MOST = 100_000  # instances
+LONGEST_GAP_S = 30 * 86_400.0
+FASTEST = 4096
+# Of a record whose changes are written at any time: enough for a second's grain in a day.
+MOST_SAMPLES = 100_000
+BUSY = 0.8  # of the reclaims of the busiest window
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """So many instances available, every `gap_s` seconds."""
+
+    gap_s: float
+    available: tuple[int, ...]
+
+    def fitted(self, hosts: int) -> Counts:
+        """The same, for so many hosts at most."""
+        most = max(self.available)
+        if most <= hosts:
+            return self
+        return replace(self, available=tuple((n * hosts + most // 2) // most for n in self.available))
+
+    def drops(self) -> list[int]:
+        """Reclaims in each gap."""
+        return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
+
+    def at(self, gap_s: float, samples: int) -> list[int]:
+        """So many of what was available, every `gap_s` seconds."""
+        last = len(self.available) - 1
+        return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
+
+
+def load_spot_trace(
+    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, place, value, what is allowed."""
+    try:
+        counts = parse_counts(toml.read_text(Path(path), "a spot trace (JSON)"))
+    except SpecError as error:
+        raise error.within(str(path)) from None
+    return fit_counts(counts, Path(path).name, hosts, duration_s, owners, seed)
+
+
+def parse_counts(text: str) -> Counts:
+    """The record in a JSON text."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError(f"line {error.lineno}, column {error.colno}", error.msg, "JSON") from None
+    except (RecursionError, ValueError):
+        raise SpecError("JSON", text[:40], "values of a reasonable depth and length") from None
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict) or "data" not in document:
+        raise SpecError(
+            "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
+        )
+    return Counts(_gap_s(metadata.get("gap_seconds")), _available(document["data"]))
+
+
+def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
+    """The record in a CSV text whose first column is the time and all others are counts; `header`: as of `read_rows`."""
+    rows = list(read_rows(text, (), header))
+    if len(rows) < 2:
+        raise SpecError("rows", len(rows), "at least two rows, at different times")
+    time, *zones = rows[0].fields
+    if not zones:
+        raise SpecError("line 1", shown_text(time), "a column for the time, and at least one of counts")
+    times_s, _ = elapsed_s(rows, time)
+    for row, before_s, at_s in zip(rows[1:], times_s, times_s[1:], strict=False):
+        if at_s < before_s:
+            raise row.wrong(time, "at least the time of the row before")
+    totals = [sum(_count(row, zone) for zone in zones) for row in rows]
+    gaps_s = [after - before for before, after in itertools.pairwise(times_s) if after > before]
+    if not gaps_s:
+        raise SpecError("rows", len(rows), "at least two rows, at different times")
+    gap_s = max(min(gaps_s), times_s[-1] / MOST_SAMPLES)
+    samples = round(times_s[-1] / gap_s) + 1
+    available = [totals[bisect_right(times_s, step * gap_s * (1.0 + 1e-9)) - 1] for step in range(samples)]
+    if not any(available):
+        raise SpecError("rows", "only zeros", "at least one count above 0")
+    return Counts(gap_s, tuple(available))
+
+
+def together(records: Sequence[Counts]) -> Counts:
+    """The sum of several records, as long as the shortest of them."""
+    if len(records) == 1:
+        return records[0]
+    gap_s = min(record.gap_s for record in records)
+    length_s = min(record.gap_s * (len(record.available) - 1) for record in records)
+    gap_s = max(gap_s, length_s / MOST_SAMPLES)
+    columns = [record.at(gap_s, int(length_s / gap_s + 1e-6) + 1) for record in records]
+    return Counts(gap_s, tuple(map(sum, zip(*columns, strict=True))))
+
+
+def fit_counts(
+    counts: Counts, name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The record, fitted to the run as this file's head says."""
+    rng = stream(seed, "spot trace")
+    fitted = counts.fitted(len(hosts))
+    chosen = rng.sample(list(hosts), max(fitted.available))
+    speed, steps = _speed(fitted, duration_s, max(1, len(chosen) // 2))
+    start = _window(fitted.drops(), steps, rng)
+    window = replace(
+        fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
+    )
+    origin = f"{name}: samples {start} to {start + steps} of {len(counts.available)}, played {speed:g} times as fast"
+    lent, away = list(chosen), list[str]()
+    away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]
+    from_the_start = tuple(sorted(away))
+    events = in_order(list(_events(window, lent, away, owners, rng)), duration_s)
+    return Recorded(origin, events, from_the_start)
+
+
+def _gap_s(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= LONGEST_GAP_S:
+        return float(value)
+    raise SpecError(
+        "metadata.gap_seconds", shown(value), f"seconds, greater than 0, at most {LONGEST_GAP_S:g}"
+    )
+
+
+def _available(data: object) -> tuple[int, ...]:
+    if not isinstance(data, list) or len(data) < 2:
+        raise SpecError("data", shown(data), "a list of at least two counts")
+    for place, count in enumerate(data):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            raise SpecError(f"data[{place}]", shown(count), f"a whole number from 0 to {MOST}")
+    if not any(data):
+        raise SpecError("data", "only zeros", "at least one count above 0")
+    return tuple(data)
+
+
+def _count(row: CsvRow, column: str) -> int:
+    text = row.text(column)
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) <= MOST):
+        raise row.wrong(column, f"a whole number from 0 to {MOST}")
+    return int(text)
+
+
+def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
+    """(speed, gaps in the window): the slowest power of two whose busiest window has the reclaims that are wanted."""
+    drops = counts.drops()
+    speed = 1.0
+    while True:
+        steps = min(len(drops), max(1, round(duration_s * speed / counts.gap_s)))
+        happens = duration_s * speed >= counts.gap_s and max(_sums(drops, steps)) >= wanted
+        if happens or steps == len(drops) or speed >= FASTEST or not any(drops):
+            return speed, steps
+        speed *= 2.0
+
+
+def _window(drops: Sequence[int], steps: int, rng: Random) -> int:
+    """Where the window begins."""
+    sums = _sums(drops, steps)
+    enough = BUSY * max(sums)
+    return rng.choice([start for start, dropped in enumerate(sums) if dropped >= enough])
+
+
+def _sums(values: Sequence[int], steps: int) -> list[int]:
+    """The sum of each stretch of so many values."""
+    total = [0, *itertools.accumulate(values)]
+    return [after - before for before, after in zip(total, total[steps:], strict=False)]
+
+
+def _events(
+    window: Counts, lent: list[str], away: list[str], owners: Owners, rng: Random
+) -> Iterator[OwnerEvent]:
+    reclaimed: dict[str, OwnerEvent] = {}  # not given out yet: a return may cut the notice short
+    for step, (before, after) in enumerate(itertools.pairwise(window.available)):
+        for share in sorted(rng.random() for _ in range(abs(after - before))):
+            at_s = (step + share) * window.gap_s
+            host = _take(lent if after < before else away, rng)
+            if after < before:
+                away.append(host)
+                reclaimed[host] = reclaim_of(owners, host, at_s, rng.random(), rng.random())
+            else:
+                lent.append(host)
+                if host in reclaimed:
+                    yield shortened(reclaimed.pop(host), at_s)
+                yield OwnerEvent(at_s, host, "return")
+    yield from reclaimed.values()
+
+
+def shortened(reclaim: OwnerEvent, return_s: float) -> OwnerEvent:
+    """The reclaim, its notice at most half of the time until the host's return."""
+    return replace(reclaim, notice_s=min(reclaim.notice_s, (return_s - reclaim.at_s) / 2.0))
+
+
+def _take(names: list[str], rng: Random) -> str:
+    return names.pop(int(rng.random() * len(names)))

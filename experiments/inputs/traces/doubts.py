@@ -1,0 +1,42 @@
+"""What a run of a recorded trace cannot show, because too little happens in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces.trace import Trace
+
+# Below this share of hosts that ever leave, most of the campus is a cluster that nobody reclaims.
+ENOUGH = 0.5
+
+
+def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
+    """Sentences for those who read the results; hosts that the scenario declares loyal do not count."""
+    hosts = {host.name for host in scenario.volunteers} - set(scenario.owners.loyal)
+    leave = hosts & {event.host for event in trace.owner_events if event.kind == "reclaim"}
+    never_lent = hosts & set(trace.away) - {event.host for event in trace.owner_events}
+    found = []
+    if not leave:
+        found.append(
+            f"none of {len(hosts)} hosts is ever reclaimed: what owners do to jobs is not put to the test"
+        )
+    elif len(leave) < ENOUGH * len(hosts):
+        found.append(
+            f"only {len(leave)} of {len(hosts)} hosts are ever reclaimed: most of the campus behaves like machines without owners"
+        )
+    if len(hosts) - len(never_lent) < ENOUGH * len(hosts):
+        found.append(
+            f"{len(never_lent)} of {len(hosts)} hosts are never lent: most of the campus is not there"
+        )
+    if not trace.arrivals:
+        found.append("no job arrives")
+    return tuple(found)
+
+
+def tell(console: Console, warnings: Iterable[str]) -> None:
+    """Print warnings, one a line."""
+    for warning in warnings:
+        console.print(f"[yellow]little is shown:[/yellow] {warning}")

@@ -1,0 +1,156 @@
+"""Traces drawn from a scenario: the same seed gives the same trace, whatever else has been drawn.
+
+Every purpose has its own stream (arrival times, payloads, run times, ..., one for each host's owner), so adding a host or
+changing the law of payloads leaves all other draws as they were. A scaled scenario gives the scaled trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from experiments.inputs.scenario import (
+    InverseLaw,
+    Jobs,
+    Owners,
+    Scenario,
+)
+from experiments.inputs.scenario.owners import OwnerEvent
+from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.exact_counts import counted_events
+from experiments.inputs.traces.streams import stream, unit_exponential
+from experiments.inputs.traces.trace import (
+    JobArrival,
+    JobDraw,
+    Trace,
+    in_order,
+)
+
+INITIAL_SPEED = 10.0  # the jobs that are there at the start come so much faster than the others
+
+
+def generate(scenario: Scenario) -> Trace:
+    """Jobs and owners of the scenario's `duration_s`, in its units: a real scenario gives real seconds and bytes.
+
+    To play it, generate from `scenario.played()`, or apply `scenario.scale` to the trace; both give the same.
+    """
+    jobs, background = arrivals(scenario), background_traffic(scenario)
+    if scenario.owners.count is None:
+        origin = f"generated, seed {scenario.seed}"
+        return Trace(origin, jobs, owner_events(scenario), background=background)
+    counted = counted_events(scenario)
+    return Trace(counted.origin, jobs, counted.events, counted.away, background)
+
+
+def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
+    """The jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law.
+
+    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number).
+    """
+    if scenario.jobs.count is not None:
+        return counted_arrivals(scenario.jobs, scenario.jobs.count, scenario.seed, scenario.duration_s)
+    specs = job_specs(scenario.jobs, scenario.seed)
+    times = arrival_times(scenario.jobs, scenario.seed, scenario.duration_s)
+    return tuple(JobArrival(at_s, next(specs)) for at_s in times)
+
+
+def arrival_times(jobs: Jobs, seed: int, until_s: float) -> Iterator[float]:
+    """When jobs arrive, in seconds from the start."""
+    rng = stream(seed, "arrivals")
+    at_s, number = 0.0, 0
+    while True:
+        at_s += jobs.interarrival.quantile(rng.random()) / (INITIAL_SPEED if number < jobs.initial else 1.0)
+        number += 1
+        if at_s >= until_s:
+            return
+        yield at_s
+
+
+def job_specs(jobs: Jobs, seed: int) -> Iterator[JobDraw]:
+    """Jobs j1, j2, ...: each parameter from a stream of its own."""
+    payloads, memories = draws(jobs.payload, seed, "payloads"), draws(jobs.memory, seed, "memories")
+    runs, capabilities = draws(jobs.run_time, seed, "run times"), stream(seed, "capabilities")
+    number = 0
+    while True:
+        number += 1
+        yield JobDraw(
+            name=f"j{number}",
+            payload_bytes=max(1, round(next(payloads))),
+            steps=max(1, round(next(runs) / jobs.step_s)),
+            step_s=jobs.step_s,
+            dirty_fraction=jobs.dirty_fraction,
+            memory_bytes=next(memories),
+            min_capability=jobs.min_capabilities[int(capabilities.random() * len(jobs.min_capabilities))],
+            loss_budget_s=jobs.loss_budget_s,
+        )
+
+
+def counted_arrivals(jobs: Jobs, count: int, seed: int, until_s: float) -> tuple[JobArrival, ...]:
+    """Exactly `count` jobs. Payloads and run times are stratified: one from each of `count` equal parts of the law, in random
+    order, so that a short trace, too, has the law's median and spread. Run times add up to `work_s`, if that is given."""
+    rng = stream(seed, "arrivals")
+    times = sorted(rng.random() * until_s for _ in range(count))
+    payloads = stratified(jobs.payload, count, stream(seed, "payloads"))
+    runs = stratified(jobs.run_time, count, stream(seed, "run times"))
+    stretch = jobs.work_s / sum(runs) if jobs.work_s and runs else 1.0
+    specs = zip(times, job_specs(jobs, seed), payloads, runs, strict=False)
+    return tuple(
+        JobArrival(
+            at_s,
+            replace(
+                spec, payload_bytes=max(1, round(payload)), steps=max(1, round(run * stretch / jobs.step_s))
+            ),
+        )
+        for at_s, spec, payload, run in specs
+    )
+
+
+def stratified(law: InverseLaw, count: int, rng: Random) -> list[float]:
+    """A draw from each of `count` equally likely parts of a law, in random order."""
+    values = [law.quantile((part + rng.random()) / count) for part in range(count)]
+    rng.shuffle(values)
+    return values
+
+
+def draws(law: InverseLaw, seed: int, *purpose: str) -> Iterator[float]:
+    """Independent draws of a law, for ever."""
+    rng = stream(seed, *purpose)
+    while True:
+        yield law.quantile(rng.random())
+
+
+def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
+    """What all owners do: the script as it stands, nothing for loyal ones, the hazard for the others."""
+    owners = scenario.owners
+    apart = {event.host for event in owners.script} | set(owners.loyal)
+    events = list(owners.script)
+    for host in scenario.volunteers:
+        if host.name not in apart:
+            events += owner_life(owners, host.name, scenario.seed, scenario.duration_s)
+    return in_order(events, scenario.duration_s)
+
+
+def owner_life(owners: Owners, host: str, seed: int, until_s: float) -> Iterator[OwnerEvent]:
+    """Lent, reclaimed, away, lent again, until the run ends. The hazard runs only while the host is lent."""
+    rng = stream(seed, "owner", host)
+    lent_s = 0.0
+    while True:
+        at_s = owners.next_reclaim_s(lent_s, unit_exponential(rng))
+        if at_s >= until_s:
+            return
+        reclaim = reclaim_of(owners, host, at_s, rng.random(), rng.random())
+        yield reclaim
+        lent_s = reclaim.gone_s + owners.absence.quantile(rng.random())
+        if lent_s >= until_s:
+            return
+        yield OwnerEvent(lent_s, host, "return")
+
+
+def reclaim_of(owners: Owners, host: str, at_s: float, draw_kind: float, draw_notice: float) -> OwnerEvent:
+    """A reclaim of the law of notices: an emergency, one with a short grace, or planned (F1 of paper A)."""
+    if draw_kind >= owners.emergency_share:
+        return OwnerEvent(at_s, host, "reclaim", owners.notice.quantile(draw_notice))
+    if draw_kind < owners.emergency_share * owners.grace_share:
+        return OwnerEvent(at_s, host, "reclaim", owners.grace_s, grace=True)
+    return OwnerEvent(at_s, host)

@@ -1,0 +1,125 @@
+"""Recorded lifetimes of preemptible machines: one row a machine, as in the public records of Google's preemptible VMs.
+
+    vm,zone,machine_type,started_at,lifetime_h,preempted,load
+
+A lifetime becomes a spell for which a host is lent. At its end the host is reclaimed: without notice if the machine was
+preempted, with a notice of the scenario's law if its user ended it (preempted = 0). Between two spells the owner keeps
+the host for as long as the scenario's law of absences says; the record does not say. How it is fitted to a run:
+
+* All hosts begin lent, with a new spell each; spells are taken in the order in which the machines started, from a row drawn
+  by the seed on (and from the first again, after the last), by whichever host is free first. So spells that were
+  neighbours in time stay so.
+* Lifetimes are played 1, 2, 4, ... times as fast as the scenario's time, the slowest that brings a reclaim for every second
+  host.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent, Owners
+from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.streams import stream
+from experiments.inputs.traces.trace import Recorded, in_order
+from topologies import toml
+from topologies.errors import SpecError
+
+COLUMNS = ("started_at", "lifetime_h", "preempted")
+LONGEST_H = 100_000.0
+FASTEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LentSpell:
+    """A machine's life: when it began (UTC), how long it was, and whether it was preempted."""
+
+    started: datetime
+    lifetime_s: float
+    preempted: bool
+
+
+def load_preemptions(
+    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, line, value, what is allowed."""
+    try:
+        spells = parse_spells(toml.read_text(Path(path), "a record of preemptions (CSV)"))
+    except SpecError as error:
+        raise error.within(str(path)) from None
+    return fit_spells(spells, Path(path).name, hosts, duration_s, owners, seed)
+
+
+def parse_spells(text: str) -> list[LentSpell]:
+    """The lives in a CSV text, in order of their beginning."""
+    spells = [_spell(row) for row in read_rows(text, COLUMNS)]
+    if not any(spell.lifetime_s > 0.0 for spell in spells):
+        raise SpecError("rows", len(spells), "at least one machine with a lifetime above 0")
+    return sorted((s for s in spells if s.lifetime_s > 0.0), key=lambda spell: spell.started)
+
+
+def fit_spells(
+    spells: Sequence[LentSpell], name: str, hosts: Sequence[str], duration_s: float, owners: Owners, seed: int
+) -> Recorded:
+    """The record, fitted to the run as this file's head says."""
+    speed = 1.0
+    while True:
+        first, events = _play(spells, hosts, duration_s, owners, seed, speed)
+        reclaims = sum(event.kind == "reclaim" for event in events)
+        if reclaims >= max(1, len(hosts) // 2) or speed >= FASTEST:
+            origin = f"{name}: from machine {first + 1} of {len(spells)} on, played {speed:g} times as fast"
+            return Recorded(origin, events)
+        speed *= 2.0
+
+
+def _play(
+    spells: Sequence[LentSpell],
+    hosts: Sequence[str],
+    duration_s: float,
+    owners: Owners,
+    seed: int,
+    speed: float,
+) -> tuple[int, tuple[OwnerEvent, ...]]:
+    rng = stream(seed, "preemptions")
+    first = int(rng.random() * len(spells))
+    events: list[OwnerEvent] = []
+    free = [(0.0, place, host) for place, host in enumerate(hosts)]  # (lent again at, order, host)
+    for spell in _from(spells, first):
+        if not free:
+            break
+        lent_s, place, host = heapq.heappop(free)
+        if lent_s > 0.0:
+            events.append(OwnerEvent(lent_s, host, "return"))
+        at_s = lent_s + spell.lifetime_s / speed
+        notice_s = 0.0 if spell.preempted else owners.notice.quantile(rng.random())
+        again_s = at_s + notice_s + owners.absence.quantile(rng.random())
+        if at_s < duration_s:
+            events.append(OwnerEvent(at_s, host, "reclaim", notice_s))
+            if again_s < duration_s:
+                heapq.heappush(free, (again_s, place, host))
+    return first, in_order(events, duration_s)
+
+
+def _from(spells: Sequence[LentSpell], first: int) -> Iterator[LentSpell]:
+    while True:
+        yield from spells[first:]
+        first = 0
+
+
+def _spell(row: CsvRow) -> LentSpell:
+    lifetime_s = row.number("lifetime_h", LONGEST_H, "hours") * HOUR_S
+    if row.text("preempted") not in ("0", "1"):
+        raise row.wrong("preempted", "0 or 1")
+    return LentSpell(_moment(row), lifetime_s, row.text("preempted") == "1")
+
+
+def _moment(row: CsvRow) -> datetime:
+    allowed = "a date and time such as 2019-02-18T08:57:39-08:00"
+    try:
+        moment = datetime.fromisoformat(row.text("started_at"))
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise row.wrong("started_at", allowed) from None

@@ -1,0 +1,129 @@
+"""One's own record: who did what when, in the scenario's time.
+
+    time,host,event,notice
+    0,h3,emergency,
+    12 min,h1,reclaim,3 min
+    20 min,h3,return,
+
+`time` and `notice` are seconds of the scenario (before its scale), or have a unit; an empty notice is none, and a reclaim
+without notice is an emergency. A time may be a date instead (2026-03-02T11:30; see `moments` for when the run then begins).
+A column `grace` (yes or no) may follow. Rows are in order of time; hosts begin lent, but for those whose first
+row is `0,HOST,away,`: their owners have them. What lies after the end of the run is left out, and `origin` says how much.
+`events_csv` writes such a file, and reading it gives the same events.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from experiments.inputs.scenario.owners import OwnerEvent
+from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.timestamps import LATEST_S, Moments, seconds_of
+from experiments.inputs.traces.trace import Recorded, in_order
+from topologies import toml
+from topologies.errors import SpecError
+from topologies.units import plain
+
+COLUMNS = ("time", "host", "event", "notice")
+EVENTS = ("reclaim", "emergency", "return", "away")
+
+
+def load_events(
+    path: str | Path, hosts: Sequence[str], *, duration_s: float, day_start_s: float = 0.0
+) -> Recorded:
+    """The owners' events of a run of `duration_s`. SpecError says file, line, value and what is allowed."""
+    try:
+        text = toml.read_text(Path(path), "a trace (CSV)")
+        return parse_events(text, hosts, Path(path).name, duration_s, Moments(day_start_s))
+    except SpecError as error:
+        raise error.within(str(path)) from None
+
+
+def parse_events(
+    text: str, hosts: Sequence[str], name: str, duration_s: float, moments: Moments | None = None
+) -> Recorded:
+    """The events in a CSV text."""
+    moments = moments or Moments()
+    latest: dict[str, OwnerEvent] = {}
+    events: list[OwnerEvent] = []
+    away: list[str] = []
+    for row in read_rows(text, COLUMNS):
+        event = _event(row, hosts, moments)
+        if row.text("event") == "away":
+            _check_away(row, event, latest)
+            away.append(event.host)
+        else:
+            _check_follows(row, event, events[-1] if events else None, latest.get(event.host))
+            events.append(event)
+        latest[event.host] = event
+    if not (events or away):
+        raise SpecError("rows", 0, "at least one event")
+    kept = in_order(events, duration_s)
+    origin = f"{name}: {len(kept)} of {len(events)} events before the end"
+    return Recorded(origin, kept, tuple(sorted(away)))
+
+
+def events_csv(events: Iterable[OwnerEvent], away: Iterable[str] = ()) -> str:
+    """The text of a file that gives these events back."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*COLUMNS, "grace"])
+    writer.writerows(("0", host, "away", "", "") for host in away)
+    for event in events:
+        kind = "emergency" if event.kind == "reclaim" and not event.notice_s else event.kind
+        notice = plain(event.notice_s) if event.notice_s else ""
+        writer.writerow((plain(event.at_s), event.host, kind, notice, "yes" if event.grace else ""))
+    return out.getvalue()
+
+
+def _check_away(row: CsvRow, event: OwnerEvent, latest: Mapping[str, OwnerEvent]) -> None:
+    if event.at_s != 0.0:
+        raise row.wrong("time", "0: away means from the start")
+    if event.host in latest:
+        raise row.wrong("event", f"reclaim or return: {event.host} has a row already")
+
+
+def _event(row: CsvRow, hosts: Sequence[str], moments: Moments) -> OwnerEvent:
+    host, kind = row.text("host"), row.text("event")
+    if host not in hosts:
+        near = difflib.get_close_matches(host, hosts, n=1)
+        raise row.wrong("host", f"a volunteer of the campus{f'; nearest: {near[0]}' if near else ''}")
+    if kind not in EVENTS:
+        raise row.wrong("event", f"one of {', '.join(EVENTS)}")
+    notice_s = _notice_s(row)
+    if notice_s and kind != "reclaim":
+        raise row.wrong("notice", f"none: a {kind} has no notice")
+    grace = row.text("grace")
+    if grace not in ("", "yes", "no") or (grace == "yes" and kind in ("return", "away")):
+        raise row.wrong("grace", "yes or no; a return has none")
+    at_s = moments.seconds(row, "time") if kind != "away" or row.text("time") != "0" else 0.0
+    return OwnerEvent(at_s, host, "return" if kind == "return" else "reclaim", notice_s, grace == "yes")
+
+
+def _check_follows(
+    row: CsvRow, event: OwnerEvent, before: OwnerEvent | None, last: OwnerEvent | None
+) -> None:
+    """In order of time, and for each host: reclaimed, returned, reclaimed, ..."""
+    if before and event.at_s < before.at_s:
+        raise row.wrong("time", f"at least the time of the row before, {before.at_s:g} s")
+    if event.kind == (last.kind if last else "return"):
+        state = "lent" if event.kind == "return" else "reclaimed already"
+        raise row.wrong(
+            "event", f"{'a reclaim' if event.kind == 'return' else 'a return'}: {event.host} is {state}"
+        )
+    if last and event.at_s < last.gone_s:
+        raise row.wrong("time", f"a return after the notice has run out, at {last.gone_s:g} s")
+
+
+def _notice_s(row: CsvRow) -> float:
+    text = row.text("notice")
+    if not text:
+        return 0.0
+    seconds = seconds_of(text)
+    if seconds is None or not 0.0 <= seconds <= LATEST_S:
+        raise row.wrong("notice", f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min")')
+    return seconds

@@ -1,0 +1,123 @@
+"""A recorded trace, whichever of the formats it has: the owners come from the files, the jobs from the scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import (
+    availability_counts,
+    lifetimes,
+    machines,
+    owner_events_csv,
+)
+from experiments.inputs.traces.availability_counts import Counts
+from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.doubts import doubts
+from experiments.inputs.traces.folder import load_folder
+from experiments.inputs.traces.generated import arrivals, generate
+from experiments.inputs.traces.lifetimes import LentSpell
+from experiments.inputs.traces.machines import Machines
+from experiments.inputs.traces.timestamps import Moments, number_of
+from experiments.inputs.traces.trace import Recorded, Trace
+from topologies import toml
+from topologies.errors import SpecError
+
+FORMATS = (
+    'a spot trace (JSON {"metadata": {"gap_seconds": g}, "data": [counts]}), availability (CSV: time and counts), machines '
+    "that come and go (CSV: time,event,node or time,machine_id,event or time,host,available), a record of preemptions (CSV "
+    f"with the columns {','.join(lifetimes.COLUMNS)}) or events (CSV with the columns {','.join(events.COLUMNS)})"
+)
+# The columns of files without a line of names: Bamboo's, Alibaba's (cluster-trace-v2017, server_event.csv).
+BAMBOO = ("time", "event", "node")
+ALIBABA = ("time", "machine_id", "event", "detail", "cpu", "memory", "disk")
+AVAILABLE = ("time", "available")
+
+Record = Counts | Machines | list[LentSpell]
+
+
+def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Trace:
+    """The trace of a file (or of a folder, see `folder`) for this scenario, in its units; the content says which format it is.
+
+    `further`: files of the same kind, whose hosts come and go beside those of the first. Loyal hosts take no part (they carry
+    research flows), and the scenario's script is replaced by the record. SpecError says file, line or index, value and what is
+    allowed. The trace's `warnings` say what it does not put to the test.
+    """
+    if Path(path).is_dir() and not further:
+        trace = load_folder(Path(path), scenario)
+    else:
+        recorded = _recorded([Path(path), *map(Path, further)], scenario)
+        background = background_traffic(scenario)
+        trace = Trace(recorded.origin, arrivals(scenario), recorded.events, recorded.away, background)
+    return replace(trace, warnings=doubts(scenario, trace))
+
+
+def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
+    """With the owners of records (`load_trace`), or generated ones where there are none."""
+    return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
+
+
+def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
+    owners, duration_s, seed = scenario.owners, scenario.duration_s, scenario.seed
+    hosts = [host.name for host in scenario.volunteers if host.name not in owners.loyal]
+    name = " + ".join(path.name for path in paths)
+    found: list[Record] = []
+    for path in paths:
+        text = toml.read_text(path, "a trace (JSON, CSV, or a folder of CSV files)")
+        try:
+            read = _read(text, path.name, scenario)
+        except SpecError as error:
+            raise error.within(str(path)) from None
+        if isinstance(read, Recorded) and len(paths) == 1:
+            return read
+        if isinstance(read, Recorded) or (found and type(read) is not type(found[0])):
+            allowed = (
+                "files of one kind: counts, machines or preemptions; what hosts of this campus do is one file"
+            )
+            raise SpecError("trace", path.name, allowed, str(path))
+        found.append(read)
+    available = [each for each in found if isinstance(each, Counts)]
+    if available:
+        return availability_counts.fit_counts(
+            availability_counts.together(available), name, hosts, duration_s, owners, seed
+        )
+    lives = [each for each in found if isinstance(each, Machines)]
+    if lives:
+        return machines.fit_machines(lives, name, hosts, duration_s, owners, seed)
+    spells = [spell for each in found if isinstance(each, list) for spell in each]
+    spells.sort(key=lambda spell: spell.started)
+    return lifetimes.fit_spells(spells, name, hosts, duration_s, owners, seed)
+
+
+def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
+    if text.lstrip()[:1] in ("{", "["):
+        return availability_counts.parse_counts(text)
+    first = [field.strip() for field in text.lstrip().partition("\n")[0].split(",")]
+    if number_of(first[0]) is not None and len(first) > 1:
+        return _headerless(text, first)
+    columns = {column.lower() for column in first}
+    is_of_machines = machines.column_of(columns, machines.NAMES) is not None
+    if "lifetime_h" in columns:
+        return lifetimes.parse_spells(text)
+    if is_of_machines and columns & {*machines.EVENTS, *machines.STATES} and not {"host", "event"} <= columns:
+        return machines.parse_machines(text)
+    if {"host", "event"} & columns:
+        everybody = [host.name for host in scenario.volunteers]
+        return owner_events_csv.parse_events(
+            text, everybody, name, scenario.duration_s, Moments(scenario.owners.day_start_s)
+        )
+    if first[0].lower() in machines.TIMES and len(first) > 1:
+        return availability_counts.parse_counts_csv(text)
+    raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)
+
+
+def _headerless(text: str, first: Sequence[str]) -> Record:
+    if len(first) == len(AVAILABLE):
+        return availability_counts.parse_counts_csv(text, AVAILABLE)
+    if first[1].lower() in machines.KNOWN and len(first) == len(BAMBOO):
+        return machines.parse_machines(text, BAMBOO)
+    if first[2].lower() in machines.KNOWN and len(first) <= len(ALIBABA):
+        return machines.parse_machines(text, ALIBABA[: len(first)])
+    raise SpecError("line 1", ",".join(first)[:40], FORMATS)

@@ -1,8 +1,0 @@
-"""The report of one run: `report.html`, one page that needs nothing else, `summary.json`, and a table for the terminal.
-
-All of it is made from the journal's facts, what observers measured, and the accounting of both. Begin with `page`.
-"""
-
-from experiments.report.page import summary_table, write, write_summary
-
-__all__ = ["summary_table", "write", "write_summary"]

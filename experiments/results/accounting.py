@@ -1,0 +1,332 @@
+"""From the facts of a run to its `Summary`, whose module says what every number means."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, cast
+
+from msgspec.structs import replace
+
+from controller.core.model import facts as f
+from experiments.results.exemptions import overdue
+from experiments.results.history import (
+    Attempt,
+    Timed,
+    Where,
+    attempts,
+    end_s,
+    notices,
+    only,
+    telling,
+    whereabouts,
+)
+from experiments.results.losses import (
+    SECONDS_AN_HOUR,
+    interruptions,
+    losses,
+    work_lost,
+)
+from experiments.results.promises import broken
+from experiments.results.run_context import (
+    Death,
+    FidelityRecord,
+    ResearchSample,
+    RunContext,
+    SwitchProbe,
+    research_shares,
+)
+from experiments.results.summary import (
+    DIMENSIONS,
+    CheckpointFigures,
+    Cost,
+    Delay,
+    Emergencies,
+    Excused,
+    Interruptions,
+    JobFigures,
+    KillSwitchFigures,
+    MigrationFigures,
+    Rates,
+    ResearchFigures,
+    RunVerdict,
+    Summary,
+    TrafficFigures,
+    value_of,
+)
+
+__all__ = [
+    "Death",
+    "FidelityRecord",
+    "ResearchSample",
+    "RunContext",
+    "Summary",
+    "SwitchProbe",
+    "quantile",
+    "summarise",
+]
+
+
+def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
+    """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
+    verdict, journal = context.fidelity, _Journal(facts)
+    migrations, warnings = _migrations(journal, end_s(facts, context.ended_at_s)), list(context.warnings)
+    if not migrations.planned and not journal.of(f.JobStopped):
+        warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
+    summary = Summary(
+        jobs=_jobs(journal),
+        migrations=migrations,
+        emergencies=_emergencies(journal),
+        interruptions=_interruptions(journal),
+        checkpoints=_checkpoints(journal),
+        rates=_rates(journal),
+        traffic=_traffic(journal),
+        research=_research(context),
+        cost=Cost(_mean(d.cost for d in journal.of(f.JobDispatched)), context.on_demand_cost),
+        delay=Delay(_mean(d.delay_s for d in journal.of(f.JobDispatched)), context.target_delay_s),
+        level=_level(journal),
+        kill_switch=_kill_switch(context.switches),
+        fidelity=RunVerdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
+        invariants_broken=broken(facts, context, journal.telling),
+        world=context.world,
+        scale={"bytes": context.scale.bytes, "time": context.scale.time},
+        seed=context.seed,
+        campus=context.campus.name,
+        duration_s=end_s(facts, context.ended_at_s),
+        ended=context.ended,
+        deaths=list(context.deaths),
+        real_scale={},
+        not_promised=dict(context.not_promised),
+        warnings=warnings,
+    )
+    return _with_real_scale(summary, context)
+
+
+# ---------------------------------------------------------------- the parts
+
+T = TypeVar("T")
+
+
+class _Journal:
+    """The facts, sorted by kind once: each figure looks only at what it counts."""
+
+    def __init__(self, timed: Sequence[Timed]) -> None:
+        self.timed, self.telling = timed, telling(timed)
+        self._kinds: dict[type, list[f.AnyFact]] = {}
+        for _, fact in timed:
+            self._kinds.setdefault(type(fact), []).append(fact)
+        self.work_lost = work_lost(self.telling)
+
+    def of(self, kind: type[T]) -> list[T]:
+        """All facts of a kind, in order."""
+        return cast("list[T]", self._kinds.get(kind, []))
+
+
+def _jobs(journal: _Journal) -> JobFigures:
+    submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
+    places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
+    finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
+    running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
+    dispatched = journal.of(f.JobDispatched)
+    return JobFigures(
+        submitted=len(submitted),
+        finished=finished,
+        failed=failed,
+        running=running,
+        waiting=waiting,
+        on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
+        lost=len(submitted) - finished - failed - running - waiting,
+        attempts=len(dispatched),
+        restarts=sum(fact.attempt > 1 for fact in dispatched),
+        restarts_of=dict(sorted(Counter(fact.job for fact in dispatched if fact.attempt > 1).items())),
+    )
+
+
+def _migrations(journal: _Journal, ended_s: float) -> MigrationFigures:
+    found, due = notices(journal.telling), overdue(journal.telling, ended_s)
+    admitted = sum(notice.admitted_s is not None for notice in found)
+    in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
+    excuses = [
+        Excused(
+            each.notice.job,
+            each.notice.source,
+            each.notice.destination or "",
+            each.notice.at_s,
+            each.excuse,
+        )
+        for each in due
+        if each.excuse is not None
+    ]
+    downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
+    return MigrationFigures(
+        planned=len(found),
+        admitted=admitted,
+        in_time=in_time,
+        degraded=sum(notice.degraded is not None and notice.in_time is None for notice in found),
+        downtime_median_s=quantile(downtimes, 0.5),
+        downtime_p90_s=quantile(downtimes, 0.9),
+        excused=len(excuses),
+        late=len(due) - len(excuses),
+        under_notice=admitted - in_time - len(due),
+        excuses=excuses,
+    )
+
+
+def _emergencies(journal: _Journal) -> Emergencies:
+    ended = [a for a in attempts(journal.telling) if a.how == "emergency"]
+    runs: dict[str, list[f.JobRunning]] = {}
+    for run in journal.of(f.JobRunning):
+        runs.setdefault(run.job, []).append(run)
+    resumed = [_next_run(runs.get(attempt.job, ()), attempt) for attempt in ended]
+    completed = {(c.job, c.sequence): c.step for c in journal.of(f.CheckpointCompleted)}
+    verified = [
+        run is not None
+        and run.restored_sequence is not None
+        and completed.get((run.job, run.restored_sequence)) == run.step
+        for run in resumed
+    ]
+    return Emergencies(
+        count=len(ended),
+        restored_verified=sum(verified),
+        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
+        reclaims=_closings(journal.telling),
+        restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
+        pending=resumed.count(None),
+    )
+
+
+def _next_run(runs: Iterable[f.JobRunning], ended: Attempt) -> f.JobRunning | None:
+    """The first of a job's runs that is of a later attempt."""
+    return next((run for run in runs if run.attempt > ended.attempt), None)
+
+
+def _closings(facts: Iterable[Timed]) -> int:
+    """Closings that no notice announced; a closing that is said again (by a reconnected agent) is the same one."""
+    closed: set[str] = set()
+    warned: set[str] = set()
+    count = 0
+    for _, fact in only(facts, (f.HostReclaimed, f.HostReturned)):
+        match fact:
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                warned.add(host)
+            case f.HostReclaimed(host=host):
+                count += host not in warned and host not in closed
+                closed.add(host)
+            case f.HostReturned(host=host):
+                closed.discard(host)
+                warned.discard(host)
+    return count
+
+
+def _interruptions(journal: _Journal) -> Interruptions:
+    causes = Counter(a.how for a in attempts(journal.telling) if a.ended_s is not None)
+    for over in ("finished", "failed"):
+        causes.pop(over, None)
+    lost: dict[str, float] = {}
+    for work in journal.work_lost:
+        if work.work_s:
+            lost[work.cause] = lost.get(work.cause, 0.0) + work.work_s
+    downtimes = [r.downtime_s for r in journal.of(f.JobRunning) if r.downtime_s is not None]
+    total = losses(interruptions(journal.telling))
+    return Interruptions(
+        dict(sorted(causes.items())),
+        lost,
+        quantile(downtimes, 0.5),
+        quantile(downtimes, 0.9),
+        total.events,
+        total.gpu_h * SECONDS_AN_HOUR,
+        total.per_event_s,
+    )
+
+
+def _checkpoints(journal: _Journal) -> CheckpointFigures:
+    transfers = journal.of(f.TransferFinished)
+    return CheckpointFigures(
+        completed=len(journal.of(f.CheckpointCompleted)),
+        bytes_sent=sum(t.bytes_sent for t in transfers),
+        bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
+        taken=len(journal.of(f.CheckpointTaken)),
+    )
+
+
+def _rates(journal: _Journal) -> Rates:
+    transfers = journal.of(f.TransferFinished)
+    measured = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
+    return Rates(
+        flows=len(measured),
+        worst_goodput_over_grant=min(measured, default=None),
+        median_goodput_over_grant=quantile(measured, 0.5),
+        bucket_drops=sum(t.drops for t in transfers),
+        egress_drops=sum(e.drops for e in journal.of(f.EgressMeasured)),
+    )
+
+
+def _traffic(journal: _Journal) -> TrafficFigures:
+    egress = journal.of(f.EgressMeasured)
+    return TrafficFigures(
+        migration_bytes=sum(e.migration_bytes for e in egress),
+        research_bytes=sum(e.research_bytes for e in egress),
+        peak_migration_bytes_per_s=max((e.peak_migration_bytes_per_s for e in egress), default=0.0),
+    )
+
+
+def _research(context: RunContext) -> ResearchFigures:
+    shares = research_shares(context)
+    links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
+    if not links:
+        rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
+        links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
+    return ResearchFigures(
+        reserve_bytes_per_s=min(reserve for reserve, _ in links),
+        reserve_share=min(reserve / capacity for reserve, capacity in links),
+        lowest_share=min((s.share for s in shares), default=None),
+        samples=len(shares),
+    )
+
+
+def _kill_switch(probes: Sequence[SwitchProbe]) -> KillSwitchFigures:
+    calls = [p.set_to_closed_s for p in probes]
+    drops = [p.first_drop_after_s for p in probes if p.first_drop_after_s is not None]
+    return KillSwitchFigures(
+        probes=len(probes),
+        set_to_closed_median_s=quantile(calls, 0.5),
+        set_to_closed_worst_s=max(calls, default=None),
+        first_drop_median_s=quantile(drops, 0.5),
+        connections_tried=sum(p.connections_tried for p in probes),
+        connections_admitted=sum(p.connections_admitted for p in probes),
+    )
+
+
+def _level(journal: _Journal) -> float | None:
+    said = (f.JobQueued, f.JobRedirected, f.LevelLearned)
+    return next((fact.level for _, fact in reversed(journal.telling) if isinstance(fact, said)), None)
+
+
+# ---------------------------------------------------------------- small statistics
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def quantile(values: Sequence[float], q: float) -> float | None:
+    """The q-quantile by linear interpolation between order statistics; None of nothing."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def _with_real_scale(summary: Summary, context: RunContext) -> Summary:
+    played = {name: value_of(summary, name) for name in DIMENSIONS}
+    real = {
+        name: context.scale.back(float(value), DIMENSIONS[name])
+        for name, value in played.items()
+        if value is not None
+    }
+    return replace(summary, real_scale=real)

@@ -1,0 +1,100 @@
+"""What became of each admitted migration, and what may keep one from being in time that is no fault of its admission.
+
+Every admitted migration is in time, late, excused for a named cause, or still under way when the run ended. A cause excuses
+only while it lasts and only what it touches: the host (the migration's source or destination) or the job itself, after the
+admission, before the deadline, and before the job ran on. A destination that was lost and is back excuses nothing that is
+admitted later, and a coordinator's death nothing that was admitted after it or due before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from controller.core.model import facts as f
+from experiments.results.history import (
+    Notice,
+    Timed,
+    notices,
+    only,
+)
+
+# As played: an agent that stands still is known as lost a lease and a little more after its last word.
+SILENCE_S = 5.0
+# Counters come with a heartbeat, every second: a longer window is that of a process that was stopped.
+STOOD_STILL_S = 1.8
+KINDS = (
+    f.CoordinatorRestarted,
+    f.HostLost,
+    f.EgressMeasured,
+    f.HostReclaimed,
+    f.HostReturned,
+    f.JobFinished,
+    f.JobFailed,
+    f.JobStopped,
+)
+# Causes of JobStopped that no admission can foresee; one stopped by its deadline, or by the coordinator, is not among them.
+ENDED = {
+    "emergency": "its owner closed the host before the notice was over",
+    "agent_lost": "the agent of its host was lost",
+    "failed_start": "the job could not be restored",
+    "destination_lost": "the destination was lost",
+    "checkpoint_lost": "every holder of its checkpoint was lost",
+    "superseded": "a better checkpoint came into reach",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An admitted migration whose deadline passed before the job ran on; `excuse` None: nothing excuses it."""
+
+    notice: Notice
+    excuse: str | None
+
+
+def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
+    """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due."""
+    causes = only(facts, KINDS)
+    return [
+        Overdue(notice, excuse(notice, causes))
+        for notice in notices(facts)
+        if notice.admitted_s is not None
+        and not notice.in_time
+        and (notice.in_time is False or notice.deadline_s < ended_s)
+    ]
+
+
+def excuse(notice: Notice, facts: Sequence[Timed]) -> str | None:
+    """The first cause among these facts, in words; None if none of them excuses the migration."""
+    return next(_excuses(notice, facts), None)
+
+
+def _excuses(notice: Notice, facts: Sequence[Timed]) -> Iterator[str]:
+    ends = {notice.source: "source", notice.destination: "destination"}
+    for at_s, fact in facts:
+        if notice.admitted_s is None or at_s < notice.admitted_s:
+            continue
+        match fact:
+            case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:
+                yield "the coordinator was dead for a part of the notice"
+            case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
+                if notice.finished_s is None or at_s <= notice.finished_s:
+                    yield f"the agent of its {ends[host]} {host} was lost"
+            case f.EgressMeasured(host=host, window_s=window_s) if host in ends and window_s > STOOD_STILL_S:
+                if at_s - window_s < notice.deadline_s:
+                    yield f"the agent of its {ends[host]} {host} stood still"
+            case _ if at_s >= notice.deadline_s:
+                continue
+            case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
+                if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
+                    yield f"the owner of its source {host} took it before the notice was over"
+            case f.HostReclaimed(host=host) if host == notice.destination:
+                yield f"the owner of its destination {host} reclaimed it"
+            case f.HostReturned(host=host) if host == notice.source:
+                yield f"the owner of its source {host} withdrew the notice"
+            case f.JobFinished(job=job) if job == notice.job:
+                yield "the job finished first"
+            case f.JobFailed(job=job) if job == notice.job:
+                yield "the job failed first"
+            case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
+                yield ENDED[cause]

@@ -1,0 +1,265 @@
+"""The journal read back as stories: attempts of jobs, notices and what became of each job on them, where every job is.
+
+Everything that reports on a run (accounting, promises, the page) reads the facts through this one file, so that they
+cannot disagree on when an attempt ends. It ends with the first of: its final checkpoint (the workload was stopped with
+it), JobStopped, JobFinished, JobFailed. It begins when a host is told to start it, not when it is heard to run: between
+the two it may be running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.core.model import facts as f
+from testbed.messages import SEQUENCES_PER_ATTEMPT
+
+Timed = tuple[float, f.AnyFact]
+
+OF_ATTEMPTS = frozenset(
+    (f.JobDispatched, f.JobRunning, f.JobFinished, f.JobFailed, f.JobStopped, f.CheckpointTaken, f.WorkLost)
+)
+OF_NOTICES = frozenset(
+    (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
+)
+ROUTINE = frozenset(
+    (f.TransferFinished, f.CheckpointCompleted, f.CheckpointHeld, f.CheckpointPlanned, f.GrantEnded)
+)
+
+
+def only(facts: Iterable[Timed], kinds: Collection[type]) -> list[Timed]:
+    """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
+    return [timed for timed in facts if type(timed[1]) in kinds]
+
+
+def telling(facts: Iterable[Timed]) -> list[Timed]:
+    """Those that can say what becomes of jobs, hosts and notices: all but what comes and goes with each checkpoint."""
+    return [
+        timed
+        for timed in facts
+        if type(fact := timed[1]) not in ROUTINE
+        and not (isinstance(fact, f.CheckpointTaken) and not fact.final)
+    ]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of a job on one host; `ended_s` None: it was there when the journal ended.
+
+    It executed the steps after `from_step` up to `to_step`, as far as the journal proves: by its last known step, by a
+    final checkpoint, or by a checkpoint of it that a later attempt begins from.
+    """
+
+    job: str
+    attempt: int
+    host: str
+    dispatched_s: float
+    from_step: int = 0
+    to_step: int = 0
+    running_s: float | None = None
+    ended_s: float | None = None
+    how: str = ""  # finished, failed, or a cause of JobStopped
+
+
+def attempts(facts: Iterable[Timed]) -> list[Attempt]:
+    """All attempts, in order of their dispatch."""
+    found: dict[tuple[str, int], Attempt] = {}
+    for at_s, fact in only(facts, OF_ATTEMPTS):
+        match fact:
+            case f.JobDispatched(job=job, attempt=number, host=host, restore_step=step):
+                found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                if fact.restore_sequence is not None:
+                    _reached(found.get((job, fact.restore_sequence // SEQUENCES_PER_ATTEMPT)), step)
+            case f.JobRunning(job=job, attempt=number, host=host, step=step):
+                attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
+            case f.JobStopped(job=job, attempt=number, last_step=step):
+                _reached(found.get((job, number)), step)
+            case f.JobFinished(job=job, attempt=number, step=step):
+                _reached(found.get((job, number)), step)
+            case f.CheckpointTaken(job=job, attempt=number, step=step, final=True):
+                _reached(found.get((job, number)), step)
+            case f.WorkLost(job=job, attempt=number, from_step=step):
+                _reached(found.get((job, number - 1)), step)
+        ending = end_of_attempt(fact)
+        ended = found.get(ending[:2]) if ending else None
+        if ending and ended and ended.ended_s is None:
+            ended.ended_s, ended.how = at_s, ending[2]
+    return list(found.values())
+
+
+def _reached(attempt: Attempt | None, step: int) -> None:
+    if attempt is not None:
+        attempt.to_step = max(attempt.to_step, step)
+
+
+def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
+    """(job, attempt, how it ended) if this fact ends an attempt."""
+    match fact:
+        case f.JobFinished(job=job, attempt=number):
+            return job, number, "finished"
+        case f.JobFailed(job=job, attempt=number):
+            return job, number, "failed"
+        case f.JobStopped(job=job, attempt=number, cause=cause):
+            return job, number, cause
+        case f.CheckpointTaken(job=job, attempt=number, final=True):
+            return job, number, "final_checkpoint"
+    return None
+
+
+class Where(StrEnum):
+    """Where a job is, as far as the journal proves it."""
+
+    ACCEPTED = "accepted"  # and nothing else is known of it: only the moment of submission may look like this
+    WAITING = "waiting"
+    ON_HOST = "on a host"
+    ON_THE_WAY = "on the way"  # its checkpoint is travelling to the host that will resume it
+    INTERRUPTED = "interrupted"  # stopped, and nobody said what is to become of it
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class _Place:
+    where: Where | None = None
+    attempt: int = 0  # the latest that was dispatched
+
+
+def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
+    """Every job and where it is at the end. Waiting and being on the way need a fact that says so."""
+    places: dict[str, _Place] = {}
+    for _, fact in facts:
+        job = getattr(fact, "job", None)
+        if job is None:
+            continue
+        place = places.setdefault(job, _Place())
+        stale = getattr(fact, "attempt", place.attempt) < place.attempt
+        if not stale and place.where not in (Where.FINISHED, Where.FAILED):
+            place.where = _moved(fact, place.where)
+        place.attempt = max(place.attempt, getattr(fact, "attempt", 0))
+    return {job: place.where for job, place in places.items() if place.where is not None}
+
+
+def _moved(fact: f.AnyFact, before: Where | None) -> Where | None:
+    match fact:
+        case f.JobSubmitted() if before is None:
+            return Where.ACCEPTED
+        case f.JobQueued() | f.JobRedirected() | f.JobWaits():
+            return Where.WAITING
+        case f.JobDispatched() | f.JobRunning():
+            return Where.ON_HOST
+        case f.JobFinished():
+            return Where.FINISHED
+        case f.JobFailed():
+            return Where.FAILED
+        case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
+            return Where.ON_THE_WAY
+        case f.JobStopped():
+            return Where.INTERRUPTED
+        case f.Granted() if before is Where.INTERRUPTED:
+            return Where.ON_THE_WAY
+    return before
+
+
+@dataclass(slots=True)
+class Notice:
+    """One job that was on a host when its owner gave notice, or that was to be moved from there: one (job, notice)."""
+
+    job: str
+    source: str
+    at_s: float
+    notice_s: float
+    destination: str | None = None
+    admitted_s: float | None = None
+    floor_bytes_per_s: float = 0.0
+    payload_bytes: int = 0
+    attempt: int = 0
+    degraded: str | None = None  # the reason, if that was the last word
+    finished_s: float | None = None
+    in_time: bool | None = None
+    took_s: float | None = None
+    downtime_s: float | None = None
+    was_cut: bool = False  # the owner said again, and wants the host sooner
+
+    @property
+    def deadline_s(self) -> float:
+        """When the owner has the host."""
+        return self.at_s + self.notice_s
+
+    @property
+    def margin_s(self) -> float | None:
+        """What was left of the notice when the job ran on; None if it did not."""
+        return None if self.finished_s is None else self.deadline_s - self.finished_s
+
+
+class _Notices:
+    """Collects notices: `open` are those whose host is under notice now."""
+
+    def __init__(self) -> None:
+        self.all: list[Notice] = []
+        self.latest: dict[tuple[str, str], Notice] = {}
+        self.under_notice: dict[str, tuple[float, float]] = {}
+
+    def reclaimed(self, at_s: float, fact: f.HostReclaimed) -> None:
+        if fact.notice_s <= 0.0:
+            self.under_notice.pop(fact.host, None)
+            return
+        again = fact.host in self.under_notice
+        self.under_notice[fact.host] = (at_s, fact.notice_s)
+        for job in fact.jobs:
+            notice = self.latest.get((job, fact.host)) if again else None
+            if notice is None:
+                self._open(job, fact.host, at_s, fact.notice_s)
+            else:
+                notice.was_cut |= at_s + fact.notice_s < notice.deadline_s
+                notice.notice_s = at_s + fact.notice_s - notice.at_s
+
+    def of(self, at_s: float, job: str, source: str, notice_s: float) -> Notice:
+        began_s, given_s = self.under_notice.get(source, (at_s, notice_s))
+        notice = self.latest.get((job, source))
+        if notice is None or notice.deadline_s < began_s:
+            return self._open(job, source, began_s, given_s)
+        return notice
+
+    def _open(self, job: str, source: str, at_s: float, notice_s: float) -> Notice:
+        notice = Notice(job, source, at_s, notice_s)
+        self.all.append(notice)
+        self.latest[job, source] = notice
+        return notice
+
+
+def notices(facts: Iterable[Timed]) -> list[Notice]:
+    """Every (job, notice), in order. Planned again after a destination was lost, it is still the same one."""
+    book = _Notices()
+    for at_s, fact in only(facts, OF_NOTICES):
+        match fact:
+            case f.HostReclaimed():
+                book.reclaimed(at_s, fact)
+            case f.HostReturned(host=host):
+                book.under_notice.pop(host, None)
+            case f.MigrationAdmitted():
+                _admitted(book.of(at_s, fact.job, fact.source, fact.notice_s), at_s, fact)
+            case f.MigrationDegraded():
+                notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
+                notice.degraded, notice.attempt = fact.reason, fact.attempt
+            case f.MigrationFinished(job=job, source=source):
+                if found := book.latest.get((job, source)):
+                    _finished(found, at_s, fact)
+    return book.all
+
+
+def _admitted(notice: Notice, at_s: float, fact: f.MigrationAdmitted) -> None:
+    notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None
+    notice.floor_bytes_per_s, notice.payload_bytes = fact.floor_bytes_per_s, fact.payload_bytes
+    notice.attempt = fact.attempt
+
+
+def _finished(notice: Notice, at_s: float, fact: f.MigrationFinished) -> None:
+    notice.destination, notice.finished_s, notice.in_time = fact.destination, at_s, fact.in_time
+    notice.took_s, notice.downtime_s = fact.took_s, fact.downtime_s
+
+
+def end_s(facts: Sequence[Timed], at_least_s: float | None = None) -> float:
+    """When the run ended: its last fact, or later if somebody watched longer."""
+    return max([at_s for at_s, _ in facts[-1:]] + ([] if at_least_s is None else [at_least_s]), default=0.0)

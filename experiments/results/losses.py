@@ -1,0 +1,124 @@
+"""What reclaims cost: the one definition of work loss, per event and in GPU-hours, for summaries, claims and the oracle.
+
+*Work loss* of a job is what it executed less what it kept, in steps: the steps of all attempts that another one followed, less
+the step that the latest attempt began from. Each attempt that is followed by one from an earlier step *lost* the steps between.
+One that is followed by an attempt from a *later* step (a holder of an older and better checkpoint came back, whether the job
+was stopped for that or by something else) gives back what earlier attempts lost: it comes off their losses, the latest
+first. So the losses of a job's attempts always sum to executed less kept.
+
+An *interruption* is an attempt that ended before its job did: its host was taken back, with notice or without, or died; 0
+where a migration carried everything over. Its downtime is from the stop until the job is proved to run again. An attempt that
+was stopped in favour of a better checkpoint, and lost nothing by it, is no interruption. Losses are in seconds or hours of a GPU,
+since a job holds one. *Per event* is the sum over the number of interruptions, those that lost nothing included.
+A job that is not dispatched again before the run ends has lost nothing yet, and is counted as open.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from controller.core.model import facts as f
+from experiments.results.history import (
+    Attempt,
+    Timed,
+    attempts,
+    only,
+)
+
+SECONDS_AN_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """One attempt that ended before its job: `cause` as in `history`, `is_open` if nobody has gone on with the job."""
+
+    at_s: float
+    job: str
+    host: str
+    cause: str
+    lost_s: float
+    downtime_s: float | None
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Of a run. `per_event_s` is None where nothing was interrupted."""
+
+    events: int
+    gpu_h: float
+    per_event_s: float | None
+
+
+@dataclass(slots=True)
+class Lost:
+    """Steps that an attempt had executed and no later one kept, and their `work_s`; `cause`: how that attempt ended."""
+
+    job: str
+    attempt: int
+    cause: str
+    steps: int
+    work_s: float = 0.0
+
+
+def work_lost(facts: Sequence[Timed]) -> list[Lost]:
+    """What each attempt lost that another one followed, in order of their dispatch; those without loss have 0 steps."""
+    step_s = {
+        fact.job: fact.step_s
+        for _, fact in only(facts, (f.JobSubmitted,))
+        if isinstance(fact, f.JobSubmitted)
+    }
+    of_job: dict[str, list[Attempt]] = {}
+    for attempt in attempts(facts):
+        of_job.setdefault(attempt.job, []).append(attempt)
+    found = []
+    for job, tries in of_job.items():
+        lost: list[Lost] = []
+        for attempt, following in pairwise(tries):
+            lost.append(Lost(job, attempt.attempt, attempt.how, attempt.to_step - following.from_step))
+            for one in reversed(lost[:-1]):  # what this one lost, or gives back to those before
+                back = min(one.steps, max(0, -lost[-1].steps))
+                one.steps, lost[-1].steps = one.steps - back, lost[-1].steps + back
+        for one in lost:
+            one.work_s = one.steps * step_s.get(job, 0.0)
+        found += lost
+    return found
+
+
+def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
+    """All of them, in order of time."""
+    lost_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(facts)}
+    downtimes_s = {
+        (fact.job, fact.attempt): fact.downtime_s
+        for _, fact in only(facts, (f.JobRunning,))
+        if isinstance(fact, f.JobRunning) and fact.downtime_s is not None
+    }
+    found = []
+    for attempt in attempts(facts):
+        lost_or_none_s = lost_s.get((attempt.job, attempt.attempt))
+        if attempt.ended_s is None or attempt.how in ("finished", "failed"):
+            continue
+        if attempt.how == "superseded" and not lost_or_none_s:
+            continue
+        found.append(
+            Interruption(
+                attempt.ended_s,
+                attempt.job,
+                attempt.host,
+                attempt.how,
+                lost_or_none_s or 0.0,
+                downtimes_s.get((attempt.job, attempt.attempt + 1)),
+                lost_or_none_s is None,
+            )
+        )
+    return sorted(found, key=lambda each: (each.at_s, each.job))
+
+
+def losses(found: Iterable[Interruption]) -> Losses:
+    """Sum and mean."""
+    each_s = [one.lost_s for one in found]
+    total_s = sum(each_s)
+    return Losses(len(each_s), total_s / SECONDS_AN_HOUR, statistics.fmean(each_s) if each_s else None)

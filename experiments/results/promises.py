@@ -1,0 +1,444 @@
+"""The promises of the design, checked over the journal of a run: what holds is silence, what broke tells its story.
+
+A rule is a function from the facts (in the journal's order) and the run's context to the breaches that it finds; `RULES`
+is all of them. Rules trust nobody's summary: the share of a link is compared with the sum of what was granted, a restore
+with the checkpoint that it names, an admission with what became of it.
+
+Facts of one transaction carry one time and are one moment: rates are compared between moments, because a new sharing of
+the links is written as several facts. (Falls are told before rises, so the senders never exceed it in between.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+
+from controller.core.model import facts as f
+from controller.core.policies.table import Policy
+from experiments.results.exemptions import overdue
+from experiments.results.history import (
+    Timed,
+    Where,
+    attempts,
+    end_of_attempt,
+    end_s,
+    only,
+    telling,
+    whereabouts,
+)
+from experiments.results.losses import work_lost
+from experiments.results.narration import concerns, describe
+from experiments.results.run_context import (
+    SUPER_PACKET_BYTES,
+    WIRE_PER_PAYLOAD,
+    RunContext,
+    research_shares,
+)
+from testbed.units import format_duration, format_rate
+from topologies.errors import SpecError
+from topologies.paths import Routes
+from topologies.spec import DirectedLink
+
+RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
+ROUNDING_S = 1e-6  # of a sum of seconds
+SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
+STORY_LINES = 12
+MOST_TOLD = 20  # breaches of one rule that are told one by one
+
+
+class Broken(Struct, frozen=True):
+    """A promise that did not hold: which, for whom, and what led to it."""
+
+    rule: str
+    subject: str
+    story: list[str]
+
+
+class Breach(Struct, frozen=True):
+    """What a rule found: the job, host or link, when, and how."""
+
+    subject: str
+    at_s: float
+    what: str
+
+
+Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
+
+
+def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None) -> list[Broken]:
+    """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted; `few` are its
+    `telling` ones, where somebody has picked them out already.
+
+    The `TIMED` ones are judged only where the machine kept up: on one that did not, a late process is its doing, and such a
+    run is invalid anyway. What the system does not promise (`context.not_promised`) is not judged. Beyond `MOST_TOLD`
+    breaches of one rule, the rest are one entry that counts them.
+    """
+    waived = context.not_promised.keys() | (frozenset() if context.fidelity.valid else TIMED)
+    judged = {name: rule for name, rule in RULES.items() if name not in waived}
+    few = telling(facts) if few is None else few
+    if list(few[-1:]) != list(facts[-1:]):
+        few = [*few, *facts[-1:]]  # the last one says when the run ended
+    return [
+        found
+        for name, rule in judged.items()
+        for found in _told(name, list(rule(facts if name in OF_ALL else few, context)), facts)
+    ]
+
+
+def _told(name: str, breaches: Sequence[Breach], facts: Sequence[Timed]) -> Iterator[Broken]:
+    for breach in breaches[:MOST_TOLD]:
+        yield Broken(name, breach.subject, _story(facts, breach))
+    if rest := breaches[MOST_TOLD:]:
+        subjects = sorted({breach.subject for breach in rest})
+        yield Broken(
+            name, ", ".join(subjects), [f"{len(rest)} breaches more, the last at {rest[-1].at_s:.3f} s"]
+        )
+
+
+def _story(facts: Sequence[Timed], breach: Breach) -> list[str]:
+    before = [
+        f"{at_s:9.3f} s  {describe(fact)}"
+        for at_s, fact in facts
+        if at_s <= breach.at_s and concerns(fact, breach.subject)
+    ]
+    return [*before[-STORY_LINES:], f"{breach.at_s:9.3f} s  {breach.what}"]
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """A job that was accepted is finished, failed by itself, on a host, on the way to one, or waiting."""
+    where = whereabouts(facts)
+    ended_s = end_s(facts)
+    for _, fact in facts:
+        if isinstance(fact, f.JobSubmitted):
+            place = where.get(fact.job)
+            if place in (None, Where.ACCEPTED, Where.INTERRUPTED):
+                yield Breach(fact.job, ended_s, f"nothing is known of it beyond: {place}")
+
+
+def one_copy_runs(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """No attempt of a job begins before the one before has ended."""
+    alive: dict[str, dict[int, str]] = {}
+    for at_s, fact in facts:
+        match fact:
+            case (
+                f.JobDispatched(job=job, attempt=attempt, host=host)
+                | f.JobRunning(job=job, attempt=attempt, host=host)
+            ):
+                copies = alive.setdefault(job, {})
+                others = [f"attempt {n} on {at}" for n, at in copies.items() if (n, at) != (attempt, host)]
+                if others and copies.get(attempt) != host:
+                    yield Breach(
+                        job, at_s, f"attempt {attempt} begins on {host} while {', '.join(others)} may run"
+                    )
+                copies[attempt] = host
+        if ending := end_of_attempt(fact):
+            alive.get(ending[0], {}).pop(ending[1], None)
+
+
+def attempts_grow(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Each dispatch of a job has a higher attempt number than the last, and only the latest is heard to run."""
+    latest: dict[str, int] = {}
+    for at_s, fact in facts:
+        match fact:
+            case f.JobDispatched(job=job, attempt=attempt):
+                if attempt <= latest.get(job, 0):
+                    yield Breach(
+                        job, at_s, f"attempt {attempt} dispatched after attempt {latest.get(job, 0)}"
+                    )
+                latest[job] = max(attempt, latest.get(job, 0))
+            case f.JobRunning(job=job, attempt=attempt) if attempt != latest.get(job):
+                yield Breach(job, at_s, f"attempt {attempt} runs, the latest dispatched is {latest.get(job)}")
+
+
+def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """A job finishes once, at its last step, and nothing of it starts afterwards."""
+    steps: dict[str, int] = {}
+    over: set[str] = set()
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job):
+                steps.setdefault(job, fact.steps)
+            case f.JobFinished(job=job):
+                if fact.step != steps.get(job):
+                    yield Breach(job, at_s, f"finished at step {fact.step} of {steps.get(job)}")
+                if job in over:
+                    yield Breach(job, at_s, "finished twice")
+                over.add(job)
+            case f.JobDispatched(job=job) | f.JobRunning(job=job) if job in over:
+                yield Breach(job, at_s, f"attempt {fact.attempt} begins though the job has finished")
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def losses_are_what_was_executed_less_what_was_kept(
+    facts: Sequence[Timed], context: RunContext
+) -> Iterator[Breach]:
+    """The steps that a job is reported to have lost are those of its attempts but the latest, less where that one began.
+
+    And the coordinator says so when it happens: a dispatch from an earlier step than the last known one comes with a
+    `WorkLost` of the steps between, at the job's seconds a step.
+    """
+    yield from _told_losses(facts)
+    reported: dict[str, int] = {}
+    for lost in work_lost(facts):
+        reported[lost.job] = reported.get(lost.job, 0) + lost.steps
+    executed: dict[str, list[int]] = {}  # the last one's too
+    kept: dict[str, int] = {}
+    for attempt in attempts(facts):
+        executed.setdefault(attempt.job, []).append(attempt.to_step - attempt.from_step)
+        kept[attempt.job] = attempt.from_step
+    for job, steps in executed.items():
+        truly = sum(steps[:-1]) - kept[job]
+        if reported.get(job, 0) != truly:
+            words = f"{reported.get(job, 0)} steps are reported lost, executed less kept are {truly}"
+            yield Breach(job, end_s(facts), words)
+
+
+def _told_losses(facts: Sequence[Timed]) -> Iterator[Breach]:
+    step_s: dict[str, float] = {}
+    reached: dict[str, int] = {}
+    told: dict[tuple[str, int], f.WorkLost] = {}
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted(job=job):
+                step_s.setdefault(job, fact.step_s)
+            case f.JobStopped(job=job, last_step=step) | f.CheckpointTaken(job=job, step=step, final=True):
+                reached[job] = max(step, reached.get(job, 0))
+            case f.WorkLost(job=job, attempt=attempt):
+                told[job, attempt] = fact
+                lost_s = (fact.from_step - fact.to_step) * step_s.get(job, 0.0)
+                if not abs(fact.work_lost_s - lost_s) <= ROUNDING_S:
+                    yield Breach(job, at_s, f"{fact.work_lost_s:g} s are said to be lost, {lost_s:g} s are")
+            case f.JobDispatched(job=job, attempt=attempt, restore_step=step):
+                lost = told.pop((job, attempt), None)
+                from_step, to_step = (step, step) if lost is None else (lost.from_step, lost.to_step)
+                if from_step < reached.get(job, 0) or to_step != step:
+                    words = f"from step {from_step} to {to_step}" if lost else "nothing"
+                    yield Breach(
+                        job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {words}"
+                    )
+                reached[job] = step
+
+
+def checkpoints_complete_once(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """A (job, sequence) is completed at most once, and has further holders only after that."""
+    done: set[tuple[str, int]] = set()
+    for at_s, fact in only(facts, (f.CheckpointCompleted, f.CheckpointHeld)):
+        match fact:
+            case f.CheckpointCompleted(job=job, sequence=sequence):
+                if (job, sequence) in done:
+                    yield Breach(job, at_s, f"checkpoint {sequence} completed twice")
+                done.add((job, sequence))
+            case f.CheckpointHeld(job=job, sequence=sequence) if (job, sequence) not in done:
+                yield Breach(job, at_s, f"{fact.holder} holds checkpoint {sequence}, which never completed")
+
+
+def restores_are_of_completed_checkpoints(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """A job resumes from a checkpoint that had completed, at that checkpoint's step, or else from step 0.
+
+    It follows that the step is no later than that of the last completed checkpoint.
+    """
+    step_of: dict[tuple[str, int], int] = {}
+    for at_s, fact in only(facts, (f.CheckpointCompleted, f.JobDispatched, f.JobRunning)):
+        match fact:
+            case f.CheckpointCompleted(job=job, sequence=sequence):
+                step_of.setdefault((job, sequence), fact.step)
+            case f.JobDispatched(job=job):
+                yield from _restore(at_s, job, fact.restore_sequence, fact.restore_step, step_of)
+            case f.JobRunning(job=job):
+                yield from _restore(at_s, job, fact.restored_sequence, fact.step, step_of)
+
+
+def _restore(
+    at_s: float, job: str, sequence: int | None, step: int, step_of: dict[tuple[str, int], int]
+) -> Iterator[Breach]:
+    if sequence is None:
+        if step != 0:
+            yield Breach(job, at_s, f"begins at step {step} without a checkpoint")
+    elif (job, sequence) not in step_of:
+        yield Breach(job, at_s, f"resumes from checkpoint {sequence}, which never completed")
+    elif step != step_of[job, sequence]:
+        held = step_of[job, sequence]
+        yield Breach(job, at_s, f"resumes at step {step} from checkpoint {sequence} of step {held}")
+
+
+def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Whoever resumes from a checkpoint has the same state digest as anybody else who resumed from it."""
+    digests: dict[tuple[str, int], str] = {}
+    for at_s, fact in facts:
+        if isinstance(fact, f.JobRunning) and fact.restored_sequence is not None and fact.digest:
+            first = digests.setdefault((fact.job, fact.restored_sequence), fact.digest)
+            if first != fact.digest:
+                sequence = fact.restored_sequence
+                yield Breach(
+                    fact.job, at_s, f"checkpoint {sequence} restored as {fact.digest}, before as {first}"
+                )
+
+
+# ---------------------------------------------------------------- rates
+
+
+def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """At every moment, what is granted over a link is no more than what migrations may use of it."""
+    account = _GrantAccount(context)
+    for at_s, moment in groupby(only(facts, (f.Granted, f.GrantEnded)), key=lambda timed: timed[0]):
+        changed: set[DirectedLink] = set()
+        for _, fact in moment:
+            try:
+                changed |= account.note(fact)
+            except SpecError as error:
+                yield Breach(getattr(fact, "job", ""), at_s, f"a grant that has no route: {error}")
+        for link, over in sorted((str(link), over) for link in changed if (over := account.excess(link))):
+            yield Breach(link, at_s, over)
+
+
+class _GrantAccount:
+    """The grants in force on each link, payload bytes/s."""
+
+    def __init__(self, context: RunContext) -> None:
+        self._routes = Routes(context.campus)
+        self._share = context.share
+        self._on: dict[DirectedLink, dict[tuple[str, str, str], float]] = {}
+
+    def note(self, fact: f.AnyFact) -> set[DirectedLink]:
+        """Take in a fact; returns the links on which grants rose. SpecError: the campus has no such hosts."""
+        if not isinstance(fact, f.Granted | f.GrantEnded):
+            return set()
+        flow = (fact.job, fact.source, fact.destination)
+        route = self._routes.route(fact.source, fact.destination)
+        if isinstance(fact, f.GrantEnded):
+            for link in route:
+                self._on.get(link, {}).pop(flow, None)
+            return set()
+        for link in route:
+            self._on.setdefault(link, {})[flow] = fact.rate_bytes_per_s
+        return set(route)
+
+    def excess(self, link: DirectedLink) -> str | None:
+        """What is wrong on a link, if anything is. (Written so that a rate that is no number is wrong too.)"""
+        flows = self._on[link]
+        granted, share = sum(flows.values()), self._share.get(link, 0.0)
+        if granted <= share * (1.0 + RATE_TOLERANCE):
+            return None
+        named = ", ".join(f"{job} {a}->{b} {format_rate(rate)}" for (job, a, b), rate in flows.items())
+        return f"{format_rate(granted)} granted where {format_rate(share)} may be: {named}"
+
+
+def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """What the kernel counted leaving a host in migration classes is within its access link's share (wire bytes).
+
+    Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
+    debt; for the peak the window is one sample.
+    """
+    for at_s, fact in facts:
+        if not isinstance(fact, f.EgressMeasured):
+            continue
+        if fact.host not in context.campus.host_by_name:
+            yield Breach(fact.host, at_s, "egress of a host that the campus does not have")
+            continue
+        rate = _access_share(fact.host, context) * WIRE_PER_PAYLOAD * context.guard_slack
+        burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
+        for what, size, window_s in _egress(fact):
+            allowed = rate * window_s + burst
+            if not size <= allowed * (1.0 + RATE_TOLERANCE):
+                yield Breach(
+                    fact.host, at_s, f"{what}: {size:.0f} bytes in {window_s:.3g} s, at most {allowed:.0f}"
+                )
+
+
+def _egress(fact: f.EgressMeasured) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
+    mean = ("migration bytes sent", float(fact.migration_bytes), fact.window_s)
+    peak = ("peak of migration bytes sent", fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S)
+    return mean, peak
+
+
+def _access_share(host: str, context: RunContext) -> float:
+    link = context.campus.access_link(host)
+    up = DirectedLink(host, link.b if link.a == host else link.a)
+    return context.share.get(up, 0.0)
+
+
+def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """A migration that was admitted runs on at its destination within the notice.
+
+    Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
+    """
+    for due in overdue(facts, end_s(facts, context.ended_at_s)):
+        if due.excuse is not None:
+            continue
+        notice = due.notice
+        what = "never ran on" if notice.finished_s is None else "ran on only after the deadline"
+        yield Breach(
+            notice.job,
+            notice.deadline_s if notice.finished_s is None else notice.finished_s,
+            f"admitted from {notice.source} to {notice.destination} with {format_duration(notice.notice_s)} of notice, "
+            f"it {what}",
+        )
+
+
+# ---------------------------------------------------------------- what others measured
+
+
+def research_keeps_its_reserve(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """While a greedy research flow runs, research gets the reserve of its narrowest link, less the tolerance."""
+    for measured in research_shares(context):
+        sample = measured.sample
+        least = sample.reserve_bytes_per_s * (1.0 - context.research_tolerance)
+        if not measured.wire_bytes_per_s >= least:
+            got, kept = format_rate(measured.wire_bytes_per_s), format_rate(sample.reserve_bytes_per_s)
+            words = f"research got {got} where {kept} are kept for it"
+            yield Breach(f"{sample.source}>{sample.target}", sample.at_s, words)
+
+
+def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """After the kill-switch call has returned, no new connection gets in."""
+    for probe in context.switches:
+        if probe.connections_admitted > 0:
+            admitted, tried = probe.connections_admitted, probe.connections_tried
+            yield Breach(
+                probe.host, probe.at_s, f"{admitted} of {tried} connections got in after {probe.kind}"
+            )
+
+
+COMPLETED_ONCE = "a checkpoint completes at most once"
+OF_COMPLETED = "a restore uses a completed checkpoint, at its step"
+GRANTED = "grants stay within a link's migration share"
+IN_SHARE = "migration traffic stays within the host's share"
+IN_TIME = "an admitted migration is in time"
+RESERVED = "research keeps its reserve"
+
+RULES: dict[str, Rule] = {
+    "a job that was accepted is never lost": no_job_is_lost,
+    "at most one copy of a job runs": one_copy_runs,
+    "attempts grow": attempts_grow,
+    "a finished job has done all its steps, once": finished_is_done,
+    "reported loss is what was executed less what was kept": losses_are_what_was_executed_less_what_was_kept,
+    COMPLETED_ONCE: checkpoints_complete_once,
+    OF_COMPLETED: restores_are_of_completed_checkpoints,
+    "a checkpoint restores to one state": restores_give_the_same_state,
+    GRANTED: grants_stay_within_the_share,
+    IN_SHARE: migrations_leave_within_the_share,
+    IN_TIME: admitted_migrations_are_in_time,
+    RESERVED: research_keeps_its_reserve,
+    "a closed host admits nobody": closed_hosts_admit_nobody,
+}
+
+TIMED = frozenset({IN_SHARE, IN_TIME, RESERVED})
+OF_ALL = frozenset({COMPLETED_ONCE, OF_COMPLETED, GRANTED})  # look at more than `telling` facts
+
+
+def not_promised(row: Policy) -> dict[str, str]:
+    """The rules that a system does not promise to keep, and why: a baseline is not blamed for what it never said."""
+    waived = {}
+    if not row.enforced:
+        waived[IN_SHARE] = "nothing holds its senders to a share of a link"
+        waived[RESERVED] = "it keeps no reserve for research"
+    if not row.promises_rates:
+        waived[IN_TIME] = "it promises no migration a rate"
+    return waived

@@ -1,0 +1,86 @@
+"""Where a result comes from: what a reader needs to make it again, or to see why it cannot be the same.
+
+It stands in `summary.json` under a key of its own, and at the end of each page: all else in them depends on the program, the
+scenario, its seed and (live) the machine alone, so two virtual runs of one seed differ in nothing but `provenance`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from experiments.inputs.scenario import Scenario, dumps
+from experiments.runtime.revision import revision
+
+PACKAGE = "reclaimnet-testbed"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """One run's origin. `seed` and `scenario_sha256` are None for what is no single run."""
+
+    date: str  # when it was written down, local time with its offset
+    version: str  # of this package
+    commit: str  # of its source, "-dirty" if files differ from it; unknown where git does not know
+    command: str  # as a shell would take it
+    kernel: str  # system, release and machine
+    processor: str  # model and how many of them
+    python: str
+    seed: int | None
+    scenario_sha256: (
+        str | None
+    )  # of the scenario in its long form, as `experiments.inputs.scenario.dumps` writes it
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """(what, text) for a page or a terminal."""
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None:
+                yield name.replace("_", " "), str(value)
+
+    def html(self) -> str:
+        """The end of a page."""
+        items = "".join(f"<span>{escape(what)}: {escape(text)}</span>" for what, text in self.told())
+        return f'<footer class="about provenance">{items}</footer>'
+
+
+def provenance(scenario: Scenario | None = None) -> Provenance:
+    """That of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
+    system = os.uname()
+    return Provenance(
+        date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        version=_version(),
+        commit=revision(),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        kernel=f"{system.sysname} {system.release} {system.machine}",
+        processor=f"{_processor()}, {os.cpu_count()} logical",
+        python=sys.version.split()[0],
+        seed=None if scenario is None else scenario.seed,
+        scenario_sha256=None if scenario is None else hashlib.sha256(dumps(scenario).encode()).hexdigest(),
+    )
+
+
+def _version() -> str:
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _processor() -> str:
+    """The first model that the kernel names; some machines (arm64) name none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown model"
+    )

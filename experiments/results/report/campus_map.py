@@ -1,0 +1,188 @@
+"""The campus as a tree: core, buildings, switches, hosts, and how each host spent the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log10, sqrt
+
+from experiments.results.history import Timed, attempts, end_s
+from experiments.results.report.svg import Canvas
+from experiments.results.report.timeline import spans
+from experiments.results.run_context import RunContext
+from testbed.units import format_rate
+from topologies.spec import Campus, Host, Role, Switch, Tier
+
+CHIP_W, CHIP_H, CHIP_GAP = 62.0, 36.0, 6.0
+BOX_W, BOX_H, LEVEL = 92.0, 26.0, 74.0
+SIBLING_GAP, MARGIN = 22.0, 16.0
+
+
+@dataclass(frozen=True)
+class Use:
+    """Seconds that a host was busy (any job on it) and away (with its owner, under notice or silent)."""
+
+    busy_s: float
+    away_s: float
+    reclaims: int
+
+
+@dataclass
+class MapNode:
+    """A switch with its hosts, the switches below it, and the width that all of it needs."""
+
+    switch: Switch
+    rate_bytes_per_s: float | None  # of the link upwards
+    hosts: list[Host]
+    below: list[MapNode]
+    access: str  # the rate of its hosts' links
+
+    @property
+    def columns(self) -> int:
+        """Hosts side by side."""
+        return max(1, min(len(self.hosts), ceil(sqrt(len(self.hosts) * 0.8)) + 1))
+
+    @property
+    def width(self) -> float:
+        """Of the whole subtree."""
+        grid = self.columns * (CHIP_W + CHIP_GAP) if self.hosts else 0.0
+        children = sum(child.width for child in self.below) + SIBLING_GAP * max(0, len(self.below) - 1)
+        both = SIBLING_GAP if self.hosts and self.below else 0.0
+        return max(BOX_W + 10.0, grid + both + children)
+
+    @property
+    def height(self) -> float:
+        """Of the whole subtree."""
+        rows = ceil(len(self.hosts) / self.columns)
+        grid = 30.0 + rows * (CHIP_H + CHIP_GAP) if self.hosts else 0.0
+        return BOX_H + max(grid, max((LEVEL - BOX_H + child.height for child in self.below), default=0.0))
+
+
+def campus_map(facts: Sequence[Timed], context: RunContext) -> str:
+    """The picture, as SVG."""
+    root = _tree(context.campus)
+    canvas = Canvas(root.width + 2 * MARGIN, root.height + 2 * MARGIN)
+    use = _use(facts, context)
+    _draw(canvas, root, MARGIN, MARGIN, use, max(end_s(facts, context.ended_at_s), 1e-9))
+    size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
+    return canvas.svg("Map of the campus", "map", size)
+
+
+def _tree(campus: Campus) -> MapNode:
+    top = next((s for s in campus.switches if s.tier is Tier.CORE), campus.switches[0])
+
+    def grow(switch: Switch, above: str | None) -> MapNode:
+        links = {name: link for name, link in campus.neighbours[switch.name].items() if name != above}
+        hosts = [campus.host_by_name[name] for name in links if name in campus.host_by_name]
+        below = [grow(campus.switch_by_name[n], switch.name) for n in links if n in campus.switch_by_name]
+        rate = campus.neighbours[switch.name][above].rate_bytes_per_s if above else None
+        return MapNode(switch, rate, hosts, below, _rates([links[h.name].rate_bytes_per_s for h in hosts]))
+
+    return grow(top, None)
+
+
+def _rates(rates: list[float]) -> str:
+    if not rates:
+        return ""
+    low, high = format_rate(min(rates)), format_rate(max(rates))
+    return low if low == high else f"{low} to {high}"
+
+
+def _use(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
+    until_s = end_s(facts, context.ended_at_s)
+    busy: dict[str, list[tuple[float, float]]] = {}
+    away: dict[str, list[tuple[float, float]]] = {}
+    reclaims: dict[str, int] = {}
+    for attempt in attempts(facts):
+        ended_s = until_s if attempt.ended_s is None else attempt.ended_s
+        busy.setdefault(attempt.host, []).append((attempt.dispatched_s, ended_s))
+    for span in spans(facts, until_s):
+        away.setdefault(span.host, []).append((span.from_s, span.to_s))
+        reclaims[span.host] = reclaims.get(span.host, 0) + (span.kind == "closed")
+    return {
+        host.name: Use(
+            _covered(busy.get(host.name, [])), _covered(away.get(host.name, [])), reclaims.get(host.name, 0)
+        )
+        for host in context.campus.hosts
+    }
+
+
+def _covered(some: list[tuple[float, float]]) -> float:
+    total, reached = 0.0, 0.0
+    for start, end in sorted(some):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _draw(
+    canvas: Canvas, node: MapNode, left: float, top: float, use: dict[str, Use], until_s: float
+) -> tuple[float, float]:
+    """Draws a subtree; returns where the link upwards begins."""
+    centre = left + node.width / 2
+    x = left
+    if node.hosts:
+        _hosts(canvas, node, x, top, centre, use, until_s)
+        x += node.columns * (CHIP_W + CHIP_GAP) + SIBLING_GAP
+    elif node.below:
+        used = sum(c.width for c in node.below) + SIBLING_GAP * (len(node.below) - 1)
+        x += (node.width - used) / 2
+    for child in node.below:
+        end = (x + child.width / 2, top + LEVEL)
+        _link(canvas, (centre, top + BOX_H), end, child)
+        _draw(canvas, child, x, top + LEVEL, use, until_s)
+        x += child.width + SIBLING_GAP
+    canvas.rect(centre - BOX_W / 2, top, BOX_W, BOX_H, rx=6, class_=f"switch {node.switch.tier}")
+    canvas.text(centre, top + 17, _name(node.switch), class_="switch-name", text_anchor="middle")
+    return centre, top
+
+
+def _name(switch: Switch) -> str:
+    if switch.building and switch.tier is Tier.DISTRIBUTION and switch.building != switch.name:
+        return f"{switch.name} · {switch.building}"
+    return switch.name
+
+
+def _link(canvas: Canvas, start: tuple[float, float], end: tuple[float, float], child: MapNode) -> None:
+    rate = child.rate_bytes_per_s or 0.0
+    middle = (start[1] + end[1]) / 2
+    thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
+    d = f"M{start[0]:.1f},{start[1]:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
+    canvas.add("path", d=d, class_="cable", stroke_width=thick)
+    canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
+
+
+def _hosts(
+    canvas: Canvas, node: MapNode, left: float, top: float, centre: float, use: dict[str, Use], until_s: float
+) -> None:
+    grid = node.columns * (CHIP_W + CHIP_GAP)
+    start = left if node.below else left + (node.width - grid) / 2
+    first = top + BOX_H + 30.0
+    canvas.add(
+        "path",
+        d=f"M{centre:.1f},{top + BOX_H:.1f}V{first - 16:.1f}H{start + grid / 2:.1f}V{first - 4:.1f}",
+        class_="cable",
+        stroke_width=1.5,
+    )
+    canvas.text(centre + 6, top + BOX_H + 11, node.access, class_="rate")
+    for n, host in enumerate(node.hosts):
+        column, row = n % node.columns, n // node.columns
+        x = start + CHIP_GAP / 2 + column * (CHIP_W + CHIP_GAP)
+        _chip(canvas, host, x, first + row * (CHIP_H + CHIP_GAP), use[host.name], until_s)
+
+
+def _chip(canvas: Canvas, host: Host, x: float, y: float, use: Use, until_s: float) -> None:
+    busy, away = min(1.0, use.busy_s / until_s), min(1.0, use.away_s / until_s)
+    gpus = "coordinator" if host.role is Role.COORDINATOR else f"{host.gpus} x {host.gpu_model}"
+    shares = f"busy {busy:.0%} of the time, away {away:.0%}, {use.reclaims} reclaims"
+    tip = f"{host.name} ({host.address})\n{gpus}" + ("" if host.role is Role.COORDINATOR else f"\n{shares}")
+    canvas.rect(x, y, CHIP_W, CHIP_H, rx=5, class_=f"chip {host.role}", data_tip=tip)
+    canvas.text(x + 7, y + 15, host.name, class_="chip-name")
+    unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
+    small = "control" if host.role is Role.COORDINATOR else f"{host.gpus} {unit}"
+    canvas.text(x + 7, y + 26, small, class_="chip-gpus")
+    if host.role is not Role.COORDINATOR:
+        inner = CHIP_W - 10
+        canvas.rect(x + 5, y + CHIP_H - 6, inner, 3, class_="use")
+        canvas.rect(x + 5, y + CHIP_H - 6, inner * busy, 3, class_="use busy")
+        canvas.rect(x + 5 + inner * (1 - away), y + CHIP_H - 6, inner * away, 3, class_="use away")

@@ -1,0 +1,326 @@
+"""The time line: what every GPU of every host did, who took it back when, and where the jobs went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from controller.core.model import facts as f
+from experiments.results.history import (
+    Attempt,
+    Timed,
+    attempts,
+    end_s,
+)
+from experiments.results.narration import CAUSES
+from experiments.results.report.svg import Axis, Canvas, steps
+from experiments.results.run_context import RunContext
+from topologies.spec import Host, Role
+
+WIDTH, LABELS, RIGHT = 1240.0, 74.0, 14.0
+STRIP, GAP = 46.0, 9.0  # height of the queue's strip; space between buildings
+COLOURS = 8
+KILLED = ("emergency", "deadline", "agent_lost")
+
+
+@dataclass
+class TimelineRow:
+    """One host: where its lanes are."""
+
+    host: Host
+    top: float
+    lanes: list[list[Attempt]]
+    lane_height: float
+
+    @property
+    def height(self) -> float:
+        """Of all lanes."""
+        return self.lane_height * len(self.lanes)
+
+
+@dataclass(frozen=True)
+class TimelineSpan:
+    """A time in which a host was not simply lent: under notice, with its owner, or silent."""
+
+    host: str
+    kind: str
+    from_s: float
+    to_s: float
+    why: str
+
+
+@dataclass
+class _Spans:
+    """Collects spans; one of each kind may be open at a host."""
+
+    done: list[TimelineSpan] = field(default_factory=list)
+    opened: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+
+    def open(self, host: str, kind: str, at_s: float, why: str) -> None:
+        self.opened.setdefault((host, kind), (at_s, why))
+
+    def close(self, host: str, at_s: float, *kinds: str) -> None:
+        for kind in kinds:
+            began = self.opened.pop((host, kind), None)
+            if began is not None:
+                self.done.append(TimelineSpan(host, kind, began[0], at_s, began[1]))
+
+
+def spans(facts: Sequence[Timed], until_s: float) -> list[TimelineSpan]:
+    """Notices, reclaims and silences of all hosts; those still open end with the run."""
+    book = _Spans()
+    for at_s, fact in facts:
+        match fact:
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                book.open(host, "notice", at_s, f"notice of {notice_s:.2f} s")
+            case f.HostReclaimed(host=host):
+                book.close(host, at_s, "notice")
+                book.open(host, "closed", at_s, "with its owner")
+            case f.HostReturned(host=host):
+                book.close(host, at_s, "notice", "closed")
+            case f.HostLost(host=host):
+                book.open(host, "silent", at_s, f"agent lost: {fact.reason}")
+            case f.HostJoined(host=host):
+                book.close(host, at_s, "silent", *(("closed", "notice") if fact.lent else ()))
+    for host, kind in list(book.opened):
+        book.close(host, until_s, kind)
+    return book.done
+
+
+def colours(facts: Sequence[Timed]) -> dict[str, int]:
+    """A colour for each job, in order of submission; neighbours differ."""
+    jobs = dict.fromkeys(fact.job for _, fact in facts if isinstance(fact, f.JobSubmitted | f.JobDispatched))
+    return {job: n % COLOURS for n, job in enumerate(jobs)}
+
+
+def timeline(facts: Sequence[Timed], context: RunContext) -> str:
+    """The picture, as SVG."""
+    return _Timeline(facts, context).draw()
+
+
+class _Timeline:
+    def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
+        self.facts, self.context = facts, context
+        self.until_s = max(end_s(facts, context.ended_at_s), 1e-3)
+        self.x = Axis(0.0, self.until_s, LABELS, WIDTH - RIGHT)
+        self.colour = colours(facts)
+        self.attempts = attempts(facts)
+        self.rows = {row.host.name: row for row in self._place()}
+        self.bottom = max((row.top + row.height for row in self.rows.values()), default=STRIP + 20.0)
+        self.canvas = Canvas(WIDTH, self.bottom + 30.0)
+        self.at: dict[tuple[str, int], float] = {}  # attempt -> middle of its lane
+
+    # ------------------------------------------------------------ layout
+
+    def _place(self) -> Iterator[TimelineRow]:
+        hosts = [h for h in self.context.campus.hosts if h.role is not Role.COORDINATOR]
+        lanes = {h.name: self._lanes(h) for h in hosts}
+        self.lane_height = height = _lane_height(sum(len(some) for some in lanes.values()))
+        top, building = STRIP + 34.0, None
+        for host in hosts:
+            top += GAP if host.building != building and building is not None else 0.0
+            building = host.building
+            yield TimelineRow(host, top, lanes[host.name], height)
+            top += height * len(lanes[host.name]) + (2.0 if height > 10.0 else 1.0)
+
+    def _lanes(self, host: Host) -> list[list[Attempt]]:
+        lanes: list[list[Attempt]] = [[]]
+        for attempt in sorted(
+            (a for a in self.attempts if a.host == host.name), key=lambda a: a.dispatched_s
+        ):
+            free = (lane for lane in lanes if not lane or self._end(lane[-1]) <= attempt.dispatched_s)
+            lane = next(free, None)
+            if lane is None:
+                lanes.append(lane := [])
+            lane.append(attempt)
+        return lanes
+
+    def _end(self, attempt: Attempt) -> float:
+        return self.until_s if attempt.ended_s is None else attempt.ended_s
+
+    # ------------------------------------------------------------ drawing
+
+    def draw(self) -> str:
+        self.canvas.parts.append(_DEFS)
+        self._times()
+        self._queue()
+        for row in self.rows.values():
+            self._row(row)
+        self._reclaims()
+        for row in self.rows.values():
+            for n, lane in enumerate(row.lanes):
+                for attempt in lane:
+                    self._bar(row, n, attempt)
+        self._checkpoints()
+        self._moves()
+        self._deaths()
+        return self.canvas.svg("Time line of jobs and reclaims by host", "timeline")
+
+    def _times(self) -> None:
+        top = STRIP + 29.0
+        for value in self.x.ticks(12):
+            x = self.x(value)
+            self.canvas.line(x, top, x, self.bottom + 4, class_="grid")
+            for y in (self.bottom + 18, STRIP + 24.0):
+                self.canvas.text(x, y, f"{value:g} s", class_="tick", text_anchor="middle")
+
+    def _queue(self) -> None:
+        lengths = queue_lengths(self.facts)
+        most = max([n for _, n in lengths], default=0)
+        y = Axis(0.0, max(most, 1), STRIP + 8.0, 14.0)
+        points = [(self.x(x), y(n)) for x, n in steps([(0.0, 0.0), *lengths], self.until_s)]
+        base = [(self.x.end, y.start), (self.x.start, y.start)]
+        self.canvas.path([*points, *base], class_="queue-area", data_tip=f"jobs waiting, at most {most:g}")
+        self.canvas.text(LABELS - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
+        self.canvas.text(LABELS - 8, 18, f"{most:g}", class_="tick", text_anchor="end")
+        self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
+
+    def _row(self, row: TimelineRow) -> None:
+        shade = "lane" if row.host.role is Role.VOLUNTEER else "lane od"
+        self.canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
+        size = "host" if row.lane_height > 10.0 else "host small"
+        middle = row.top + row.height / 2 + 4
+        tip = f"{row.host.name}, building {row.host.building}: {row.host.gpus} x {row.host.gpu_model}"
+        self.canvas.text(LABELS - 8, middle, row.host.name, class_=size, text_anchor="end", data_tip=tip)
+        building = row.host.building
+        if all(h.building != building for h in self._before(row.host)):
+            self.canvas.text(4, middle, building, class_=f"{size} building")
+
+    def _before(self, host: Host) -> Iterator[Host]:
+        for other in self.context.campus.hosts:
+            if other is host:
+                return
+            if other.role is not Role.COORDINATOR:
+                yield other
+
+    def _reclaims(self) -> None:
+        for span in spans(self.facts, self.until_s):
+            if row := self.rows.get(span.host):
+                x0, x1 = self.x(span.from_s), self.x(span.to_s)
+                tip = f"{span.host}: {span.why}, {span.from_s:.1f} s to {span.to_s:.1f} s"
+                self.canvas.rect(
+                    x0, row.top, max(1.5, x1 - x0), row.height, class_=f"span {span.kind}", data_tip=tip
+                )
+
+    def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
+        top, end = row.top + lane * row.lane_height + 1.0, self._end(attempt)
+        height = row.lane_height - 2.0
+        self.at[attempt.job, attempt.attempt] = top + height / 2
+        run = attempt.running_s if attempt.running_s is not None else end
+        x0, xr, x1 = self.x(attempt.dispatched_s), self.x(min(run, end)), self.x(end)
+        shared = {"data_job": attempt.job, "data_tip": _tip(attempt)}
+        colour = f"c{self.colour.get(attempt.job, 0)}"
+        self.canvas.rect(x0, top, xr - x0, height, class_=f"bar starting {colour}", **shared)
+        self.canvas.rect(xr, top, x1 - xr, height, rx=2, class_=f"bar {colour}", **shared)
+        name = attempt.job if len(attempt.job) * 6.2 + 6 < x1 - xr else attempt.job.removeprefix("job")
+        if row.lane_height >= 14.0 and len(name) * 6.2 + 4 < x1 - xr:
+            self.canvas.text(xr + 3, top + height / 2 + 3.6, name, class_="bar-label", data_job=attempt.job)
+        self._ending(attempt, x1, top + height / 2, min(4.0, height / 2))
+
+    def _ending(self, attempt: Attempt, x: float, y: float, size: float) -> None:
+        if attempt.how in KILLED:
+            for sign in (1.0, -1.0):
+                self.canvas.line(
+                    x - size, y - sign * size, x + size, y + sign * size, class_="kill", data_job=attempt.job
+                )
+        elif attempt.how in ("finished", "failed"):
+            self.canvas.line(
+                x, y - size - 2, x, y + size + 2, class_=f"end {attempt.how}", data_job=attempt.job
+            )
+
+    def _checkpoints(self) -> None:
+        done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
+        for at_s, fact in self.facts:
+            if not isinstance(fact, f.CheckpointTaken) or (fact.job, fact.attempt) not in self.at:
+                continue
+            y, kept = self.at[fact.job, fact.attempt], (fact.job, fact.sequence) in done
+            half = self.lane_height / 2 - 1.0
+            tip = f"{fact.job}: checkpoint of step {fact.step}, " + (
+                "completed" if kept else "never completed"
+            )
+            kind = "checkpoint" if kept else "checkpoint open"
+            self.canvas.line(
+                self.x(at_s),
+                y + half * 0.5,
+                self.x(at_s),
+                y + half,
+                class_=kind,
+                data_job=fact.job,
+                data_tip=tip,
+            )
+
+    def _moves(self) -> None:
+        by_job: dict[str, list[Attempt]] = {}
+        for attempt in self.attempts:
+            by_job.setdefault(attempt.job, []).append(attempt)
+        for tries in by_job.values():
+            for before, after in pairwise(tries):
+                self._move(before, after)
+
+    def _move(self, before: Attempt, after: Attempt) -> None:
+        here, there = self.at.get((before.job, before.attempt)), self.at.get((after.job, after.attempt))
+        if here is None or there is None:
+            return
+        begun = after.running_s if after.running_s is not None else after.dispatched_s
+        x0, x1 = self.x(self._end(before)), self.x(begun)
+        planned = before.how == "final_checkpoint"
+        words = "moved" if planned else "resumed"
+        bend = min(26.0, 8.0 + (x1 - x0) / 2)
+        self.canvas.add(
+            "path",
+            d=f"M{x0:.1f},{here:.1f}C{x0 + bend:.1f},{here:.1f} {x1 - bend:.1f},{there:.1f} {x1:.1f},{there:.1f}",
+            class_="move planned" if planned else "move resumed",
+            marker_end="url(#arrow)" if planned else "url(#arrow-red)",
+            data_job=before.job,
+            data_tip=f"{before.job} {words}: {before.host} -> {after.host}, down for {begun - self._end(before):.2f} s",
+        )
+
+    def _deaths(self) -> None:
+        for death in self.context.deaths:
+            x, row = self.x(death.at_s), self.rows.get(death.subject)
+            top, bottom = (row.top, row.top + row.height) if row else (STRIP + 30.0, self.bottom)
+            tip = f"{death.subject} died at {death.at_s:.1f} s: {death.how}"
+            self.canvas.line(x, top, x, bottom, class_="death", data_tip=tip)
+            y = top if row is None else (top + bottom) / 2
+            d = f"M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6z"
+            self.canvas.add("path", d=d, class_="death-mark", data_tip=tip)
+
+
+def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
+    """(s, jobs waiting) at each change: in the spot queue, interrupted without a host, or for an on-demand slot."""
+    waiting: set[str] = set()
+    lengths: list[tuple[float, float]] = []
+    for at_s, fact in facts:
+        match fact:
+            case f.JobQueued(job=job) | f.JobWaits(job=job):
+                waiting.add(job)
+            case f.JobDispatched(job=job) | f.JobFinished(job=job) | f.JobFailed(job=job):
+                waiting.discard(job)
+        if not lengths or lengths[-1][1] != len(waiting):
+            lengths.append((at_s, float(len(waiting))))
+    return lengths
+
+
+def _lane_height(lanes: int) -> float:
+    return 18.0 if lanes <= 40 else 13.0 if lanes <= 100 else 8.0 if lanes <= 250 else 5.0
+
+
+def _tip(attempt: Attempt) -> str:
+    ended = "still there at the end" if attempt.ended_s is None else f"until {attempt.ended_s:.2f} s"
+    why = CAUSES.get(attempt.how, attempt.how)
+    started = "never heard to run" if attempt.running_s is None else f"running from {attempt.running_s:.2f} s"
+    head = f"{attempt.job}, attempt {attempt.attempt} on {attempt.host}"
+    return f"{head}\ngiven at {attempt.dispatched_s:.2f} s, {started}, {ended}" + (f"\n{why}" if why else "")
+
+
+_ARROW = (
+    '<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerUnits="userSpaceOnUse" markerWidth="9" '
+    'markerHeight="9" orient="auto"><path d="M0,0L8,4L0,8z" class="{look}"/></marker>'
+)
+_HATCH = (
+    '<pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="6" height="6" class="hatch-base"/><line x1="0" y1="0" x2="0" y2="6" class="hatch-line"/></pattern>'
+)
+_ARROWS = _ARROW.format(name="arrow", look="arrow") + _ARROW.format(name="arrow-red", look="arrow red")
+_DEFS = f"<defs>{_ARROWS}{_HATCH}</defs>"

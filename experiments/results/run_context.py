@@ -1,0 +1,174 @@
+"""What a run was, beside its journal: its parameters, and what observers outside the coordinator measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK, WIRE_PER_PAYLOAD
+from topologies.paths import Routes
+from topologies.scale import Scale
+from topologies.spec import Campus, DirectedLink
+
+__all__ = [
+    "SUPER_PACKET_BYTES",
+    "WIRE_PER_PAYLOAD",
+    "Death",
+    "FidelityRecord",
+    "ResearchSample",
+    "ResearchShare",
+    "RunContext",
+    "SwitchProbe",
+    "migration_shares",
+    "research_shares",
+]
+
+SUPER_PACKET_BYTES = 65_536  # the debt that a bucket allows: one GSO super-packet
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchSample:
+    """Payload that the receiver of a greedy research flow took in during one window that ends at `at_s`.
+
+    The window lies inside a time in which the flow always had something to send. `link_capacity_bytes_per_s` (wire) and
+    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`.
+    """
+
+    at_s: float
+    window_s: float
+    source: str
+    target: str
+    link_capacity_bytes_per_s: float
+    reserve_bytes_per_s: float
+    payload_bytes: float
+
+    @property
+    def wire_bytes_per_s(self) -> float:
+        """Throughput as the link sees it; 0 for an empty window."""
+        return self.payload_bytes * WIRE_PER_PAYLOAD / self.window_s if self.window_s > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResearchShare:
+    """A sample, and what all measured research got of its narrowest link during its window: the reserve is for all of it."""
+
+    sample: ResearchSample
+    wire_bytes_per_s: float
+
+    @property
+    def share(self) -> float:
+        """Throughput over the link's capacity, both on the wire."""
+        return self.wire_bytes_per_s / self.sample.link_capacity_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchProbe:
+    """One use of an owner's kill-switch, watched by somebody who goes on trying to connect to the host.
+
+    `set_to_closed_s` is how long the call took, `first_drop_after_s` the time from its return to the first packet that the
+    kernel dropped (None: none came). Connections are counted from the return of the call.
+    """
+
+    host: str
+    at_s: float
+    kind: str
+    set_to_closed_s: float
+    first_drop_after_s: float | None
+    connections_tried: int
+    connections_admitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A process that ended before its time: an agent, the coordinator, a workload."""
+
+    at_s: float
+    subject: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityRecord:
+    """Whether the machine played the campus as described; an invalid run's figures are not to be used."""
+
+    valid: bool = True
+    reasons: Sequence[str] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run: times are in seconds since the coordinator started, in the time scale that was played.
+
+    `share` is what migrations may use of each direction of each link, in payload bytes/s (the coordinator's account).
+    `guard_slack`, `guard_burst_bytes` and `guard_burst_s` describe the aggregate bucket that holds a host's migrations: its
+    rate is at most the share times the slack, and it lets a burst pass (that many bytes, or that long at its rate, whichever
+    is more) and one super-packet of debt. `research_tolerance` is the part of
+    the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
+    shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.results.promises` -> why the system that
+    ran does not promise it. `warnings`: what the trace does not put to the test.
+    """
+
+    seed: int
+    scale: Scale
+    campus: Campus
+    share: Mapping[DirectedLink, float]
+    on_demand_cost: float
+    target_delay_s: float
+    world: str = "live"
+    research: Sequence[ResearchSample] = ()
+    switches: Sequence[SwitchProbe] = ()
+    fidelity: FidelityRecord = field(default_factory=FidelityRecord)
+    ended: str = "completed"
+    ended_at_s: float | None = None
+    deaths: Sequence[Death] = ()
+    guard_slack: float = GUARD_SLACK
+    guard_burst_bytes: float = GUARD_BURST_BYTES
+    guard_burst_s: float = GUARD_BURST_S
+    research_tolerance: float = 0.05
+    not_promised: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+
+def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[DirectedLink, float]:
+    """What migrations may use of each direction of each link, payload bytes/s: all but max(beta B, B_min) (paper A, VII-B).
+
+    For judges: computed from the campus's description alone, not by the code that decides. `keeps_reserve` False: for a
+    system that leaves research nothing.
+    """
+    beta, least = campus.research_reserve.beta, campus.research_reserve.minimum_bytes_per_s
+    shares: dict[DirectedLink, float] = {}
+    for link in campus.links:
+        kept = max(beta * link.rate_bytes_per_s, least) if keeps_reserve else 0.0
+        share = max(0.0, link.rate_bytes_per_s - kept) / WIRE_PER_PAYLOAD
+        shares |= dict.fromkeys(link.directions(), share)
+    return shares
+
+
+def research_shares(context: RunContext) -> list[ResearchShare]:
+    """Every sample that has a window and a link, with the throughput of all flows over that link; in order of time."""
+    routes = Routes(context.campus)
+    nodes = {node.name for node in context.campus.nodes}
+    samples = [
+        s
+        for s in context.research
+        if s.window_s > 0.0 and s.link_capacity_bytes_per_s > 0.0 and {s.source, s.target} <= nodes
+    ]
+    crossing: dict[DirectedLink, list[ResearchSample]] = {}
+    for sample in samples:
+        for link in routes.route(sample.source, sample.target):
+            crossing.setdefault(link, []).append(sample)
+    shares = []
+    for sample in sorted(samples, key=lambda s: s.at_s):
+        if sample.source != sample.target:
+            _, link = routes.bottleneck(sample.source, sample.target)
+            together = sum(_during(other, sample) for other in crossing[link])
+            shares.append(ResearchShare(sample, together))
+    return shares
+
+
+def _during(other: ResearchSample, sample: ResearchSample) -> float:
+    """The wire rate that one sample adds during the window of another."""
+    start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
+    overlap_s = min(other.at_s, sample.at_s) - start_s
+    return other.wire_bytes_per_s * max(0.0, overlap_s) / sample.window_s

@@ -1,0 +1,160 @@
+"""The virtual campus in machine code: mypyc compiles the modules that an event passes through, as they are, by annotations.
+
+`make native` (or `python -m experiments.runtime.native`) builds them, a minute or two; a program that calls `prefer` before it imports
+the virtual campus then has all of them compiled, and otherwise all as Python: the same decisions to the last bit, in half as
+much time again. What is built is kept in a folder named by the text of the whole program, so after a change it is not used
+until it is built anew. Only virtual runs prefer it: live coordinators and agents, and whatever times them, are Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+KEPT = Path(__file__).parent / "__pycache__"
+PROGRAM = ("bpf", "controller", "experiments", "testbed", "topologies")
+LIBRARY = "reclaimnet__mypyc"  # what all modules share
+MODULES = tuple(
+    f"{package}.{name}"
+    for package, names in {
+        "controller.core": "bandwidth candidates checkpoint_plans checkpoints coordinator dispatch grants measured "
+        "membership migration pledge protection queue reports sharing state vault world",
+        "experiments.storms": "clock coverage weather world",
+        "experiments.worlds.virtual": "background checks connections egress heap machine memory owners patience pulse "
+        "signals stage transfers truth wire workloads world",
+        "testbed.agent": "core pulse running sendings shelf",
+        "testbed.model": "network",
+    }.items()
+    for name in names.split()
+)
+
+
+@cache
+def folder() -> Path:
+    """Where the machine code of just this program, for just this interpreter, is kept."""
+    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
+    for package in PROGRAM:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return KEPT / f"native-{digest.hexdigest()[:16]}"
+
+
+def prefer() -> bool:
+    """From now on the modules are imported as machine code, if it is built. Whether they are.
+
+    Compiled modules cannot be mixed with others: where one of them is imported already, all stay Python.
+    """
+    if is_preferred():
+        return True
+    if not folder().is_dir() or not sys.modules.keys().isdisjoint(MODULES):
+        return False
+    sys.meta_path.insert(0, _Finder(folder()))
+    return True
+
+
+def is_preferred() -> bool:
+    """Whether the virtual campus of this process is machine code."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules, and the library that they share, in a folder."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != LIBRARY and fullname not in MODULES:
+            return None
+        file = f"{self._place / fullname.replace('.', '/')}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
+
+
+def source(module: ModuleType) -> str:
+    """The text of a module, whether it is machine code or not."""
+    name = module.__name__
+    return (ROOT / _source(name)).read_text() if name in MODULES else inspect.getsource(module)
+
+
+def _source(name: str) -> str:
+    return f"{name.replace('.', '/')}.py"
+
+
+def ensure() -> str | None:
+    """Build what is missing, in a process of its own. Why it could not be built, or None."""
+    if folder().is_dir():
+        return None
+    built = subprocess.run([sys.executable, "-m", __name__], cwd=ROOT, capture_output=True, text=True)
+    lines = [line for line in (built.stdout + built.stderr).splitlines() if line.strip()]
+    return None if built.returncode == 0 else lines[-1] if lines else f"exit {built.returncode}"
+
+
+def build() -> Path:
+    """Compile the modules, unless that is done; what was built of an earlier program is removed.
+
+    ImportError: mypy is not installed (it is one of the extra `dev`); SystemExit or an error of setuptools: it does not compile.
+    """
+    if folder().is_dir():
+        return folder()
+    KEPT.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
+        made = _compiled(Path(scratch))
+        for earlier in KEPT.glob("native-*"):
+            shutil.rmtree(earlier)
+        made.rename(folder())
+    return folder()
+
+
+def _compiled(scratch: Path) -> Path:
+    """The folder in `scratch` with all extension modules."""
+    from setuptools import Distribution
+
+    os.environ.setdefault("CC", "clang")  # half of gcc's time
+    os.chdir(ROOT)
+    described = {"name": "native", "ext_modules": _extensions(scratch / "source")}
+    command = Distribution(described).get_command_obj("build_ext")
+    command.build_lib, command.build_temp = str(scratch / "made"), str(scratch / "objects")
+    command.ensure_finalized()
+    command.run()
+    return scratch / "made"
+
+
+def _extensions(place: Path) -> list[Any]:
+    """In C, in that folder. What mypyc says on the way (which generators become lists) is said only if it fails."""
+    from mypyc.build import mypycify
+
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            return mypycify(
+                [_source(name) for name in MODULES],
+                opt_level="1",  # what is left is calls of the interpreter, which no higher level makes quicker
+                debug_level="0",
+                group_name=LIBRARY.removesuffix("__mypyc"),
+                target_dir=str(place),
+            )
+    except SystemExit as failed:
+        sys.exit(f"{said.getvalue()}{failed}")
+
+
+if __name__ == "__main__":
+    print(build())

@@ -1,0 +1,336 @@
+"""What a line of a script does. Hosts: a name, or `@job` (where the job is), `>job` (where it moves to), `^job` (its standby),
+at that moment; in the action of `upon`, `it` is the host that it happened to.
+
+    start [HOST ...]                       agents start (all)
+    submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1
+    reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
+    return HOST                            the owner lends it (again); *: all of them do
+    kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
+    crash HOST                             the host dies: nobody is told, its disk stays, its clock will begin at zero
+    pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on
+    cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
+    restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal
+    link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
+    research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
+    background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
+    late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
+    repeat HOST KIND                       the agent's next message of that kind is said twice (only kinds that are said again
+                                           on a new connection: JobStarted JobEnded CheckpointStored SnapshotTaken)
+    fail HOST sending|snapshot|workload FOR_S [retry=1]
+    fill HOST | empty HOST                 its disk has no room for more, or has again
+    spoil HOST JOB                         its disk loses the job's checkpoints, and nobody is told
+    clock HOST OFFSET_S RATE               from its agent's next start on
+    upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
+    expect JOB PHASE [attempt=N]           what the coordinator believes
+    expect FACT JOB COUNT                  how often a fact was recorded of the job
+
+A line about something that is not there at that moment (a dead agent, a job that does not move) does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+from experiments.inputs.scenario import ResearchFlow
+from experiments.storms.clock import Clock
+from experiments.storms.fault_windows import (
+    ANYBODY,
+    OPERATIONS,
+    FaultWindow,
+    Trigger,
+)
+from experiments.storms.script import Line, Script
+from experiments.storms.world import StormWorld
+from experiments.worlds.virtual.invariants import broken
+from testbed.messages import JobSpec
+from topologies.errors import SpecError
+from topologies.spec import DirectedLink
+
+IT = "it"
+FOR_ANYBODY = ("return", "late", "fail")
+REPEATABLE = ("JobStarted", "JobEnded", "CheckpointStored", "SnapshotTaken")
+Act = Callable[[StormWorld, Line, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """`act(world, line, host)` says whether it did anything; `host` is that of the first word, if `names_host`."""
+
+    act: Act
+    least: int  # positional words
+    most: int
+    names_host: bool = True
+
+
+def perform(world: StormWorld, line: Line, it: str = "") -> None:
+    """Do what a line says, now; `it` is the host of the occurrence that it waited for. SpecError: it cannot be read."""
+    verb, host = VERBS[line.verb], ""
+    if verb.names_host:
+        found = _host(world, line.positional[0], it)
+        if found is None:
+            return
+        host = found
+    if verb.act(world, line, host):
+        world.noticed(line.verb, host)
+
+
+def check(script: Script, hosts: Sequence[str]) -> None:
+    """SpecError: a line that no storm can play on a campus with these hosts."""
+    for line in script.lines:
+        _check(line, set(hosts))
+
+
+def action_of(line: Line) -> Line:
+    """What an `upon` line does when its time has come."""
+    _, _, *rest = [word for word in line.words if not word.startswith("after=")]
+    return Line(line.at_s, rest[0], tuple(rest[1:]))
+
+
+def hosts_named(line: Line) -> set[str]:
+    """Hosts that a line names, or may name: its words."""
+    return set(line.positional)
+
+
+def _check(line: Line, hosts: set[str]) -> None:
+    verb = VERBS.get(line.verb)
+    if verb is None:
+        raise SpecError("verb", line.verb, f"one of {', '.join(VERBS)}")
+    words = line.positional
+    if not verb.least <= len(words) <= verb.most:
+        raise SpecError(str(line), len(words), f"{verb.least} to {verb.most} arguments after {line.verb}")
+    allowed = hosts | {IT} | ({ANYBODY} if line.verb in FOR_ANYBODY else set())
+    if verb.names_host and words[0][0] not in "@>^" and words[0] not in allowed:
+        raise SpecError(str(line), words[0], "a host of the campus, or @job, >job, ^job")
+    if line.verb == "upon":
+        _check(action_of(line), hosts)
+
+
+def _host(world: StormWorld, name: str, it: str) -> str | None:
+    if name == ANYBODY:
+        return name
+    if name == IT:
+        return it if it in world.machines else None
+    if name[0] not in "@>^":
+        return name
+    job = world.jobs.get(name[1:])
+    if job is None:
+        return None
+    return {"@": job.host, ">": job.move.destination if job.move else None, "^": job.standby}[name[0]]
+
+
+def _seconds(line: Line, n: int, default: float = 0.0) -> float:
+    words = line.positional
+    if n >= len(words):
+        return default
+    try:
+        return max(0.0, float(words[n]))
+    except ValueError:
+        raise SpecError(str(line), words[n], "a number") from None
+
+
+# ---------------------------------------------------------------- jobs and owners
+
+
+def _start(world: StormWorld, line: Line, host: str) -> bool:
+    names = line.positional or tuple(world.machines)
+    dead = [name for name in names if world.machines[name].core is None]
+    world.start(*dead)
+    return bool(dead)
+
+
+def _submit(world: StormWorld, line: Line, host: str) -> bool:
+    given = line.options
+    spec = JobSpec(
+        line.positional[0],
+        int(given.get("steps", 100)),
+        float(given.get("step", 0.1)),
+        int(given.get("payload", 2_000_000)),
+        params={"dirty_fraction": float(given.get("dirty", 0.1))},
+        loss_budget_s=float(given.get("budget", 900.0)),
+        memory_bytes=float(given.get("memory", 0.0)),
+    )
+    world.submit(spec, float(given.get("draw", 0.0)))
+    return True
+
+
+def _reclaim(world: StormWorld, line: Line, host: str) -> bool:
+    if host not in world.owned:
+        return False
+    world.reclaim(host, _seconds(line, 1), grace="grace" in line.options)
+    return True
+
+
+def _return(world: StormWorld, line: Line, host: str) -> bool:
+    away = [name for name in (world.owned if host == ANYBODY else (host,)) if world.is_away(name)]
+    for name in away:
+        world.give_back(name)
+    return bool(away)
+
+
+# ---------------------------------------------------------------- processes and connections
+
+
+def _kill(world: StormWorld, line: Line, host: str) -> bool:
+    alive = world.machines[host].core is not None
+    world.kill(host, _seconds(line, 1, 0.004))
+    return alive
+
+
+def _crash(world: StormWorld, line: Line, host: str) -> bool:
+    return world.crash(host)
+
+
+def _pause(world: StormWorld, line: Line, host: str) -> bool:
+    machine = world.machines[host]
+    if machine.core is None or machine.paused:
+        return False
+    world.pause(host, _seconds(line, 1))
+    world.disturb("an agent stood still", _seconds(line, 1), host=host)
+    return True
+
+
+def _cut(world: StormWorld, line: Line, host: str) -> bool:
+    link = world.machines[host].link
+    open_ = link is not None and link.agent_open and not link.cut
+    world.cut(host, _seconds(line, 1), _seconds(line, 2))
+    return open_
+
+
+def _restart(world: StormWorld, line: Line, host: str) -> bool:
+    return world.restart(_seconds(line, 0, 0.1))
+
+
+# ---------------------------------------------------------------- links, disks, clocks
+
+
+def _link(world: StormWorld, line: Line, host: str) -> bool:
+    a, b = line.positional[:2]
+    factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
+    if not world.slow(a, b, factor):
+        return False
+    cause = "a cable was slow" if factor > 0.0 else "a cable was down"
+    world.disturb(cause, for_s, links=(DirectedLink(a, b), DirectedLink(b, a)))
+    if for_s < inf:
+        world.after(for_s, lambda: world.set_link(a, b, 1.0))
+    return True
+
+
+def _research(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.research.add(ResearchFlow(source, target, _seconds(line, 2, inf)))
+    return True
+
+
+def _background(world: StormWorld, line: Line, host: str) -> bool:
+    source, target = line.positional[:2]
+    world.set_background(source, target, _seconds(line, 2))
+    return True
+
+
+def _late(world: StormWorld, line: Line, host: str) -> bool:
+    by_s, for_s = _seconds(line, 1), _seconds(line, 2)
+    world.weather.add(FaultWindow("message", host, world.now_s + for_s, by_s))
+    world.disturb("messages were late", for_s + by_s, host=host)
+    return True
+
+
+def _repeat(world: StormWorld, line: Line, host: str) -> bool:
+    if line.positional[1] not in REPEATABLE:
+        raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
+    world.repeat(line.positional[1], host)
+    return False  # counted when it happens
+
+
+def _fail(world: StormWorld, line: Line, host: str) -> bool:
+    what, for_s = line.positional[1], _seconds(line, 2)
+    if what not in OPERATIONS:
+        raise SpecError(str(line), what, f"one of {', '.join(OPERATIONS)}")
+    world.weather.add(FaultWindow(what, host, world.now_s + for_s, retryable="retry" in line.options))
+    world.disturb(f"a {what} failed", for_s, host=host)
+    return False
+
+
+def _fill(world: StormWorld, line: Line, host: str) -> bool:
+    return world.fill(host, full=True)
+
+
+def _empty(world: StormWorld, line: Line, host: str) -> bool:
+    return world.fill(host, full=False)
+
+
+def _spoil(world: StormWorld, line: Line, host: str) -> bool:
+    store = world.machines[host].store
+    had = any(job == line.positional[1] for job, _ in store)
+    world.spoil(host, line.positional[1])
+    if had:
+        world.disturb("a checkpoint was gone", inf, host=host, job=line.positional[1])
+    return had
+
+
+def _clock(world: StormWorld, line: Line, host: str) -> bool:
+    try:
+        offset_s, rate = (float(word) for word in line.positional[1:3])
+    except ValueError:
+        raise SpecError(str(line), line.positional[1:3], "seconds and a rate") from None
+    world.clocks[host] = Clock(offset_s, rate)
+    return not world.quiet
+
+
+# ---------------------------------------------------------------- triggers, expectations
+
+
+def _upon(world: StormWorld, line: Line, host: str) -> bool:
+    action, after_s = action_of(line), float(line.options.get("after", 0.0))
+
+    def act(it: str) -> None:
+        world.noticed(f"upon {line.positional[0]}", it)
+        world.after(after_s, partial(perform, world, replace(action, at_s=world.now_s), it))
+
+    named = line.positional[1]
+    found = _host(world, named, "")
+    if found is not None:
+        world.weather.await_(Trigger(line.positional[0], found, act))
+    return False
+
+
+def _expect(world: StormWorld, line: Line, host: str) -> bool:
+    words = line.positional
+    if words[0] in world.jobs:
+        job = world.jobs[words[0]]
+        attempt = int(line.options.get("attempt", job.attempt))
+        if (job.phase.value, job.attempt) != (words[1], attempt):
+            raise broken(world, job.name, f"{job.phase} in attempt {job.attempt}, not as expected: {line}")
+        return False
+    kind, name, count = words
+    found = [f for _, f in world.facts if type(f).__name__ == kind and getattr(f, "job", None) == name]
+    if len(found) != int(count):
+        raise broken(world, name, f"{len(found)} facts {kind}, not {count} as expected: {found}")
+    return False
+
+
+VERBS: dict[str, Verb] = {
+    "start": Verb(_start, 0, 10_000, names_host=False),
+    "submit": Verb(_submit, 1, 1, names_host=False),
+    "reclaim": Verb(_reclaim, 1, 2),
+    "return": Verb(_return, 1, 1),
+    "kill": Verb(_kill, 1, 2),
+    "crash": Verb(_crash, 1, 1),
+    "pause": Verb(_pause, 2, 2),
+    "cut": Verb(_cut, 1, 3),
+    "restart": Verb(_restart, 0, 1, names_host=False),
+    "link": Verb(_link, 3, 4, names_host=False),
+    "research": Verb(_research, 2, 3, names_host=False),
+    "background": Verb(_background, 3, 3, names_host=False),
+    "late": Verb(_late, 3, 3),
+    "repeat": Verb(_repeat, 2, 2),
+    "fail": Verb(_fail, 3, 3),
+    "fill": Verb(_fill, 1, 1),
+    "empty": Verb(_empty, 1, 1),
+    "spoil": Verb(_spoil, 2, 2),
+    "clock": Verb(_clock, 3, 3),
+    "upon": Verb(_upon, 3, 10, names_host=False),
+    "expect": Verb(_expect, 2, 3, names_host=False),
+}

@@ -1,0 +1,124 @@
+"""What is wrong for a while: messages late, operations that fail; and what is to happen upon something.
+
+An *occurrence* is (name, host): a message, a fact, or an event of an agent, by the name of its class. A trigger that waits for
+one acts once, at that very moment but after the decision that is being made: what was just said is on its way, and a kill, a cut
+or a reclaim comes before it arrives. So a fault can strike between any two steps of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from experiments.worlds.virtual.faults import Failure, Faults
+from topologies.spec import DirectedLink
+
+ANYBODY = "*"
+OPERATIONS = ("sending", "snapshot", "workload")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultWindow:
+    """Until a time, on one host (or all): `what` is an operation that fails, or "message", which is `by_s` late."""
+
+    what: str
+    host: str
+    until_s: float
+    by_s: float = 0.0
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When something of this name happens to this host (or any), do it."""
+
+    name: str
+    host: str
+    act: Callable[[str], None]  # told the host
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """A fault that no fact tells of and that may make a migration late: its name, when it acts, and on which migrations.
+
+    It acts on those with an end in `hosts` or a link of their way in `links`, on all of them if both are empty; with `job`
+    only on that job's.
+    """
+
+    cause: str
+    from_s: float
+    until_s: float
+    hosts: Set[str] = frozenset()
+    links: Set[DirectedLink] = frozenset()
+    job: str = ""
+
+    def acts_on(
+        self, job: str, ends: Set[str], way: Set[DirectedLink], from_s: float, until_s: float
+    ) -> bool:
+        """Whether it may make a migration of `job` between those hosts late that is to happen within these times."""
+        if self.from_s >= until_s or self.until_s <= from_s or self.job not in ("", job):
+            return False
+        everywhere = not self.hosts and not self.links
+        return everywhere or not self.hosts.isdisjoint(ends) or not self.links.isdisjoint(way)
+
+
+class Weather:
+    """All spells and triggers. `now_s` tells the time; `noticed` is called with everything that occurs."""
+
+    def __init__(self, now_s: Callable[[], float], noticed: Callable[[str, str], None]) -> None:
+        self._now_s, self._noticed = now_s, noticed
+        self._spells: list[FaultWindow] = []
+        self._triggers: list[Trigger] = []
+
+    def add(self, spell: FaultWindow) -> None:
+        """From now on."""
+        self._spells = [each for each in self._spells if each.until_s > self._now_s()] + [spell]
+
+    def await_(self, trigger: Trigger) -> None:
+        """From now on, once."""
+        self._triggers.append(trigger)
+
+    def clear(self) -> None:
+        """The storm is over."""
+        self._spells, self._triggers = [], []
+
+    def occurs(self, name: str, host: str) -> None:
+        """Something happened to a host: whoever waits for that acts."""
+        for trigger in [t for t in self._triggers if t.name == name and t.host in (host, ANYBODY)]:
+            self._triggers.remove(trigger)
+            trigger.act(host)
+
+    # ------------------------------------------------------------ what the world asks
+
+    def faults(self, *, messages: bool) -> Faults:
+        """As functions for a world; with `messages` each message is asked about (and so really sent)."""
+        faults = Faults(sending=self._sending, snapshot=self._snapshot, workload=self._workload)
+        return replace(faults, message=self._message) if messages else faults
+
+    def _message(self, host: str, message: Any) -> float:
+        self.occurs(type(message).__name__, host)
+        late = self._in_force("message", host)
+        if late:
+            self._noticed("message late", host)
+        return max((spell.by_s for spell in late), default=0.0)
+
+    def _sending(self, host: str, order: Any) -> Failure | None:
+        return self._failure("sending", host)
+
+    def _snapshot(self, host: str, order: Any) -> Failure | None:
+        return self._failure("snapshot", host)
+
+    def _workload(self, host: str, job: str, attempt: int) -> Failure | None:
+        return self._failure("workload", host)
+
+    def _failure(self, what: str, host: str) -> Failure | None:
+        spells = self._in_force(what, host)
+        if not spells:
+            return None
+        self._noticed(f"{what} fails", host)
+        return Failure(f"the {what} failed", retryable=spells[-1].retryable)
+
+    def _in_force(self, what: str, host: str) -> list[FaultWindow]:
+        now_s = self._now_s()
+        return [s for s in self._spells if s.what == what and s.host in (host, ANYBODY) and s.until_s > now_s]

@@ -1,0 +1,172 @@
+"""Where a storm happens: a campus, settings and costs, from the options of a script's first lines.
+
+    campus   hosts=5 on_demand=1 buildings=2 slots=2 mix=small|paper|one access_mb=10 uplink_mb=20 core_mb=40 beta=0.3
+             or file=PATH (TOML, or example:NAME); seed=4; quiet=1 (what can change nothing is left out, as in long runs);
+             enforcement=pace|drop|none; leave=SECONDS (age of a gap at which waiting jobs leave); spare=0
+    settings any field of `controller.core.settings.Settings`
+    costs    any field of `experiments.worlds.virtual.overheads.Costs`; a span is LOW,HIGH
+
+Rates are small and leases short, so that a storm of half a minute sees many of everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from controller.core.policies.table import policy
+from controller.core.settings import Settings
+from experiments.storms.script import Script
+from experiments.worlds.virtual.overheads import Overheads
+from testbed.enforcement import Enforcement
+from topologies import files, presets
+from topologies.errors import SpecError
+from topologies.spec import Campus, ResearchReserve
+
+T = TypeVar("T", Settings, Overheads)
+MEGABYTE = 1e6
+
+SETTINGS = Settings(
+    target_delay_s=20.0,
+    level_step_per_s=0.01,
+    level_window=10,
+    level_start=3.0,
+    restart_s=0.6,
+    snapshot_s=0.25,
+    control_period_s=1.0,
+    lease_s=2.0,
+    heartbeat_s=0.6,
+    fence_margin_s=0.2,
+    hazard_window_s=600.0,
+    prior_hazard_per_s=1.0 / 40.0,
+    day_s=1200.0,
+)
+COSTS = Overheads(
+    message_s=0.004,
+    switch_s=(0.0, 0.015),  # owners' words are heard in the order of the lines
+    start_s=(0.1, 0.5),
+    snapshot_s=(0.02, 0.2),
+    connect_s=0.0,
+    commit_s=0.0,
+    silence_s=1.0,
+)
+MIXES = {
+    "one": (presets.GpuShare(presets.RTX3090, 1, 1),),
+    "small": (presets.GpuShare(presets.RTX3090, 1, 2), presets.GpuShare(presets.A6000, 2, 1)),
+    "paper": presets.PAPER_MIX,
+}
+DEFAULTS = {
+    "hosts": "3",
+    "on_demand": "1",
+    "buildings": "2",
+    "slots": "2",
+    "mix": "small",
+    "access_mb": "10",
+    "uplink_mb": "20",
+    "core_mb": "40",
+    "beta": "0.3",
+    "seed": "4",
+    "quiet": "0",
+    "enforcement": Enforcement.PACE.value,
+}
+OTHERS = ("file", "leave", "spare")
+
+
+@dataclass(frozen=True, slots=True)
+class StormSetup:
+    """What a world is made of."""
+
+    campus: Campus
+    settings: Settings
+    costs: Overheads
+    seed: int
+    quiet: bool
+    enforcement: Enforcement
+    leave_s: (
+        float | None
+    )  # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+
+
+def ground_of(script: Script) -> StormSetup:
+    """From the first lines of a script. SpecError: an option that does not exist, or a value that it cannot have."""
+    given = DEFAULTS | dict(script.campus)
+    if unknown := sorted(given.keys() - DEFAULTS.keys() - set(OTHERS)):
+        raise SpecError("campus", ", ".join(unknown), f"of {', '.join([*DEFAULTS, *OTHERS])}")
+    settings = _changed(SETTINGS, script.settings, "settings")
+    if "spare" in given:
+        settings = replace(settings, spare_gpus=_whole("spare", given))
+    policy(settings.policy)
+    return StormSetup(
+        _campus(given),
+        settings,
+        _changed(COSTS, script.costs, "costs"),
+        _whole("seed", given),
+        given["quiet"] != "0",
+        _enforcement(given["enforcement"]),
+        _number("leave", given) if "leave" in given else None,
+    )
+
+
+def _campus(given: Mapping[str, str]) -> Campus:
+    if "file" in given:
+        return files.load(given["file"])
+    if given["mix"] not in MIXES:
+        raise SpecError("campus mix", given["mix"], f"one of {', '.join(MIXES)}")
+    hosts = _whole("hosts", given)
+    return presets.three_tier(
+        hosts,
+        min(hosts, _whole("buildings", given)),
+        _whole("on_demand", given),
+        access_bytes_per_s=_number("access_mb", given) * MEGABYTE,
+        uplink_bytes_per_s=_number("uplink_mb", given) * MEGABYTE,
+        core_bytes_per_s=_number("core_mb", given) * MEGABYTE,
+        mix=MIXES[given["mix"]],
+        on_demand_slots=_whole("slots", given),
+        reserve=ResearchReserve(beta=_number("beta", given)),
+    )
+
+
+def _enforcement(value: str) -> Enforcement:
+    try:
+        return Enforcement(value)
+    except ValueError:
+        raise SpecError("campus enforcement", value, f"one of {', '.join(Enforcement)}") from None
+
+
+def _whole(key: str, given: Mapping[str, str]) -> int:
+    return int(_number(key, given, int))
+
+
+def _number(key: str, given: Mapping[str, str], kind: type[int] | type[float] = float) -> float:
+    try:
+        return kind(given[key])
+    except ValueError:
+        raise SpecError(
+            f"campus {key}", given[key], "a number" if kind is float else "a whole number"
+        ) from None
+
+
+def _changed(defaults: T, given: Mapping[str, str], where: str) -> T:
+    """The defaults with these fields read from text, each as its default is."""
+    known = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
+    if unknown := sorted(given.keys() - known.keys()):
+        raise SpecError(where, ", ".join(unknown), f"fields of {type(defaults).__name__}")
+    return replace(defaults, **{key: _value(where, key, text, known[key]) for key, text in given.items()})
+
+
+def _value(where: str, key: str, text: str, default: object) -> Any:
+    try:
+        match default:
+            case bool():
+                return text in ("1", "true", "True")
+            case int():
+                return int(text)
+            case float():
+                return float(text)
+            case tuple():
+                low, _, high = text.partition(",")
+                return (float(low), float(high or low))
+        return text if key != "k_min" else int(text)
+    except ValueError:
+        raise SpecError(f"{where} {key}", text, f"a value like {default!r}") from None

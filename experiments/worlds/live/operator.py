@@ -1,0 +1,65 @@
+"""An operator's connection to a running coordinator: submit jobs, ask for the status, watch facts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import trio
+
+from controller.core.model.facts import AnyFact
+from testbed import messages as m
+from testbed.errors import RemoteProtocolError
+from testbed.wire import Channel, Codec
+
+OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
+IN: Codec[m.ToOperator] = Codec(m.ToOperator)
+SOCKET = "coordinator.sock"  # in the run directory of a campus
+_FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
+
+
+class Operator:
+    """One request at a time, or a watch."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._out, self._in = Channel(stream, OUT), Channel(stream, IN)
+
+    async def submit(self, job: m.JobSpec) -> m.Accepted | m.Rejected:
+        """Returns when the job is in the coordinator's journal, or is refused."""
+        answer = await self._ask(m.Submit(job))
+        if not isinstance(answer, m.Accepted | m.Rejected):
+            raise RemoteProtocolError(f"a submission was answered by {type(answer).__name__}")
+        return answer
+
+    async def status(self) -> m.Status:
+        """The coordinator's view, now."""
+        answer = await self._ask(m.StatusRequest())
+        if not isinstance(answer, m.Status):
+            raise RemoteProtocolError(f"a request for the status was answered by {type(answer).__name__}")
+        return answer
+
+    async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
+        """(seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
+        await self._out.send(m.Watch())
+        while (message := await self._in.receive()) is not None:
+            if isinstance(message, m.Observed):
+                yield message.at_s, _FACTS.decode(message.fact)
+
+    async def _ask(self, request: m.FromOperator) -> m.ToOperator:
+        await self._out.send(request)
+        answer = await self._in.receive()
+        if answer is None:
+            raise trio.BrokenResourceError("the coordinator closed the connection")
+        return answer
+
+
+@asynccontextmanager
+async def connected(path: Path) -> AsyncIterator[Operator]:
+    """A connection to the coordinator at `path`; OSError if there is none."""
+    stream = await trio.open_unix_socket(str(path))
+    try:
+        yield Operator(stream)
+    finally:
+        await trio.aclose_forcefully(stream)

@@ -1,0 +1,145 @@
+"""Owners at work on a running campus: the trace's events at their times, each through the pinned switch, each watched from
+outside by somebody who goes on trying to get in.
+
+A demonstration promises to show a planned migration, an emergency and a job that goes on-demand, and a trace does not know which
+hosts will be busy. So a *director* looks twice during the run whether something is still missing, and if so has the owner of a
+busy host reclaim it, or submits jobs until one is redirected. What it did is in the report like everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from controller.core.model import facts
+from experiments.inputs.scenario import OwnerEvent
+from experiments.results.run_context import SwitchProbe
+from experiments.worlds.live.world import LiveWorld
+from testbed import owner
+from testbed.agent.config import DATA_PORT
+from testbed.messages import Status
+
+FIRST_LOOK, LOOKS = 0.45, 8  # shares of the run: the director looks from here on, so often
+AWAY_SHARE = 0.08  # of the run: how long a host stays away that the director had reclaimed
+
+
+@dataclass
+class OwnersAtWork:
+    """Plays owner events; `away` are the hosts whose owner has them, each with the event that took it."""
+
+    world: LiveWorld
+    probes: list[SwitchProbe] = field(default_factory=list)
+    away: dict[str, OwnerEvent] = field(default_factory=dict)
+    _knocking: trio.Lock = field(default_factory=trio.Lock)
+
+    async def play(self, events: tuple[OwnerEvent, ...], begin_s: float) -> None:
+        """Each event at its time after `begin_s`, not waiting for the one before."""
+        async with trio.open_nursery() as nursery:
+            for event in events:
+                await trio.sleep_until(begin_s + event.at_s)
+                nursery.start_soon(self.do, event)
+
+    async def do(self, event: OwnerEvent) -> None:
+        """One event, unless the host is already where it leads."""
+        if event.kind == "return":
+            if self.away.pop(event.host, None):
+                await trio.to_thread.run_sync(self._lend, event.host)
+        elif event.host not in self.away:
+            self.away[event.host] = event
+            await self._reclaim(event)
+
+    def _lend(self, host: str) -> None:
+        owner.lend(self.world.switch_pin(host), self.world.owner_socket(host))
+
+    async def _reclaim(self, event: OwnerEvent) -> None:
+        at_s = time.monotonic() - self.world.started_s
+        switched = await trio.to_thread.run_sync(
+            lambda: owner.reclaim(
+                self.world.switch_pin(event.host),
+                self.world.owner_socket(event.host),
+                notice_s=event.notice_s,
+                grace=event.grace,
+            )
+        )
+        tried, admitted = await self._knock(event)
+        status = owner.look(self.world.switch_pin(event.host))
+        first_drop_s = status.first_drop_ns / 1e9 - switched.set_at_s if status.first_drop_ns else None
+        kind = "drain" if event.notice_s or event.grace else "isolate"
+        self.probes.append(SwitchProbe(event.host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
+
+    async def _knock(self, event: OwnerEvent) -> tuple[int, int]:
+        """Connections tried and admitted from outside, from now on; none that were tried after the host was lent again.
+
+        One host is tried after another, so with many reclaims at once a host may be lent again before its turn.
+        """
+        if self.world.prober is None or event.host == self.world.prober_host:
+            return 0, 0
+        async with self._knocking:
+            if self.away.get(event.host) is not event:
+                return 0, 0
+            address = str(self.world.campus.spec.host_by_name[event.host].address)
+            tries = await trio.to_thread.run_sync(self._ask_prober, address)
+        return tries if self.away.get(event.host) is event else (0, 0)
+
+    def _ask_prober(self, address: str) -> tuple[int, int]:
+        assert self.world.prober is not None
+        self.world.prober.sendall((json.dumps([address, DATA_PORT]) + "\n").encode())
+        tried, admitted = json.loads(self.world.prober.recv(4096))
+        return tried, admitted
+
+
+@dataclass
+class Director:
+    """Sees to it that a demonstration shows what it promises. `submit` adds one more job."""
+
+    owners: OwnersAtWork
+    submit: Callable[[], Awaitable[None]]
+    draws: random.Random
+    seen: set[str] = field(default_factory=set)
+    status: Status | None = None
+
+    def note(self, fact: facts.AnyFact) -> None:
+        """Something of what was promised may have happened."""
+        match fact:
+            case facts.MigrationFinished(in_time=True):
+                self.seen.add("migration")
+            case facts.JobStopped(cause="emergency"):
+                self.seen.add("emergency")
+            case facts.JobRedirected():
+                self.seen.add("on-demand")
+
+    async def direct(self, begin_s: float, duration_s: float, notice_s: float) -> None:
+        """Look from the middle of the run on, and add what is still missing."""
+        for look in range(LOOKS):
+            share = FIRST_LOOK + (0.85 - FIRST_LOOK) * look / LOOKS
+            await trio.sleep_until(begin_s + share * duration_s)
+            if "on-demand" not in self.seen:
+                await self.submit()
+            for kind, notice in (("migration", notice_s), ("emergency", 0.0)):
+                if kind not in self.seen and (host := self._busy_host()):
+                    await self._take(host, notice, AWAY_SHARE * duration_s)
+                    break
+
+    async def _take(self, host: str, notice_s: float, away_s: float) -> None:
+        """Reclaim, and lend again when the owner has had his host for a while."""
+        await self.owners.do(OwnerEvent(0.0, host, "reclaim", notice_s))
+        await trio.sleep(notice_s + away_s)
+        await self.owners.do(OwnerEvent(0.0, host, "return"))
+
+    def _busy_host(self) -> str | None:
+        """A host with a running job, whose owner may take it: not one that carries a research flow."""
+        if self.status is None:
+            return None
+        running = {job.host for job in self.status.jobs if job.phase == "running" and job.standby}
+        kept = {*self.owners.world.scenario.owners.loyal, *self.owners.away}
+        able = sorted(
+            h.host
+            for h in self.status.hosts
+            if h.role == "volunteer" and h.state == "busy" and h.host in running and h.host not in kept
+        )
+        return self.draws.choice(able) if able else None

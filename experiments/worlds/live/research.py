@@ -1,0 +1,131 @@
+"""Research traffic: real TCP flows between hosts, and what their receivers took in, window by window.
+
+A flow is a sender and a receiver, each a process in its host's namespace. The receiver appends (time, bytes) of each
+window to a file, which anybody may read while the flow runs and after it was killed.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.inputs.scenario import ResearchFlow
+from experiments.results.run_context import ResearchSample
+from topologies.paths import Routes
+from topologies.spec import Campus
+
+PORT = 7300  # and up: one for each flow
+WINDOW_S = 1.0
+WARM_UP_S = 3.0  # slow start, and the queue that the first burst leaves
+CONNECT_S = 10.0
+CHUNK = bytes(256 << 10)
+_RECORD = struct.Struct("<dQ")  # end of the window (CLOCK_MONOTONIC), bytes taken in during it
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One flow, where its receiver runs and where it writes."""
+
+    flow: ResearchFlow
+    port: int
+    address: str
+    record: Path
+
+    def receive(self) -> None:
+        """The receiver's process: one sender after another, for ever."""
+        with socket.create_server((self.address, self.port), backlog=4) as server:
+            while True:
+                peer, _ = server.accept()
+                with peer, self.record.open("ab", buffering=0) as record:
+                    for end_s, taken in _windows(peer):
+                        record.write(_RECORD.pack(end_s, taken))
+
+    def send(self) -> None:
+        """The sender's process: connects again whenever it is cut off, for ever."""
+        while True:
+            try:
+                with socket.create_connection((self.address, self.port), timeout=CONNECT_S) as sock:
+                    sock.settimeout(None)
+                    self._prepare(sock)
+                    while True:
+                        sock.sendall(CHUNK)
+            except OSError:
+                time.sleep(0.2)
+
+    def _prepare(self, sock: socket.socket) -> None:
+        """CUBIC, as a file transfer of somebody's would be; a flow with a rate is paced at it."""
+        sock.setsockopt(socket.IPPROTO_TCP, 13, b"cubic")  # TCP_CONGESTION
+        if not self.flow.greedy:
+            sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("@Q", int(self.flow.rate_bytes_per_s)))
+
+    def windows(self) -> Iterator[tuple[float, int]]:
+        """(end of window, bytes) so far."""
+        data = self.record.read_bytes() if self.record.exists() else b""
+        whole = len(data) - len(data) % _RECORD.size
+        yield from _RECORD.iter_unpack(data[:whole])
+
+
+def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -> list[Measured]:
+    """Ports and record files for the flows of a scenario."""
+    return [
+        Measured(
+            flow,
+            PORT + number,
+            str(campus.host_by_name[flow.target].address),
+            directory / f"research-{number}.bin",
+        )
+        for number, flow in enumerate(flows)
+    ]
+
+
+def samples(
+    campus: Campus, measured: Sequence[Measured], started_s: float, until_s: float
+) -> list[ResearchSample]:
+    """Windows of the greedy flows, on the narrowest link of each; the first WARM_UP_S of each are left out."""
+    routes = Routes(campus)
+    found = []
+    for each in measured:
+        if not each.flow.greedy:
+            continue
+        capacity, _ = routes.bottleneck(each.flow.source, each.flow.target)
+        reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
+        windows = list(each.windows())
+        first_s = windows[0][0] if windows else math.inf
+        for end_s, taken in windows:
+            if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
+                sample = ResearchSample(
+                    end_s - started_s,
+                    WINDOW_S,
+                    each.flow.source,
+                    each.flow.target,
+                    capacity,
+                    reserve,
+                    float(taken),
+                )
+                found.append(sample)
+    return sorted(found, key=lambda sample: sample.at_s)
+
+
+def _windows(peer: socket.socket, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[float, int]]:
+    """Bytes taken in during each second, until the sender is gone."""
+    buffer = bytearray(256 << 10)
+    peer.settimeout(WINDOW_S / 4)
+    end_s, taken = clock() + WINDOW_S, 0
+    while True:
+        try:
+            got = peer.recv_into(buffer)
+            if got == 0:
+                return
+            taken += got
+        except TimeoutError:
+            got = 0
+        except OSError:
+            return
+        while clock() >= end_s:
+            yield end_s, taken
+            end_s, taken = end_s + WINDOW_S, 0

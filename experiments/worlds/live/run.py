@@ -1,0 +1,272 @@
+"""One live run: build the campus, let jobs arrive and owners reclaim, watch, and say what happened."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from controller.core.model.facts import AnyFact, HostJoined
+from controller.persistence.journal import export_jsonl, read_facts
+from experiments.inputs.job_specs import job_spec
+from experiments.inputs.scenario import OwnerEvent, Scenario
+from experiments.inputs.scenario.settings import live_row, settings_of
+from experiments.inputs.traces import Trace
+from experiments.results.accounting import Summary, summarise
+from experiments.results.live_display import Live
+from experiments.results.promises import not_promised
+from experiments.results.run_context import FidelityRecord, RunContext, migration_shares
+from experiments.worlds.live import research
+from experiments.worlds.live.operator import Operator, connected
+from experiments.worlds.live.owners import Director, OwnersAtWork
+from experiments.worlds.live.world import LiveWorld, live_world
+from testbed import messages as m
+from testbed.clock import MonotonicClock
+from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
+from testbed.errors import SetupError
+from topologies.errors import SpecError
+from topologies.spec import Role
+
+STATUS_PERIOD_S = 0.5
+WATCH_PERIOD_S = 0.1
+AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
+REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
+COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
+
+
+@dataclass
+class LiveRun:
+    """A run in progress. `scenario` and `trace` are as played; `real` is the scenario in its own units."""
+
+    real: Scenario
+    scenario: Scenario
+    trace: Trace
+    world: LiveWorld
+    display: Live
+    directed: bool
+    ended: str = COMPLETED
+    ended_at_s: float = 0.0
+    extra_jobs: int = 0
+    facts: list[tuple[float, AnyFact]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.owners = OwnersAtWork(self.world)
+        draws = random.Random(f"{self.scenario.seed} director")
+        self.director = Director(self.owners, self._submit_extra, draws)
+
+    async def main(self) -> None:
+        """Until the time is over, the coordinator has died too often, or somebody interrupts."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
+            nursery.start_soon(self._watch_processes, nursery.cancel_scope)
+            await self._wait_for_agents()
+            self.world.start_research()
+            self.world.start_prober()
+            await self._play()
+            nursery.cancel_scope.cancel()
+        self.ended_at_s = time.monotonic() - self.world.started_s
+
+    async def _play(self) -> None:
+        begin_s = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_facts)
+            nursery.start_soon(self._submit_all, begin_s)
+            away = (OwnerEvent(0.0, host) for host in self.trace.away)
+            nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
+            nursery.start_soon(self._poll_status)
+            if self.directed:
+                notice_s = self._directed_notice_s()
+                nursery.start_soon(self.director.direct, begin_s, self.scenario.duration_s, notice_s)
+            await trio.sleep_until(begin_s + self.scenario.duration_s)
+            nursery.cancel_scope.cancel()
+
+    def _directed_notice_s(self) -> float:
+        """Twice the time that the median payload takes over an empty access link's share, and a restart."""
+        link = self.scenario.campus.access_link(self.scenario.volunteers[0].name)
+        share = self.scenario.campus.research_reserve.migration_share_bytes_per_s(link.rate_bytes_per_s)
+        return 2.0 * self.scenario.jobs.payload.typical / share + 2.0 * self.scenario.protocol.restart_s + 1.0
+
+    # ------------------------------------------------------------ tasks
+
+    async def _wait_for_agents(self) -> None:
+        """Until every agent has registered; SetupError if they do not in time."""
+        hosts = sum(host.role is not Role.COORDINATOR for host in self.scenario.campus.hosts)
+        began_s = trio.current_time()
+        limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
+        while trio.current_time() - began_s < limit_s:
+            with suppress(OSError, trio.BrokenResourceError):
+                async with connected(self.world.operator_socket) as operator:
+                    while any(h.state == "absent" for h in (await operator.status()).hosts):
+                        await trio.sleep(0.02)
+                    return
+            await trio.sleep(0.02)
+        raise SetupError(
+            f"not all {hosts} agents registered within {limit_s:.0f} s; see {self.world.out}/logs"
+        )
+
+    async def _talk(self, talk: Callable[[Operator], Awaitable[None]]) -> None:
+        """Talk to the coordinator; once more if it dies meanwhile: a job that is submitted again is not another."""
+        while True:
+            try:
+                async with connected(self.world.operator_socket) as operator:
+                    await talk(operator)
+                    return
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                await trio.sleep(AGAIN_S)  # whoever watches processes starts it again, or ends the run
+
+    async def _submit_all(self, begin_s: float) -> None:
+        left = deque(self.trace.arrivals)
+
+        async def submit_them(operator: Operator) -> None:
+            while left:
+                await trio.sleep_until(begin_s + left[0].at_s)
+                await self._submit(operator, job_spec(left[0]))
+                left.popleft()
+
+        await self._talk(submit_them)
+
+    async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
+        answer = await operator.submit(job)
+        if isinstance(answer, m.Rejected):
+            raise SetupError(f"job {answer.job} was refused: {answer.reason}")
+
+    async def _submit_extra(self) -> None:
+        """One more job like the first of the trace, for the director."""
+        if not self.trace.arrivals:
+            return
+        self.extra_jobs += 1
+        first = self.trace.arrivals[0]
+
+        async def submit_copies(operator: Operator) -> None:
+            for copy in range(len(self.scenario.volunteers)):
+                if "on-demand" in self.director.seen:
+                    return
+                name = f"extra{self.extra_jobs}x{copy}"
+                await self._submit(operator, job_spec(first, name))
+                await trio.sleep(0.05)
+
+        await self._talk(submit_copies)
+
+    async def _watch_facts(self) -> None:
+        async def watch(operator: Operator) -> None:
+            async for at_s, fact in operator.watch():
+                self.director.note(fact)
+                self.display.event(at_s, fact)
+            raise trio.BrokenResourceError("the coordinator ended")
+
+        await self._talk(watch)
+
+    async def _poll_status(self) -> None:
+        async def poll(operator: Operator) -> None:
+            while True:
+                self.director.status = status = await operator.status()
+                self.display.update(status)
+                await trio.sleep(STATUS_PERIOD_S)
+
+        await self._talk(poll)
+
+    async def _watch_processes(self, scope: trio.CancelScope) -> None:
+        while self.world.watch_processes():
+            await trio.sleep(WATCH_PERIOD_S)
+        self.ended = COORDINATOR_DIED
+        scope.cancel()
+
+    async def _end_on_signal(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self.ended = INTERRUPTED
+                scope.cancel()
+                return
+
+
+@dataclass(frozen=True)
+class LiveOutcome:
+    """What a run was: its facts, its context, its figures."""
+
+    summary: Summary
+    facts: list[tuple[float, AnyFact]]
+    context: RunContext
+
+
+def run_live(
+    scenario: Scenario,
+    trace: Trace,
+    out: Path,
+    display: Callable[[], Live],
+    *,
+    directed: bool = False,
+    owners_gid: int | None = None,
+) -> LiveOutcome:
+    """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
+
+    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root. Raises
+    SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
+    can play.
+    """
+    played, played_trace = scenario.played(), scenario.scale.apply(trace)
+    live_row(played)
+    if played_trace.background is not None:
+        allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
+        raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
+    settings = settings_of(played)
+    with live_world(played, settings, out, owners_gid=owners_gid) as world:
+        monitor = FidelityMonitor(world.campus)
+        monitor.add_rates(probe_link_rates(world.campus, list(_probed_pairs(played))))
+        with monitor, display() as shown:
+            run = LiveRun(scenario, played, played_trace, world, shown, directed)
+            trio.run(run.main, clock=MonotonicClock())
+        world.end_coordinator()
+        measured = monitor.verdict()
+    facts = list(read_facts(world.journal))
+    figures = {**measured.figures, "agents_registered_s": _registered_s(facts)}
+    context = _context(run, FidelityRecord(measured.valid, measured.reasons, figures))
+    export_jsonl(world.journal, out / "events.jsonl")
+    return LiveOutcome(summarise(facts, context), facts, context)
+
+
+def _registered_s(facts: list[tuple[float, AnyFact]]) -> float:
+    """When the last agent had registered for the first time, since the campus stood."""
+    first: dict[str, float] = {}
+    for at_s, fact in facts:
+        if isinstance(fact, HostJoined):
+            first.setdefault(fact.host, at_s)
+    return max(first.values(), default=0.0)
+
+
+def _context(run: LiveRun, fidelity: FidelityRecord) -> RunContext:
+    scenario, world = run.scenario, run.world
+    campus, row = scenario.campus, live_row(scenario)
+    return RunContext(
+        seed=scenario.seed,
+        scale=run.real.scale,
+        campus=campus,
+        share=migration_shares(campus, keeps_reserve=row.enforced),
+        not_promised=not_promised(row),
+        on_demand_cost=scenario.queue.on_demand_cost,
+        target_delay_s=scenario.queue.target_delay_s,
+        research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),
+        switches=tuple(run.owners.probes),
+        fidelity=fidelity,
+        ended=run.ended,
+        ended_at_s=run.ended_at_s,
+        deaths=tuple(world.deaths),
+        warnings=run.trace.warnings,
+    )
+
+
+def _probed_pairs(played: Scenario) -> Iterator[tuple[str, str]]:
+    """A path inside a building and one across the core, where there are such."""
+    volunteers = played.volunteers
+    first = volunteers[0]
+    same = [h for h in volunteers[1:] if h.building == first.building]
+    other = [h for h in volunteers if h.building != first.building]
+    for group in (same, other):
+        if group:
+            yield first.name, group[-1].name

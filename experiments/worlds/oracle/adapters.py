@@ -1,0 +1,153 @@
+"""An oracle as columns of a policy: destinations are looked up, checkpoints are nobody's business but the plan's, and no
+migration is admitted at their cost.
+
+Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
+by eq. (11) with the truth in the place of the survival: 1 if the host stays until the job is over, else 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
+
+import numpy as np
+
+from controller.core.admission.admission import (
+    Admission,
+    LinkShares,
+    MigrationRequest,
+    Promises,
+    Requests,
+    fluid_edf,
+)
+from controller.core.checkpointing.intervals import (
+    BETA,
+    CheckpointJob,
+    CheckpointPlan,
+    Interval,
+    RateBound,
+)
+from controller.core.placement import select
+from controller.core.placement.select import (
+    AnyCandidates,
+    Candidates,
+    DestinationChoice,
+    Missing,
+    NoDestination,
+    PlacementRequest,
+)
+from controller.core.policies.table import Policy
+from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.transfer_times import Carriage
+from topologies.spec import DirectedLink
+
+NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """P2. `at_first`: new jobs go where `book` says; else where the paper's P2 sends them."""
+
+    book: Book
+    carriage: Carriage
+    now_s: Callable[[], float]
+    at_first: bool
+
+    def __call__(
+        self, request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+    ) -> DestinationChoice | NoDestination:
+        """A standby is never chosen here: the plan's checkpoints bring theirs."""
+        if request.source is not None and request.notice_s is None:
+            return NoDestination(Missing.CANDIDATE)
+        columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
+        wanted = self.book.wanted(request.job)
+        if wanted is not None:
+            found = select.select(request, self._as_planned(request, columns, wanted))
+            if isinstance(found, DestinationChoice):
+                return found
+        elif not self.at_first and request.job not in self.book.where:
+            return select.select(request, columns, draw=draw)
+        return select.select(request, self._foreseen(columns, request.remaining_s))
+
+    def _as_planned(self, request: PlacementRequest, columns: Candidates, wanted: str) -> Candidates:
+        """Only the host of the plan; a migration has the links in its turn, whoever has them now."""
+        found = _rows(columns, columns.hosts == wanted)
+        if request.source is None or request.source == wanted or not len(found):
+            return found
+        links = self.carriage.links(request.source, wanted)
+        rate = self.carriage.shares.path(links, self.now_s())
+        return replace(found, bandwidth_bytes_per_s=np.array([rate]))
+
+    def _foreseen(self, columns: Candidates, remaining_s: float) -> Candidates:
+        now_s = self.now_s()
+        stays = [self.book.future.at(str(host), now_s) for host in columns.hosts]
+        ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
+        survives = np.where(ends >= now_s + remaining_s, 1.0, 0.0)
+        return replace(columns, survival=survives, expected_reclaims=1.0 - survives)
+
+
+def _rows(columns: Candidates, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Candidates:
+    return Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
+
+
+@dataclass(frozen=True)
+class PlannedCheckpoints:
+    """P1. No timers; the rate of a checkpoint that the plan has begun is the plan's, and all others have none."""
+
+    book: Book
+
+    def __call__(
+        self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
+    ) -> dict[str, CheckpointPlan]:
+        """Called like `checkpointing.plan`."""
+        granted = self.book.granted_bytes_per_s
+        return {job.key: CheckpointPlan(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
+
+
+@dataclass(frozen=True)
+class PlannedMigrations:
+    """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
+
+    book: Book
+
+    def __call__(
+        self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
+    ) -> Admission:
+        """Called like `admission.fluid_edf`."""
+        ways = (way for way in self.book.ways.values() if not way.migrates)
+        mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
+        others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
+        dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
+        booked = self._booked(now_s, max(dues, default=now_s), share)
+        return fluid_edf(requests, now_s, share, [*others, *booked])
+
+    def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
+        for way in self.book.ways.values():
+            pieces = () if way.migrates else way.reservations
+            for number, piece in enumerate(pieces):
+                from_s = max(now_s, piece.from_s)
+                rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
+                if from_s < min(until_s, piece.until_s) and rate > 0.0:
+                    size, key = rate * (piece.until_s - from_s), f"{way.job} {number}"
+                    yield MigrationRequest(
+                        key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class OraclePolicy(Policy):
+    """A row whose P3 is `PlannedMigrations`."""
+
+    @property
+    def rates_vary(self) -> bool:
+        """It answers with a timetable."""
+        return True
+
+
+def seated(row: Policy, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool) -> Policy:
+    """The row with the oracle's columns in place of its own."""
+    columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
+    columns["plan"], columns["admit"] = PlannedCheckpoints(book), PlannedMigrations(book)
+    columns["select"] = Destinations(book, carriage, now_s, at_first)
+    return OraclePolicy(**columns)

@@ -1,0 +1,86 @@
+"""What an oracle knows of the hosts: from when until when each is lent, and how it will be taken back."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from experiments.inputs.scenario import OwnerEvent
+from experiments.inputs.traces import Trace
+from topologies.spec import Campus, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A host is lent from `from_s`, its owner says so at `notice_s`, and it is closed at `until_s` (inf: never, in this trace).
+
+    Without notice `notice_s` is `until_s`. A host that nobody can reclaim has one stay, for ever.
+    """
+
+    host: str
+    from_s: float
+    notice_s: float
+    until_s: float
+
+    @property
+    def announced_s(self) -> float:
+        """How long the notice is; 0 of an emergency."""
+        return self.until_s - self.notice_s if self.until_s < inf else 0.0
+
+    def takes_at(self, at_s: float) -> bool:
+        """Whether a job or a checkpoint may be brought there at that moment."""
+        return self.from_s <= at_s < self.notice_s
+
+
+class Future:
+    """The stays of all hosts, each host's in order."""
+
+    def __init__(self, stays: Mapping[str, tuple[Stay, ...]]) -> None:
+        self.stays = stays
+        self._from_s = {host: [stay.from_s for stay in of_host] for host, of_host in stays.items()}
+
+    def at(self, host: str, at_s: float) -> Stay | None:
+        """The stay that a moment falls into; None while its owner has the host."""
+        place = bisect_right(self._from_s[host], at_s) - 1
+        if place < 0:
+            return None
+        stay = self.stays[host][place]
+        return stay if at_s < stay.until_s else None
+
+    def open_at(self, at_s: float) -> list[Stay]:
+        """Stays of hosts that can be brought jobs at that moment, by name of the host."""
+        found = (self.at(host, at_s) for host in sorted(self.stays))
+        return [stay for stay in found if stay is not None and stay.takes_at(at_s)]
+
+
+def future_of(campus: Campus, trace: Trace, begin_s: float) -> Future:
+    """The future of a trace (in the units in which it is played) that begins at `begin_s`."""
+    by_host: dict[str, list[OwnerEvent]] = {host.name: [] for host in campus.hosts_of(Role.VOLUNTEER)}
+    for event in trace.owner_events:
+        by_host[event.host].append(event)
+    away = frozenset(trace.away)
+    return Future(
+        {host: tuple(_stays(host, events, host in away, begin_s)) for host, events in by_host.items()}
+    )
+
+
+def _stays(host: str, events: Iterable[OwnerEvent], away: bool, begin_s: float) -> Iterable[Stay]:
+    """A reclaim ends a stay, a return begins one; a return that calls off a notice lets it go on."""
+    from_s: float | None = None if away else 0.0
+    ending: OwnerEvent | None = None
+    for event in events:
+        if event.kind == "reclaim":
+            ending = event
+        else:
+            if ending is not None and from_s is not None and ending.gone_s <= event.at_s:
+                yield _stay(host, from_s, ending, begin_s)
+                from_s = None
+            from_s, ending = begin_s + event.at_s if from_s is None else from_s, None
+    if from_s is not None:
+        yield Stay(host, from_s, inf, inf) if ending is None else _stay(host, from_s, ending, begin_s)
+
+
+def _stay(host: str, from_s: float, reclaim: OwnerEvent, begin_s: float) -> Stay:
+    return Stay(host, from_s, begin_s + reclaim.at_s, begin_s + reclaim.gone_s)

@@ -1,0 +1,84 @@
+"""The plan that is in force, as the columns of a policy look it up while the virtual world plays it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from experiments.worlds.oracle.availability import Future, Stay
+from experiments.worlds.oracle.problem import (
+    Choice,
+    Entry,
+    Handover,
+    Reservation,
+    RunningJob,
+    Tenancy,
+)
+
+
+@dataclass
+class Book:
+    """`first`: where new jobs go; `ways`: how a job leaves a stay; `on_way`: stays that its plan knows it to come to.
+
+    `where`: the stay that a job was last given to; `granted_bytes_per_s`: of checkpoints that are on their way.
+    """
+
+    future: Future
+    first: dict[str, Stay] = field(default_factory=dict)
+    ways: dict[tuple[str, Stay], Handover] = field(default_factory=dict)
+    on_way: set[tuple[str, Stay]] = field(default_factory=set)
+    tenancies: dict[str, list[Tenancy]] = field(default_factory=dict)
+    where: dict[str, Stay] = field(default_factory=dict)
+    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)
+
+    def forget(self, job: str) -> None:
+        """Its plan is no longer in force."""
+        self.first.pop(job, None)
+        self.tenancies.pop(job, None)
+        self.ways = {key: way for key, way in self.ways.items() if key[0] != job}
+        self.on_way = {key for key in self.on_way if key[0] != job}
+
+    def clear(self) -> None:
+        """No plan is in force."""
+        self.first, self.ways, self.on_way, self.tenancies = {}, {}, set(), {}
+
+    def enter(self, runners: Iterable[RunningJob], chosen: Iterable[Choice]) -> None:
+        """From now on this is what they do."""
+        for runner in runners:
+            kept = self.tenancies[runner.name] = []
+            if runner.stay is not None:
+                self.on_way.add((runner.name, runner.stay))
+                kept.append(Tenancy(runner.stay, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
+        for choice in chosen:
+            self._enter(choice)
+
+    def _enter(self, choice: Choice) -> None:
+        if isinstance(choice, Handover):
+            self.ways[choice.job, choice.stay] = choice
+        elif choice.stay is not None:
+            self.first[choice.job] = choice.stay
+        to = choice.stay if isinstance(choice, Entry) else choice.to
+        if to is not None:
+            self.on_way.add((choice.job, to))
+        if choice.tenancy is not None:
+            self.tenancies.setdefault(choice.job, []).append(choice.tenancy)
+
+    def wanted(self, job: str) -> str | None:
+        """The host that the plan has for a job that needs one now."""
+        if job not in self.where:
+            return self.first[job].host if job in self.first else None
+        way = self.ways.get((job, self.where[job]))
+        return way.to.host if way is not None and way.to is not None else None
+
+    def begun(self, now_s: float) -> list[Handover]:
+        """Ways whose first checkpoint has begun, or whose notice runs: they are not changed any more."""
+        return [way for way in self.ways.values() if _first_s(way) <= now_s < way.stay.until_s]
+
+    def taken(self) -> tuple[list[Tenancy], list[Reservation]]:
+        """GPUs and links that the plan takes."""
+        gpus = [tenancy for kept in self.tenancies.values() for tenancy in kept]
+        return gpus, [taken for way in self.ways.values() for taken in way.reservations]
+
+
+def _first_s(way: Handover) -> float:
+    return way.stay.notice_s if way.migrates else min(way.begins_s, default=way.stay.until_s)

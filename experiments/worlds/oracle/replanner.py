@@ -1,0 +1,333 @@
+"""An oracle at play: it plans a window when the window begins, and has the virtual world do what is planned.
+
+The world is the same as for every other system: the same coordinator, agents, network and accounting. Only two columns of the
+policy are the oracle's (`columns`), and checkpoints are ordered here, at the moment that the plan has for them. What the plan
+did not foresee (a job that waited in the queue, one whose first host is not the plan's to choose) is planned for when
+the job runs, beside what stands already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+
+from controller.core.lifecycle.grants import open_flow, presync_flow, settle
+from controller.core.lifecycle.protection import forget_standby
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import OVER, JobState, Phase
+from controller.core.model.facts import AnyFact
+from experiments.inputs.traces import JobArrival, Trace
+from experiments.worlds.oracle.adapters import seated
+from experiments.worlds.oracle.availability import Stay, future_of
+from experiments.worlds.oracle.choices import Menu
+from experiments.worlds.oracle.link_budgets import shares_of
+from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
+from experiments.worlds.oracle.program import solve
+from experiments.worlds.oracle.transfer_times import Carriage, overhead_of
+from experiments.worlds.oracle.windows import Window, WindowAnswer, WindowEnd
+from experiments.worlds.virtual import VirtualWorld
+from experiments.worlds.virtual.hosts import dirty_fraction
+from experiments.worlds.virtual.run import BEGIN_S
+from experiments.worlds.virtual.scheduler import Priority
+from testbed.messages import Protect
+
+MOST_TOGETHER = 40  # unfinished jobs that are all planned again when one is elsewhere than planned
+NO_TIMER_S = 1e9  # the longest that a message can say
+LATE = 0.005  # of a job's remaining time: how much later than computed it may be over
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Windows of `window_s`, each planned with `overlap_s` of the next, within `time_limit_s` of real time (all but the last as
+    played)."""
+
+    window_s: float
+    overlap_s: float
+    time_limit_s: float
+
+
+class Player:
+    """One run's oracle. `watch` is called after each event of the world."""
+
+    def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool) -> None:
+        self._trace, self._horizon, self._at_first = trace, horizon, at_first
+        self._read = 0  # facts
+        self._until_s = 0.0  # up to when ends of stays are planned for
+        self.windows: list[Window] = []
+        self.ends: list[WindowEnd] = []
+
+    # ------------------------------------------------------------ the world
+
+    def watch(self, world: VirtualWorld) -> None:
+        """Read the new facts; the first call takes the oracle's seat."""
+        if self._until_s == 0.0:
+            self._sit_down(world)
+        while self._read < len(world.facts):
+            _, fact = world.facts[self._read]
+            self._read += 1
+            self._hear(fact)
+
+    def _sit_down(self, world: VirtualWorld) -> None:
+        self._world, self._until_s = world, BEGIN_S
+        self._future = future_of(world.stage.campus, self._trace, BEGIN_S)
+        self._book = Book(self._future)
+        inside = self._inside
+        delays = (link.delay_s for link in world.stage.campus.links)
+        overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
+        restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
+        shares = shares_of(inside, self._trace.background, BEGIN_S)
+        self._carriage = Carriage(
+            world.stage.routes,
+            shares,
+            overhead_s,
+            restart_s,
+            inside.settings.writes_s,
+            world.stage.costs.snapshot_bytes_per_s,
+        )
+        hosts = world.stage.campus.hosts
+        self._building = {host.name: host.building for host in hosts}
+        self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
+        inside.policy = seated(inside.policy, self._book, self._carriage, lambda: world.now_s, self._at_first)
+        world.at(BEGIN_S, self._begin_window)
+
+    @property
+    def _inside(self) -> Cluster:
+        return self._world.coordinator.cluster
+
+    def _do(self, effects: Sequence[do.Effect]) -> None:
+        """As if the coordinator had said it."""
+        for effect in effects:
+            match effect:
+                case do.Tell(host, message):
+                    self._world.connections.tell(host, message)
+                case do.Record(fact):
+                    self._world.facts.append((self._world.now_s, fact))
+        self._world.decide(ev.Woke())
+
+    # ------------------------------------------------------------ planning
+
+    def _begin_window(self) -> None:
+        now_s, window_s = self._world.now_s, self._horizon.window_s
+        self._until_s = now_s + window_s + self._horizon.overlap_s
+        self._plan_all(now_s + window_s, amends=False)
+        self._world.at(now_s + window_s, self._begin_window)
+
+    def _plan_all(self, until_s: float, *, amends: bool) -> None:
+        """Everything is planned anew but for what has begun."""
+        now_s = self._world.now_s
+        self._world.pulses.freshen()
+        jobs = sorted(self._inside.jobs.items())
+        runners = [runner for _, job in jobs if (runner := self._runner(job)) is not None]
+        if self._at_first:
+            runners += [self._newcomer(a) for a in self._trace.arrivals if self._arrives_in(a, now_s)]
+        begun = [way for way in self._book.begun(now_s) if not way.migrates or self._moves(way.job)]
+        self._book.clear()
+        self._adopt(self._menu().problem(runners, begun=begun), until_s, begun, amends=amends)
+
+    def _moves(self, name: str) -> bool:
+        return name in self._inside.jobs and self._inside.jobs[name].phase is Phase.MOVING
+
+    def _arrives_in(self, arrival: JobArrival, now_s: float) -> bool:
+        return now_s <= BEGIN_S + arrival.at_s < self._until_s and arrival.job.name not in self._inside.jobs
+
+    def _amend(self, job: JobState) -> None:
+        """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
+        if sum(each.phase not in OVER for each in self._inside.jobs.values()) <= MOST_TOGETHER:
+            self._plan_all(self._until_s, amends=True)
+            return
+        self._world.pulses.freshen()
+        runner = self._runner(job)
+        self._book.forget(job.name)
+        if runner is not None:
+            gpus, links = self._book.taken()
+            self._adopt(self._menu().problem([runner], gpus, links), self._until_s, (), amends=True)
+
+    def _menu(self) -> Menu:
+        now_s = self._world.now_s
+        return Menu(
+            self._future, self._carriage, self._gpus, self._building, self._fits, now_s, self._until_s
+        )
+
+    def _adopt(
+        self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
+    ) -> None:
+        answer = solve(problem, self._horizon.time_limit_s)
+        now_s = self._world.now_s
+        self._book.enter(problem.runners, answer.chosen)
+        for choice in answer.chosen:
+            if isinstance(choice, Handover) and choice not in begun:
+                self._put_on_heap(choice)
+        self.windows.append(_window(problem, answer, now_s, until_s, amends=amends))
+
+    def _put_on_heap(self, way: Handover) -> None:
+        for begin_s in way.begins_s:
+            self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
+        if not way.migrates:
+            for taken in way.reservations[1:]:
+                self._world.at(taken.from_s, partial(self._regrant, way), Priority.TIMER)
+            for taken in way.reservations[-1:]:
+                self._world.at(taken.until_s, partial(self._regrant, way), Priority.TIMER)
+
+    # ------------------------------------------------------------ jobs
+
+    def _runner(self, job: JobState) -> RunningJob | None:
+        """A job that has a volunteer host, as the program sees it."""
+        host = job.move.destination if job.move is not None else job.host
+        stay = self._stay_now(host)
+        if job.phase in OVER or stay is None:
+            return None
+        spec, now_s, restart_s = job.spec, self._world.now_s, self._carriage.restart_s
+        remaining_s, done_s = (spec.steps - job.step) * spec.step_s, job.step * spec.step_s
+        since_s = now_s if job.phase is Phase.RUNNING else now_s + restart_s
+        return RunningJob(
+            job.name,
+            float(spec.payload_bytes),
+            spec.memory_bytes,
+            spec.min_capability,
+            spec.step_s,
+            dirty_fraction(spec),
+            since_s,
+            since_s + remaining_s * (1.0 + LATE) + 2.0 * restart_s,
+            stay,
+            done_s,
+        )
+
+    def _stay_now(self, host: str | None) -> Stay | None:
+        """What is left of the host's stay; None of a host that nobody can reclaim."""
+        known = host is not None and host in self._future.stays
+        return self._future.at(host, self._world.now_s) if known and host is not None else None
+
+    def _newcomer(self, arrival: JobArrival) -> RunningJob:
+        job, at_s, restart_s = arrival.job, BEGIN_S + arrival.at_s, self._carriage.restart_s
+        finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
+        return RunningJob(
+            job.name,
+            float(job.payload_bytes),
+            job.memory_bytes,
+            job.min_capability,
+            job.step_s,
+            job.dirty_fraction,
+            at_s,
+            finish_s,
+        )
+
+    def _fits(self, runner: RunningJob, host: str) -> bool:
+        spec = self._world.stage.campus.host_by_name[host]
+        gpu = self._world.stage.campus.gpu_by_name[spec.gpu_model] if spec.gpu_model else None
+        return (
+            gpu is not None
+            and gpu.memory_bytes >= runner.memory_bytes
+            and gpu.compute_capability >= runner.min_capability
+        )
+
+    # ------------------------------------------------------------ playing
+
+    def _hear(self, fact: AnyFact) -> None:
+        match fact:
+            case facts.JobDispatched(job=name, host=host):
+                stay = self._stay_now(host)
+                if stay is not None:
+                    self._book.where[name] = stay
+            case facts.JobRunning(job=name):
+                self._runs(self._inside.jobs[name])
+            case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
+                self._ended(name)
+            case facts.MigrationDegraded(job=name):
+                self._refused(self._inside.jobs[name])
+
+    def _runs(self, job: JobState) -> None:
+        """Whether the plan holds for where it runs now."""
+        stay = self._book.where.get(job.name)
+        if stay is None or job.phase is not Phase.RUNNING or job.host != stay.host:
+            return
+        way = self._book.ways.get((job.name, stay))
+        late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
+        if late or (job.name, stay) not in self._book.on_way:
+            self._amend(job)
+
+    def _refused(self, job: JobState) -> None:
+        """P2 or P3 did not do as planned: there is still the time of the notice for checkpoints."""
+        way = self._book.ways.get((job.name, self._book.where[job.name]))
+        if way is not None and way.migrates and job.phase is Phase.RUNNING:
+            self._amend(job)
+
+    def _ended(self, name: str) -> None:
+        """An owner has ended an attempt: what was to be lost by it is noted."""
+        stay = self._book.where.get(name)
+        way = None if stay is None else self._book.ways.get((name, stay))
+        self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
+
+    def _send(self, way: Handover) -> None:
+        """A checkpoint of the plan begins: at its rate, to its holder."""
+        self._world.decide(ev.Woke())  # so that the coordinator knows what time it is
+        world, name, holder = self._inside, way.job, way.holder
+        job = world.jobs.get(name)
+        if job is None or holder is None or not self._stands(way, job):
+            return
+        assert job.host is not None
+        rate = self._book.granted_bytes_per_s[name] = self._rate_now(way)
+        effects = forget_standby(world, job) if job.standby != holder else []
+        job.standby = holder
+        flow = presync_flow(name, job.host, holder, rate)
+        flow.floor_bytes_per_s = rate
+        open_flow(world, flow)
+        effects += settle(world)
+        granted = world.flows[flow.key].rate_bytes_per_s
+        order = Protect(name, job.attempt, world.endpoint(holder), granted, NO_TIMER_S, 0.0)
+        self._do([*effects, do.Tell(job.host, order)])
+
+    def _stands(self, way: Handover, job: JobState) -> bool:
+        """Whether it is still the plan, and can still be done."""
+        return (
+            self._book.ways.get((way.job, way.stay)) is way
+            and job.phase is Phase.RUNNING
+            and job.host == way.stay.host
+            and self._inside.hosts[job.host].connected
+            and way.holder is not None
+            and self._inside.hosts[way.holder].usable
+        )
+
+    def _rate_now(self, way: Handover) -> float:
+        """The plan's; 0: its links are for others now."""
+        now_s = self._world.now_s
+        rates = (r.rate_bytes_per_s for r in way.reservations if r.from_s <= now_s < r.until_s)
+        return next(rates, 0.0)
+
+    def _regrant(self, way: Handover) -> None:
+        """Its rate changes, or its time is over; or it is no longer the plan."""
+        flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
+        if flow is None:
+            return
+        self._world.decide(ev.Woke())
+        now = self._book.ways.get((way.job, way.stay))
+        goes_on = now is not None and now.holder == way.holder and not now.migrates
+        rate = self._rate_now(now) if now is not None and goes_on else 0.0
+        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
+        self._do(settle(self._inside))
+
+
+def _window(
+    problem: WindowProblem, answer: WindowAnswer, from_s: float, until_s: float, *, amends: bool
+) -> Window:
+    ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
+    return Window(
+        from_s,
+        until_s,
+        amends,
+        len(problem.runners),
+        len(ways),
+        sum(way.loss_s for way in ways),
+        answer.objective_s,
+        answer.bound_s,
+        answer.gap,
+        answer.status,
+        answer.variables,
+        answer.constraints,
+        answer.solve_s,
+    )

@@ -1,0 +1,121 @@
+"""How long checkpoints take between two hosts: the virtual world's own arithmetic, with every draw at its worst.
+
+What counts is how late the last checkpoint before an end can begin. Its bytes are laid out backwards from the end, at what the
+path gives in each epoch (`whole`). A store takes only what it lacks, so if a step rewrites a share f of the state, a checkpoint
+that follows another to the same host within m steps has min(1, m f) C to carry. Where that converges (f C/r below a step),
+an oracle sends a whole one and then smaller and smaller ones, and loses only the time of the last (`chain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil, inf
+
+from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.problem import Reservation
+from experiments.worlds.virtual.overheads import Overheads
+from testbed.enforcement import PACING_SHARE
+from topologies.paths import Routes
+from topologies.spec import DirectedLink
+
+SAFETY_S = 0.05  # messages between the hosts and the coordinator, on top of what is computed
+LEAST_GAIN = 0.02  # of a checkpoint's time: a further one that saves less is not sent
+MOST_ROUNDS = 12
+MOST_EPOCHS = 100  # that one checkpoint may take
+ROOM = 3.0  # times a whole checkpoint's time in which a chain's rate must hold
+
+
+@dataclass(frozen=True, slots=True)
+class TransferState:
+    """What is carried: C, the share f of it that a step rewrites, the step."""
+
+    payload_bytes: float
+    dirty_fraction: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSending:
+    """Checkpoints one after the other, complete when they should be: when each begins, the last one's time, its links."""
+
+    begins_s: tuple[float, ...]
+    lead_s: float
+    reservations: tuple[Reservation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carriage:
+    """`overhead_s`: of a checkpoint's time, all that is neither writing nor on the wire; `restart_s`: T_r, at most;
+    `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload."""
+
+    routes: Routes
+    shares: Shares
+    overhead_s: float
+    restart_s: float
+    allowed_s: Callable[[float], float]
+    written_bytes_per_s: float = inf
+
+    def links(self, source: str, destination: str) -> tuple[DirectedLink, ...]:
+        """The links that a checkpoint crosses."""
+        return self.routes.route(source, destination)
+
+    def sending(
+        self, state: TransferState, links: Sequence[DirectedLink], end_s: float
+    ) -> PlannedSending | None:
+        """What is complete at `end_s` and began last, at what the path gives; None if there is no way."""
+        whole = self.whole(state.payload_bytes, links, end_s)
+        if whole is None:
+            return None
+        rate = self.shares.least(links, end_s - ROOM * whole.lead_s, end_s)
+        leads_s = self.chain(state, rate) if rate > 0.0 else []
+        total_s = sum(leads_s)
+        if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
+            return whole
+        begins = accumulate(leads_s[:-1], initial=end_s - total_s)
+        taken = Reservation(tuple(links), end_s - total_s, end_s, rate)
+        return PlannedSending(tuple(begins), leads_s[-1], (taken,))
+
+    def whole(
+        self, payload_bytes: float, links: Sequence[DirectedLink], end_s: float
+    ) -> PlannedSending | None:
+        """One checkpoint of everything."""
+        left, taken = payload_bytes, list[Reservation]()
+        spare_s = self.beside_s(payload_bytes)
+        for from_s, until_s, rate in self.shares.backwards(links, end_s):
+            needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
+            begin_s = max(from_s, until_s - needs_s - spare_s)
+            if rate > 0.0:
+                taken.append(Reservation(tuple(links), begin_s, until_s, rate))
+            lasts_s = until_s - begin_s
+            spare_s -= max(0.0, lasts_s - needs_s)
+            left = max(0.0, left - rate * PACING_SHARE * lasts_s) if lasts_s < needs_s else 0.0
+            if begin_s > from_s or (left <= 0.0 and spare_s <= 0.0):
+                return PlannedSending((begin_s,), end_s - begin_s, tuple(reversed(taken)))
+            if len(taken) >= MOST_EPOCHS or from_s == -inf:
+                break
+        return None
+
+    def chain(self, state: TransferState, rate_bytes_per_s: float) -> list[float]:
+        """Seconds of each checkpoint at that rate, until the next one would not be smaller by LEAST_GAIN."""
+        beside_s, pace = self.beside_s(state.payload_bytes), rate_bytes_per_s * PACING_SHARE
+        leads_s = [beside_s + state.payload_bytes / pace]
+        while len(leads_s) < MOST_ROUNDS:
+            dirty = min(1.0, ceil(leads_s[-1] / state.step_s) * state.dirty_fraction)
+            next_s = beside_s + state.payload_bytes * dirty / pace
+            if next_s > leads_s[-1] * (1.0 - LEAST_GAIN):
+                break
+            leads_s.append(next_s)
+        return leads_s
+
+    def beside_s(self, payload_bytes: float) -> float:
+        """Of a checkpoint's time, all that is not on the wire."""
+        return self.overhead_s + payload_bytes / self.written_bytes_per_s
+
+
+def overhead_of(costs: Overheads, delay_s: float) -> float:
+    """All of a checkpoint's time that is neither writing nor on the wire, at most: order, handshake, commit, word of it."""
+    return (
+        costs.snapshot_s[1] + costs.connect_s + costs.commit_s + 4.0 * (costs.message_s + delay_s) + SAFETY_S
+    )

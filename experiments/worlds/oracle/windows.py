@@ -1,0 +1,64 @@
+"""The answer for a window, and what is reported of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.worlds.oracle.problem import Choice
+
+NOTHING = 1e-9  # an objective below this is none
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAnswer:
+    """What was chosen, its objective and the best bound known (seconds of work), how it came about, how big the program was.
+
+    `status`: "optimal"; "time limit" (the best that was found by then); "greedy" (nothing better was found by then).
+    """
+
+    chosen: tuple[Choice, ...]
+    objective_s: float
+    bound_s: float
+    status: str
+    variables: int
+    constraints: int
+    solve_s: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective: no plan can be better by more. 0 where there is nothing to lose."""
+        if self.objective_s - self.bound_s <= NOTHING:
+            return 0.0
+        return (self.objective_s - self.bound_s) / self.objective_s
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One program of a run. `jobs` planned, stays that end under them (`events`), and the answer's figures.
+
+    `amends`: not a whole window, but jobs that came to be elsewhere than planned, for the rest of one. `predicted_loss_s`: of
+    the handovers on the chosen ways. Times in seconds of the run as played; `solve_s` is the solver's own.
+    """
+
+    from_s: float
+    until_s: float
+    amends: bool
+    jobs: int
+    events: int
+    predicted_loss_s: float
+    objective_s: float
+    bound_s: float
+    gap: float
+    status: str
+    variables: int
+    constraints: int
+    solve_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEnd:
+    """An attempt that its owner ended. `planned_loss_s`: what the plan had it lose; None: nobody had planned for it."""
+
+    job: str
+    at_s: float
+    planned_loss_s: float | None

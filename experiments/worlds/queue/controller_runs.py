@@ -1,0 +1,76 @@
+"""One course: a controller admits, over a drawn history, to the very queue that the live coordinator uses.
+
+Times are in hours here, whatever the suffix of the queue's arguments says: it only adds and compares. Averages run over
+jobs in order of arrival, each with what it waited and paid in the end; those sent to on-demand waited 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from controller.core.queueing.queue import (
+    Controller,
+    Dispatch,
+    OnDemand,
+    SpotJob,
+    SpotQueue,
+)
+from experiments.theory.laws import Floats
+from experiments.worlds.queue.history import Piece
+
+SLICES = (
+    3  # of work between two jobs at most; the live coordinator, which has hours, does as many as there are
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """Of each job, in order of arrival: wait (h) and cost (NaN if it still waits at the end), and r after it came."""
+
+    delays_h: Floats
+    costs: Floats
+    levels: Floats
+
+
+def follow(controller: Controller, history: Piece, k: float) -> Course:
+    """Paper B's model (an offer not used at once is gone); the controller may work a little after each job."""
+    count = len(history.draws)
+    course = Course(np.full(count, np.nan), np.full(count, np.nan), np.empty(count))
+    queue = SpotQueue(controller, offer_ttl_s=0.0)
+    spots_h, coming = history.spot_times_h.tolist(), 0
+    for job, (now_h, draw) in enumerate(
+        zip(history.job_times_h.tolist(), history.draws.tolist(), strict=True)
+    ):
+        while coming < len(spots_h) and spots_h[coming] <= now_h:
+            _send_off(
+                queue, course, np.nextafter(spots_h[coming], 0.0), k
+            )  # a spot still serves who would leave now
+            _settle(course, queue.offer(coming, spots_h[coming]), 1.0)
+            coming += 1
+        _send_off(queue, course, now_h, k)
+        answer = queue.submit(SpotJob(str(job)), now_h, draw)
+        if isinstance(answer, OnDemand):
+            course.delays_h[job], course.costs[job] = 0.0, k
+        course.levels[job] = controller.level
+        _learn(controller)
+    return course
+
+
+def _learn(controller: Controller) -> None:
+    slices = 0
+    while slices < SLICES and controller.work():
+        slices += 1
+
+
+def _send_off(queue: SpotQueue, course: Course, until_h: float, k: float) -> None:
+    """All whose time to leave has come, each at its own moment."""
+    while len(queue) and (due_h := queue.next_deadline_s()) <= until_h:
+        for gone in queue.renege(due_h):
+            course.delays_h[int(gone.job)], course.costs[int(gone.job)] = gone.delay_s, k
+
+
+def _settle(course: Course, answer: object, cost: float) -> None:
+    if isinstance(answer, Dispatch):
+        course.delays_h[int(answer.job)], course.costs[int(answer.job)] = answer.delay_s, cost

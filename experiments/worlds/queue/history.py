@@ -1,0 +1,75 @@
+"""Arrivals drawn piece by piece, so that a run of any length fits in memory and keeps its precision.
+
+Each piece has its own origin: the last job of the one before. Jobs, spots and admission draws have a stream of
+random numbers each, so a change of one law leaves the others as they were. SFC64 is numpy's quickest generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.random import SFC64, Generator, SeedSequence
+
+from experiments.theory.laws import Floats, Law
+
+PIECE: Final = 1 << 14  # arrivals: six arrays of them stay in a core's own cache
+
+
+class Piece(NamedTuple):
+    """Jobs and spots up to the last of the jobs, in hours after the end of the piece before."""
+
+    job_times_h: Floats
+    spot_times_h: Floats
+    draws: Floats
+
+    @property
+    def end_h(self) -> float:
+        """When the next piece begins."""
+        return float(self.job_times_h[-1])
+
+
+class DrawnHistory:
+    """Jobs, spots and draws of one seed, in order; the origin moves on with every piece."""
+
+    def __init__(self, jobs: Law, spots: Law, seed: int) -> None:
+        self._jobs, self._spots = jobs, spots
+        self._of_jobs, self._of_spots, self._of_draws = (
+            Generator(SFC64(part)) for part in SeedSequence(seed).spawn(3)
+        )
+        self._drawn_h: Floats = np.zeros(0)  # spots that are not yet part of a piece
+        self._latest_h = 0.0
+        self._largest = max(1, int(PIECE * min(1.0, spots.mean / jobs.mean)))
+
+    def pieces(self, jobs: int) -> Iterator[Piece]:
+        """The next so many jobs, in pieces of bounded size."""
+        for begin in range(0, jobs, self._largest):
+            yield self.piece(min(self._largest, jobs - begin))
+
+    def whole(self, jobs: int) -> Piece:
+        """The next so many jobs in one piece, whatever memory it takes; the same history as in pieces."""
+        begun_h, parts = 0.0, []
+        for part in self.pieces(jobs):
+            parts.append(Piece(part.job_times_h + begun_h, part.spot_times_h + begun_h, part.draws))
+            begun_h += part.end_h
+        return Piece(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+
+    def piece(self, jobs: int) -> Piece:
+        """The next so many jobs (at least one), the spots up to the last of them and a draw in [0, 1) a job."""
+        job_times_h = np.cumsum(self._jobs.sample(self._of_jobs, jobs))
+        spot_times_h = self._spots_until(float(job_times_h[-1]))
+        return Piece(job_times_h, spot_times_h, self._of_draws.random(jobs))
+
+    def _spots_until(self, end_h: float) -> Floats:
+        """The spots up to that time (included), which becomes the origin."""
+        blocks = [self._drawn_h]
+        while self._latest_h <= end_h:
+            missing = math.ceil(1.02 * (end_h - self._latest_h) / self._spots.mean) + 64
+            blocks.append(self._latest_h + np.cumsum(self._spots.sample(self._of_spots, missing)))
+            self._latest_h = float(blocks[-1][-1])
+        times_h = np.concatenate(blocks)
+        asked = int(np.searchsorted(times_h, end_h, side="right"))
+        self._drawn_h, self._latest_h = times_h[asked:] - end_h, self._latest_h - end_h
+        return times_h[:asked]

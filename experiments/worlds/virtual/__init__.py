@@ -1,0 +1,12 @@
+"""The virtual campus: the coordinator's core and the agents' cores, unchanged, on a heap of events over a fluid network.
+
+May import everything below `experiments`, but nothing that waits: no trio, no sockets, no clock. Begin with `world.py`, which
+performs what the cores say; `run.py` plays a scenario and a trace and gives facts like a live run's journal.
+"""
+
+from experiments.worlds.virtual.faults import LOST, Failure, Faults
+from experiments.worlds.virtual.overheads import Overheads
+from experiments.worlds.virtual.run import VirtualRun, make_world, simulate
+from experiments.worlds.virtual.world import VirtualWorld
+
+__all__ = ["LOST", "Overheads", "Failure", "Faults", "VirtualRun", "VirtualWorld", "make_world", "simulate"]

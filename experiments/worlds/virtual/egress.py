@@ -1,0 +1,88 @@
+"""What leaves each host, as its kernel would have counted it: totals, and the highest rate that migrations ever had together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from experiments.results.run_context import WIRE_PER_PAYLOAD
+from testbed.messages import EgressSample
+from testbed.model.network import FluidFlow, FluidNetwork
+from topologies.spec import TrafficClass
+
+SAMPLE_S = 0.1  # the live agent's sampling period: the peak is one of these long
+MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
+
+
+@dataclass(slots=True)
+class _Counter:
+    migration_bytes: float = 0.0  # of flows that are over
+    research_bytes: float = 0.0
+    peak_bytes_per_s: float = 0.0
+    told_migration: int = 0
+    told_research: int = 0
+    told_s: float = 0.0
+
+
+class Egress:
+    """Counters of all hosts (what switches send is not counted), payload inside, wire bytes in samples."""
+
+    def __init__(self, network: FluidNetwork, hosts: Iterable[str]) -> None:
+        self._network = network
+        self._of = {host: _Counter() for host in hosts}
+
+    def changed(self, flows: Iterable[FluidFlow]) -> None:
+        """Rates have changed: is there a new peak?"""
+        for source in {flow.links[0].source for flow in flows if flow.links}:
+            counter = self._of.get(source)
+            if counter is None:  # background between switches
+                continue
+            flows = self._network.flows_from(source)
+            rate = sum([flow.rate_bytes_per_s for flow in flows if flow.traffic_class in MIGRATION])
+            counter.peak_bytes_per_s = max(counter.peak_bytes_per_s, rate)
+
+    def ended(self, flow: FluidFlow) -> None:
+        """A flow is over: its bytes are counted."""
+        counter = self._of[flow.links[0].source]
+        if flow.traffic_class in MIGRATION:
+            counter.migration_bytes += flow.moved_bytes
+        else:
+            counter.research_bytes += flow.moved_bytes
+
+    def sample(self, host: str, now_s: float) -> list[EgressSample]:
+        """What was sent since the last time that this was asked: the busiest tenth of a second, and the rest."""
+        counter = self._of[host]
+        window_s = now_s - counter.told_s
+        if window_s <= 0.0:
+            return []
+        migration, research = self._totals(host, now_s)
+        sent, other = migration - counter.told_migration, research - counter.told_research
+        peak = min(sent, round(counter.peak_bytes_per_s * WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)))
+        counter.told_migration, counter.told_research, counter.told_s = migration, research, now_s
+        counter.peak_bytes_per_s = 0.0
+        self.changed(list(self._network.flows_from(host))[:1])
+        if window_s <= SAMPLE_S:
+            return [EgressSample(0.0, window_s, sent, other)]
+        rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other)
+        return [EgressSample(0.0, SAMPLE_S, peak, 0), rest]
+
+    def _totals(self, host: str, now_s: float) -> tuple[int, int]:
+        """(migration, research) wire bytes until now."""
+        counter = self._of[host]
+        migration, research = counter.migration_bytes, counter.research_bytes
+        for flow in self._network.flows_from(host):
+            if flow.traffic_class in MIGRATION:
+                migration += flow.moved(now_s)
+            else:
+                research += flow.moved(now_s)
+        return round(migration * WIRE_PER_PAYLOAD), round(research * WIRE_PER_PAYLOAD)
+
+
+def together(samples: list[EgressSample]) -> EgressSample:
+    """Several samples as one."""
+    return EgressSample(
+        0.0,
+        sum(sample.period_s for sample in samples),
+        sum(sample.migration_bytes for sample in samples),
+        sum(sample.research_bytes for sample in samples),
+    )

@@ -1,0 +1,187 @@
+"""What is truly so in a virtual world, whatever the cores believe: processes, disks, switches, bytes on the links.
+
+Two of the promises are about what cannot be judged while a word is on its way: what senders send on a link, and that they send
+only what the coordinator knows of. Those are held to at the moments when nothing is under way to or from any sender concerned;
+a difference that outlives its messages is a rate or a flow that was forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf
+
+from controller.core.model import facts as f
+from controller.core.model.entities import OVER
+from controller.core.policies.table import policy
+from experiments.results.run_context import migration_shares
+from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.world import VirtualWorld
+from testbed.enforcement import Enforcement
+from testbed.errors import InvariantBroken
+from testbed.messages import StoredCheckpoint
+from testbed.model.network import FluidFlow
+from topologies.spec import DirectedLink, TrafficClass
+
+MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
+TRICKLE_BYTES_PER_S = 8192.0 + 1.0  # a flow that is granted nothing is let through as slowly as this
+ROUNDING = 1e-6
+
+
+def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
+    """The error, with what happened before."""
+    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.stage.story))
+
+
+class Journalled:
+    """What the facts say, as they come: nothing accepted is lost, over is over, a checkpoint completes once."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._accepted: set[str] = set()
+        self._over: set[str] = set()
+        self.steps: dict[tuple[str, int], int] = {}  # of completed checkpoints
+        self.unseen: list[tuple[str, int]] = []  # of those, whom nobody has looked for on a disk yet
+
+    def check(self, world: VirtualWorld) -> None:
+        """The facts since the last time. InvariantBroken: one that may not be."""
+        jobs = world.jobs
+        while self._read < len(world.facts):
+            _, fact = world.facts[self._read]
+            self._read += 1
+            self._take(world, fact)
+        if lost := self._accepted - jobs.keys():
+            raise broken(world, min(lost), "it was accepted, and the coordinator knows nothing of it")
+        if again := [name for name in self._over if jobs[name].phase not in OVER]:
+            raise broken(world, again[0], f"it was over, and is {jobs[again[0]].phase}")
+
+    def _take(self, world: VirtualWorld, fact: f.AnyFact) -> None:
+        match fact:
+            case f.JobSubmitted(job=job):
+                self._accepted.add(job)
+            case f.JobFinished(job=job) | f.JobFailed(job=job):
+                self._over.add(job)
+            case f.CheckpointCompleted(job=job, sequence=sequence, step=step):
+                if (job, sequence) in self.steps:
+                    raise broken(world, job, f"checkpoint {sequence} completes again")
+                self.steps[job, sequence] = step
+                self.unseen.append((job, sequence))
+            case f.JobDispatched(job=job, restore_sequence=int(sequence), restore_step=step):
+                if self.steps.get((job, sequence)) != step:
+                    raise broken(
+                        world, job, f"it resumes at step {step} from checkpoint {sequence}, which is not so"
+                    )
+
+
+class Truth:
+    """Machines and links as they are. `journalled` knows which checkpoints were completed."""
+
+    def __init__(self, journalled: Journalled) -> None:
+        self._journalled = journalled
+        self._states: dict[tuple[str, int], StoredCheckpoint] = {}
+        self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
+        self._share: dict[DirectedLink, float] | None = None
+
+    def check(self, world: VirtualWorld) -> None:
+        """All machines, all links. InvariantBroken: at the first that is not as promised."""
+        for machine in world.machines.values():
+            self._check_disk(world, machine)
+            if machine.processes:
+                self._check_processes(world, machine)
+            self._check_switch(world, machine)
+        self._check_completed(world)
+        _check_links(world, self.share(world))
+
+    def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
+        """What migrations may use of each link, computed by the judge itself."""
+        if self._share is None:
+            enforced = policy(world.settings.policy).enforced
+            self._share = migration_shares(world.stage.campus, keeps_reserve=enforced)
+        return self._share
+
+    def _check_disk(self, world: VirtualWorld, machine: Machine) -> None:
+        """Whoever holds a checkpoint holds the same bytes."""
+        for key, stored in machine.store.items():
+            if self._states.setdefault(key, stored) != stored:
+                raise broken(
+                    world,
+                    key[0],
+                    f"{machine.name} holds checkpoint {key[1]} as {stored}, not {self._states[key]}",
+                )
+
+    def _check_completed(self, world: VirtualWorld) -> None:
+        """What was completed had arrived, whole, on some disk."""
+        for job, sequence in self._journalled.unseen:
+            stored, step = self._states.get((job, sequence)), self._journalled.steps[job, sequence]
+            if stored is None or stored.step != step:
+                raise broken(
+                    world, job, f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
+                )
+        self._journalled.unseen.clear()
+
+    def _check_processes(self, world: VirtualWorld, machine: Machine) -> None:
+        alive = [process for process in machine.processes.values() if process.alive]
+        gpus = world.coordinator.cluster.hosts[machine.name].spec.gpus
+        if len(alive) > gpus:
+            raise broken(
+                world, alive[0].spec.name, f"{len(alive)} processes compute on {gpus} GPUs of {machine.name}"
+            )
+        for process in alive:
+            name, step = process.spec.name, process.base_step
+            if step > 0 and not any(j == name and s == step for (j, _), s in self._journalled.steps.items()):
+                raise broken(
+                    world, name, f"it computes from step {step}, of which no checkpoint was completed"
+                )
+
+    def _check_switch(self, world: VirtualWorld, machine: Machine) -> None:
+        """A closed host's processes die as soon as its agent has read the switch (a switch written again is read later)."""
+        if not machine.closed:
+            return
+        written = (machine.name, machine.switch_version)
+        since_s = self._closed_s.setdefault(written, world.now_s)
+        least_s = world.stage.costs.switch_s[1] + ROUNDING
+        if machine.core is None or machine.paused or machine.deferred:
+            self._closed_s[written] = world.now_s  # from when it goes on
+        elif world.now_s > since_s + least_s and machine.processes:
+            name = next(iter(machine.processes))[0]
+            raise broken(
+                world, name, f"it computes on {machine.name}, which its owner closed at {since_s:.3f} s"
+            )
+
+
+# ---------------------------------------------------------------- links
+
+
+def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
+    """Nobody sends to a closed host, nor, where rates are enforced, more over a link than its share."""
+    flows = [flow for flow in world.stage.wire.network.flows() if flow.traffic_class in MIGRATION]
+    for flow in flows:
+        to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
+        if world.machines[to].closed:
+            raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
+    if policy(world.settings.policy).enforced and world.transfers.enforcement is Enforcement.PACE:
+        _check_shares(world, flows, share)
+
+
+def _check_shares(world: VirtualWorld, flows: list[FluidFlow], share: dict[DirectedLink, float]) -> None:
+    rates = defaultdict[DirectedLink, float](float)
+    unsure: set[DirectedLink] = set()
+    for flow in flows:
+        heard = has_heard_everything(world, world.machines[flow.links[0].source])
+        for link in flow.links:
+            rates[link] += max(0.0, flow.rate_bytes_per_s - TRICKLE_BYTES_PER_S)
+            if not heard:
+                unsure.add(link)
+    for link, rate in rates.items():
+        if link not in unsure and rate > share.get(link, inf) * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be")
+
+
+def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:
+    """Whether an agent is connected and works, and no word is on its way to or from it."""
+    link = machine.link
+    return (
+        link is not None
+        and world.connections.is_well(machine)
+        and max(link.down_s, link.up_s) < world.now_s
+        and not world.connections.refused
+    )

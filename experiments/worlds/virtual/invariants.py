@@ -1,0 +1,120 @@
+"""What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
+
+`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `experiments.results.promises`; what no
+core is needed for, in `truth`.
+"""
+
+from __future__ import annotations
+
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import JobState, Phase
+from experiments.worlds.virtual.ground_truth import Journalled, Truth, broken
+from experiments.worlds.virtual.world import VirtualWorld
+from topologies.spec import DirectedLink
+
+__all__ = ["Invariants", "broken"]
+
+ON_HOST = (Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING)
+NO_FLOW = (Phase.FINISHED, Phase.FAILED, Phase.WAITING, Phase.STARTING)
+NOTHING: frozenset[int] = frozenset()
+ROUNDING = 1e-6  # relative: of sums of rates
+
+
+class Invariants:
+    """Raises InvariantBroken, with the world's story, at the first difference. `events` were checked."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self._attempts: dict[str, int] = {}
+        self._journalled = Journalled()
+        self._truth = Truth(self._journalled)
+
+    def __call__(self, world: VirtualWorld) -> None:
+        """Check everything, now."""
+        self.events += 1
+        known = world.coordinator.cluster
+        _check_copies(world)
+        self._journalled.check(world)
+        self._truth.check(world)
+        waiting = _waiting(world, known)
+        for job in known.jobs.values():
+            _check_job(world, job, waiting)
+            if job.attempt < self._attempts.get(job.name, 0):
+                raise broken(world, job.name, "its attempts do not grow")
+            self._attempts[job.name] = job.attempt
+        _check_hosts(world, known)
+        _check_offers(world, known)
+        _check_flows(world, known, self._truth.share(world))
+
+
+def _waiting(world: VirtualWorld, known: Cluster) -> list[str]:
+    waiting = known.queue.waiting()
+    if len(set(waiting)) != len(waiting) or len(set(known.backlog)) != len(known.backlog):
+        raise broken(world, "queue", f"somebody waits twice: {waiting} {known.backlog}")
+    return waiting
+
+
+def _check_copies(world: VirtualWorld) -> None:
+    alive: dict[str, list[str]] = {}
+    for machine in world.machines.values():
+        for (name, attempt), process in machine.processes.items():
+            if process.alive:
+                alive.setdefault(name, []).append(f"{machine.name}#{attempt}")
+    for name, copies in alive.items():
+        if len(copies) > 1:
+            raise broken(world, name, f"more than one copy computes: {copies}")
+
+
+def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
+    known, name = world.coordinator.cluster, job.name
+    waits = name in waiting or name in known.backlog or name in known.requeued or name in known.homes
+    if waits != (job.phase is Phase.WAITING):
+        raise broken(world, name, f"{job.phase}, and it {'waits' if waits else 'does not wait'}")
+    if (job.phase in ON_HOST) != (job.host is not None):
+        raise broken(world, name, f"{job.phase} with host {job.host}")
+    if job.host is not None and name not in known.hosts[job.host].jobs:
+        raise broken(world, name, f"no GPU is held for it on {job.host}")
+    if (job.phase is Phase.MOVING) != (job.move is not None):
+        raise broken(world, name, f"{job.phase} with move {job.move}")
+    if job.phase is Phase.FAILED and name not in world.workloads.may_fail:
+        raise broken(world, name, "it failed, and its workload never did")
+
+
+def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
+    for host in known.hosts.values():
+        if len(host.jobs) > host.spec.gpus:
+            raise broken(world, host.name, f"{len(host.jobs)} jobs on {host.spec.gpus} GPUs")
+        for name in host.jobs:
+            job = known.jobs[name]
+            going = job.move is not None and job.move.destination == host.name
+            is_replica = known.policy.replication is not None and job.standby == host.name
+            if job.host != host.name and not going and not is_replica:
+                rule = f"a GPU is held for {name}, which is {job.phase} on {job.host}"
+                raise broken(world, host.name, rule)
+
+
+def _check_offers(world: VirtualWorld, known: Cluster) -> None:
+    standing = {offer.offer_id for offer in known.queue.standing()}
+    if standing != set(known.offers):
+        raise broken(world, "offers", f"queue {sorted(standing)}, book {known.offers}")
+    of_host: dict[str, set[int]] = {}
+    for number, name in known.offers.items():
+        of_host.setdefault(name, set()).add(number)
+    for name, host in known.hosts.items():
+        if host.offered != of_host.get(name, NOTHING):
+            raise broken(world, name, f"offers {host.offered} are not in the book {known.offers}")
+        if host.offered and (len(host.offered) > host.free_gpus or not host.usable):
+            raise broken(world, host.name, f"{len(host.offered)} offers, {host.free_gpus} GPUs free")
+
+
+def _check_flows(world: VirtualWorld, known: Cluster, share: dict[DirectedLink, float]) -> None:
+    used: dict[DirectedLink, float] = {}
+    for key, flow in known.flows.items():
+        job = known.jobs[flow.job]
+        if job.phase in NO_FLOW:
+            raise broken(world, key, f"a flow of a job that is {job.phase}")
+        for link in known.routes.route(flow.source, flow.destination):
+            used[link] = used.get(link, 0.0) + flow.rate_bytes_per_s
+    for link, rate in used.items():
+        if rate > share[link] * (1.0 + ROUNDING):
+            raise broken(world, str(link), f"{rate:.1f} bytes/s granted, {share[link]:.1f} may be")

@@ -1,0 +1,91 @@
+"""The coordinator's journal in a virtual world, and the coordinator that begins again from it.
+
+Live, the journal is a file (`controller.persistence.journal`) and begins again through `controller.persistence.recovery`; here it is a list. In both a
+coordinator is brought back by the events that the dead one was handed: same events, same effects. It is an error if
+one of the facts differs.
+
+A quiet world tells the coordinator by the way what heartbeats would have told it (`pulse`); that is kept, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.core.coordinator import Coordinator
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model.cluster import Cluster
+from testbed.errors import InvariantBroken
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTold:
+    """How long a host's lease runs, as far as the coordinator may believe."""
+
+    host: str
+    until_s: float
+
+    def tell(self, world: Cluster) -> None:
+        """Change the coordinator's picture."""
+        world.hosts[self.host].lease_until_s = self.until_s
+        world.watch()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTold:
+    """How far a job is."""
+
+    job: str
+    step: int
+
+    def tell(self, world: Cluster) -> None:
+        """Change the coordinator's picture."""
+        world.jobs[self.job].step = self.step
+
+
+Told = LeaseTold | StepTold
+
+
+class Memory:
+    """Everything that a coordinator was handed, with the time of it."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, ev.Event | Told]] = []
+
+    @property
+    def last_s(self) -> float:
+        """When the last entry was made."""
+        return self._entries[-1][0] if self._entries else 0.0
+
+    def keep(self, at_s: float, entry: ev.Event | Told) -> None:
+        """One more."""
+        self._entries.append((at_s, entry))
+
+    def events(self) -> Iterator[tuple[float, ev.Event]]:
+        """What a live journal would hold: all but what a quiet world tells by the way."""
+        return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
+
+    def recall(self, fresh: Coordinator, facts: Sequence[tuple[float, Any]]) -> Coordinator:
+        """Make a new coordinator the one that died. InvariantBroken: it records other facts than those."""
+        recorded = iter(facts)
+        for at_s, entry in self._entries:
+            if isinstance(entry, Told):
+                entry.tell(fresh.cluster)
+                continue
+            for effect in fresh.handle(entry, at_s):
+                if isinstance(effect, do.Record):
+                    _compare((at_s, effect.fact), next(recorded, None))
+        if (left := next(recorded, None)) is not None:
+            _compare(None, left)
+        return fresh
+
+
+def _compare(again: tuple[float, Any] | None, before: tuple[float, Any] | None) -> None:
+    if again != before:
+        raise InvariantBroken(
+            "journal",
+            "a coordinator that is handed the same events decides otherwise",
+            [str(before), str(again)],
+        )

@@ -1,0 +1,52 @@
+"""What the machinery itself takes: seconds that a live run spends in sockets, processes and disks, as laws to draw from.
+
+They are machine time, so no scale applies to them. What a live run takes is measured on one machine of two cores: the defaults
+are the middle of what journals of demonstrations on such a machine show while a fifth of it is busy (`reclaimnet compare`
+measures them anew, and shows both). What a real campus takes is the paper's T_r. `costs_of` chooses so that what P3 reserves
+for a restart and a snapshot is kept, as it must be for its promise to hold: beyond these, only faults are late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from controller.core.settings import Settings
+
+Span = tuple[float, float]  # drawn uniformly between these
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Seconds. A span is drawn for each use, from the stream of its purpose."""
+
+    message_s: float = 0.001  # one way between an agent and the coordinator, beside the links' delays
+    boot_s: Span = (0.0, 0.05)  # of an agent, at the start of a run
+    switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
+    start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
+    finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
+    snapshot_s: Span = (0.03, 0.12)  # ordered and hashed; the job stands still for it,
+    snapshot_bytes_per_s: float = inf  # and while its payload is written at this rate
+    connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
+    commit_s: float = 0.02  # the receiver's last hash and fsync
+    reconnect_s: float = (
+        0.2  # pause before an agent tries the coordinator again; twice as long each time in vain
+    )
+    reconnect_most_s: float = 1.0
+    silence_s: float = 10.0  # a transfer without a sign of life is given up after this
+
+
+RESTART_SHARE = (0.5, 0.9)  # of T_r: what a restart takes of the time that is reserved for it
+SNAPSHOT_SHARE = (0.2, 0.8)
+
+
+def costs_of(settings: Settings) -> Overheads:
+    """Within what the coordinator reserves: a restart takes part of T_r, a snapshot part of its allowance."""
+    low, high = RESTART_SHARE
+    small, large = SNAPSHOT_SHARE
+    return Overheads(
+        start_s=(low * settings.restart_s, high * settings.restart_s),
+        snapshot_s=(small * settings.snapshot_s, large * settings.snapshot_s),
+        snapshot_bytes_per_s=settings.snapshot_bytes_per_s / large,
+        silence_s=min(10.0, max(settings.lease_s, 1.0)) if settings.lease_s < inf else 10.0,
+    )

@@ -1,0 +1,101 @@
+"""Research traffic in the fluid network, and what its receivers take in, window by window.
+
+A flow goes on until one of its ends is closed, and again when it is open. Windows are a second long as live, or longer in
+long runs, so that a run has at most MOST_WINDOWS; one in which the flow was cut is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from experiments.inputs.scenario import ResearchFlow
+from experiments.results.run_context import ResearchSample
+from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.scheduler import Priority
+from topologies.spec import TrafficClass
+
+WINDOW_S = 1.0
+MOST_WINDOWS = 200
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    flow: ResearchFlow
+    key: str
+    is_on: bool = False
+    was_cut: bool = True  # since the window began
+    moved_bytes: float = 0.0  # at the beginning of the window
+
+
+class ResearchTraffic:
+    """The scenario's research flows."""
+
+    def __init__(self, stage: Stage, flows: Sequence[ResearchFlow], duration_s: float) -> None:
+        self._stage = stage
+        self._flows = [_Running(flow, f"research {number}") for number, flow in enumerate(flows)]
+        self._window_s = max(WINDOW_S, duration_s / MOST_WINDOWS)
+        self.samples: list[ResearchSample] = []
+
+    def begin(self) -> None:
+        """All senders start."""
+        for each in self._flows:
+            self._turn_on(each)
+        if any(each.flow.greedy for each in self._flows):
+            self._stage.after(self._window_s, self._window, Priority.TIMER)
+
+    def add(self, flow: ResearchFlow) -> None:
+        """One more sender starts now."""
+        began = any(each.flow.greedy for each in self._flows)
+        self._flows.append(_Running(flow, f"research {len(self._flows)}"))
+        if not self._is_shut(self._flows[-1]):
+            self._turn_on(self._flows[-1])
+        if flow.greedy and not began:
+            self._stage.after(self._window_s, self._window, Priority.TIMER)
+
+    def switched(self, host: str, *, closed: bool) -> None:
+        """A host was shut off, or is open again."""
+        for each in self._flows:
+            if host in (each.flow.source, each.flow.target):
+                if closed:
+                    self._turn_off(each)
+                elif not self._is_shut(each):
+                    self._turn_on(each)
+
+    def _is_shut(self, each: _Running) -> bool:
+        machines = self._stage.machines
+        ends = (each.flow.source, each.flow.target)
+        return any(machines[end].closed for end in ends if end in machines)
+
+    def _turn_on(self, each: _Running) -> None:
+        if each.is_on:
+            return
+        stage, flow = self._stage, each.flow
+        links = stage.routes.route(flow.source, flow.target)
+        cap = inf if flow.greedy else flow.rate_bytes_per_s
+        stage.wire.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
+        each.is_on, each.moved_bytes = True, 0.0
+
+    def _turn_off(self, each: _Running) -> None:
+        if each.is_on:
+            self._stage.wire.stop(each.key)
+            each.is_on, each.was_cut = False, True
+
+    def _window(self) -> None:
+        now_s = self._stage.now_s
+        for each in self._flows:
+            if each.is_on and each.flow.greedy:
+                moved = self._stage.wire.network.flow(each.key).moved(now_s)
+                if not each.was_cut:
+                    self.samples.append(self._sample(each.flow, moved - each.moved_bytes))
+                each.was_cut, each.moved_bytes = False, moved
+        self._stage.after(self._window_s, self._window, Priority.TIMER)
+
+    def _sample(self, flow: ResearchFlow, payload_bytes: float) -> ResearchSample:
+        stage = self._stage
+        capacity, _ = stage.routes.bottleneck(flow.source, flow.target)
+        reserve = stage.campus.research_reserve.reserve_bytes_per_s(capacity)
+        return ResearchSample(
+            stage.now_s, self._window_s, flow.source, flow.target, capacity, reserve, payload_bytes
+        )

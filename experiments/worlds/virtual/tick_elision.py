@@ -1,0 +1,114 @@
+"""A coordinator whose ticks that can change nothing are left out.
+
+Live, it wakes every control period (10 s at real scale) to try degraded migrations again, to serve jobs that wait, to find better
+standbys, and to plan all checkpoints anew. Over two months that is half a million plans of which nearly all say what the
+one before said: they look at hosts, jobs, flows and measurements, which only events change, and at the hazard, which has one
+value an hour. (A notice that grows shorter never makes a move feasible that was not.) So
+
+- after a tick that led to nothing the next one is due an hour of the scenario's day later (sooner at the beginning, while
+  estimates rest on little);
+- one that led to something is followed by the next, as live;
+- so is an event, if it changed the size of a job's checkpoints, or if it changed anything while a job waits, is
+  degraded, or has a loss budget that its standby cannot keep. Other events have planned everything anew themselves.
+  Rates of checkpoints are no change: no plan looks at what checkpoints get, only at what was promised to migrations.
+
+The decisions are the parent's, all of them: this class only moves the time of its next tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import floor, inf
+
+from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.checkpoint_plans import counted_bytes
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts
+from controller.core.settings import Settings
+from testbed import messages as m
+from topologies.spec import Campus
+
+TICKS_A_DAY = 24  # the hourly hazard table
+LEAST_NEWS = 0.05  # of the record so far: by so little more of it estimates hardly move
+ROUNDING = 1e-6  # of a period: a tick that happens now is not the next one
+LEAST_CHANGE = 0.1  # of what a checkpoint sends, before P1 is asked again; what P1 itself takes for a change
+
+QUIET = frozenset(
+    (
+        facts.CheckpointTaken,
+        facts.CheckpointCompleted,
+        facts.CheckpointHeld,
+        facts.EgressMeasured,
+        facts.TransferFinished,
+        facts.GrantEnded,
+        m.Grant,
+        m.SendStored,
+        m.CancelTransfers,
+        m.HeartbeatAck,
+        m.Forget,
+    )
+)
+
+
+class PatientCoordinator(Coordinator):
+    """See the module."""
+
+    def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
+        super().__init__(campus, settings, draw)
+        self._first_tick_s = inf
+        self._counted: dict[str, float] = {}  # job -> its checkpoints' bytes when P1 was last asked
+
+    def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
+        """As the parent's; then the next tick is moved."""
+        due_s = self._tick_s
+        effects = super().handle(event, now_s)
+        if due_s == inf:
+            self._first_tick_s = self._tick_s
+            return effects
+        ticked = self._tick_s != due_s
+        loud = any(map(_is_loud, effects))
+        if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
+            self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
+        elif ticked:
+            hour_s = self.cluster.settings.day_s / TICKS_A_DAY
+            self._tick_s = self._live_tick_s(now_s + min(hour_s, LEAST_NEWS * now_s))
+        return effects
+
+    def _live_tick_s(self, after_s: float) -> float:
+        """The first tick after a moment that a live coordinator would have."""
+        period_s = self.cluster.settings.control_period_s
+        return self._first_tick_s + period_s * max(
+            0, floor((after_s - self._first_tick_s) / period_s + ROUNDING) + 1
+        )
+
+    def _sends_otherwise(self, event: ev.Event) -> bool:
+        """Whether the size of a job's checkpoints, as P1 counts it, has moved."""
+        if not (isinstance(event, ev.AgentSaid) and isinstance(event.message, m.TransferEnded)):
+            return False
+        name = event.message.job
+        job = self.cluster.jobs.get(name)
+        if job is None or job.sent_bytes is None:
+            return False
+        before, now = self._counted.get(name), counted_bytes(job)
+        if before is not None and abs(now - before) <= LEAST_CHANGE * before:
+            return False
+        self._counted[name] = now
+        return True
+
+    def _somebody_hopes(self) -> bool:
+        """Whether a tick may help somebody: who waits, who is degraded, whose loss budget is not kept."""
+        if self.cluster.backlog or self.cluster.queue.waiting():
+            return True
+        return any(job.degraded or job.endangered for job in self.cluster.unfinished())
+
+
+def _is_loud(effect: do.Effect) -> bool:
+    if isinstance(effect, do.Record):
+        fact = effect.fact
+        if isinstance(fact, facts.Granted):
+            return fact.floor_bytes_per_s > 0.0
+        return type(fact) not in QUIET
+    if isinstance(effect, do.Tell):
+        return type(effect.message) not in QUIET
+    return isinstance(effect, do.Disconnect)

@@ -1,0 +1,232 @@
+"""Checkpoints on their way: a handshake, a flow at its grant, the receiver's commit, the sender's account."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.faults import Failure
+from experiments.worlds.virtual.hosts import Machine, Transfer, dirty_fraction
+from experiments.worlds.virtual.scheduler import Priority
+from testbed.agent.core import effects as ado
+from testbed.agent.core import events as aev
+from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
+from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, WIRE_PER_PAYLOAD, Enforcement
+from testbed.messages import StoredCheckpoint
+from topologies.spec import DirectedLink
+
+LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
+LEAST_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant
+LEAST_MEASURED_BYTES = 1 << 20
+STANDSTILL_S = 0.2  # how often it is looked whether a process that stood still goes on
+DROP_TIMER_S = 0.2  # floor of TCP's probe timer, which a drop at local egress makes it wait for
+
+
+def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> float:
+    """The most that TCP makes of a grant, payload.
+
+    Paced: PACING_SHARE of it. Paper A's literal bucket: a burst each time the probe timer runs out (measured: 5 to 50 % of
+    the grant). Not enforced: whatever the network gives.
+    """
+    rate = max(LEAST_RATE_BYTES_PER_S, grant_bytes_per_s)
+    match enforcement:
+        case Enforcement.PACE:
+            return rate * PACING_SHARE
+        case Enforcement.DROP:
+            return min(rate, DROP_BURST_BYTES / WIRE_PER_PAYLOAD / DROP_TIMER_S)
+        case Enforcement.NONE:
+            return inf
+
+
+def guard_of(host: str) -> DirectedLink:
+    """The host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
+    return DirectedLink(host, "aggregate bucket")
+
+
+class Transfers:
+    """All of them, by machine and by (job, destination)."""
+
+    def __init__(self, stage: Stage, enforcement: Enforcement) -> None:
+        self._stage, self.enforcement = stage, enforcement
+        self._flowing: dict[str, tuple[Machine, Transfer]] = {}
+        self._begun = 0
+
+    # ------------------------------------------------------------ begin
+
+    def begin(self, machine: Machine, order: ado.StartSending) -> None:
+        """Shake hands; then the flow begins."""
+        stage, to = self._stage, order.destination.host
+        stored = machine.store.get((order.job, order.sequence))
+        self._begun += 1
+        transfer = Transfer(order, f"{self._begun}", stage.now_s, order.rate_bytes_per_s, stored)
+        machine.transfers[order.job, to] = transfer
+        if stored is None:
+            self._fail_later(machine, transfer, 0.0, "not stored", retryable=False)
+        else:
+            connected = partial(self._connected, machine, transfer, stored)
+            stage.after(stage.costs.connect_s, connected, Priority.NETWORK)
+
+    def _connected(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
+        if not _current(machine, transfer):
+            return
+        stage, target = self._stage, self._stage.machines[transfer.order.destination.host]
+        if target.core is None:
+            self._fail_later(machine, transfer, 0.0, "connection refused", retryable=True)
+        elif target.closed or target.isolate_at_s is not None:
+            silence_s = stage.costs.silence_s
+            self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
+        elif self._refused(machine, transfer, stored, target.core.announced):
+            return
+        else:
+            fraction = dirty_fraction(stage.specs.get(stored.job))
+            transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
+            self._flow(machine, transfer)
+
+    def _refused(
+        self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
+    ) -> bool:
+        """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
+        if not announced.ever:
+            return False
+        stage, ticket = self._stage, transfer.order.destination.ticket
+        if announced.knows(ticket):
+            address = str(stage.campus.host_by_name[machine.name].address)
+            reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
+            if reason:
+                self._fail_later(machine, transfer, 0.0, reason, retryable=False)
+            return bool(reason)
+        if stage.now_s < transfer.began_s + stage.costs.connect_s + ANNOUNCED_WITHIN_S:
+            again = partial(self._connected, machine, transfer, stored)
+            stage.after(LOOK_AGAIN_S, again, Priority.NETWORK)
+        else:
+            self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
+        return True
+
+    def _flow(self, machine: Machine, transfer: Transfer) -> None:
+        stage, order = self._stage, transfer.order
+        links = stage.routes.route(machine.name, order.destination.host)
+        if self.enforcement is not Enforcement.NONE:
+            links = (*links, guard_of(machine.name))
+        cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
+        self._flowing[transfer.key] = (machine, transfer)
+        transfer.flowing_from_s = transfer.regranted_s = stage.now_s
+        arrived = partial(self._arrived, machine, transfer)
+        stage.wire.start(transfer.key, links, order.traffic_class, transfer.lacking_bytes, cap, arrived)
+
+    # ------------------------------------------------------------ on the way
+
+    def regrant(self, machine: Machine, job: str, destination: str, rate_bytes_per_s: float) -> None:
+        """Another rate."""
+        transfer = machine.transfers.get((job, destination))
+        if transfer is None:
+            return
+        transfer.grant(rate_bytes_per_s, self._stage.now_s)
+        if transfer.key in self._flowing:
+            cap = enforced_bytes_per_s(rate_bytes_per_s, self.enforcement)
+            self._stage.wire.regrant(transfer.key, cap)
+
+    def abort(self, machine: Machine, job: str, destination: str) -> None:
+        """Cut it; what arrived stays there."""
+        if transfer := machine.transfers.pop((job, destination), None):
+            self._stop(transfer)
+
+    def abort_all(self, machine: Machine) -> None:
+        """The sender is dead."""
+        for job, destination in list(machine.transfers):
+            self.abort(machine, job, destination)
+
+    def cut_receiver(self, name: str, after_s: float, reason: str) -> None:
+        """Whatever is on its way to a host stops, and its sender gives up after a while."""
+        for machine, transfer in list(self._flowing.values()):
+            if transfer.order.destination.host == name:
+                self._stop(transfer)
+                self._fail_later(machine, transfer, after_s, reason, retryable=True)
+
+    def _stop(self, transfer: Transfer) -> None:
+        """Take it out of the network."""
+        if self._flowing.pop(transfer.key, None) is None:
+            return
+        arrived_bytes = self._stage.wire.stop(transfer.key).moved_bytes
+        if transfer.stored is not None and arrived_bytes > 0.0:
+            target = self._stage.machines[transfer.order.destination.host]
+            target.disk.partial[transfer.order.job] = (transfer.stored.step, arrived_bytes)
+
+    # ------------------------------------------------------------ arrive
+
+    def _arrived(self, machine: Machine, transfer: Transfer) -> None:
+        """The last byte is there; the receiver verifies it and syncs its disk."""
+        del self._flowing[transfer.key]
+        commit = partial(self._commit, machine, transfer, self._stage.now_s)
+        self._stage.after(self._stage.costs.commit_s, commit, Priority.NETWORK)
+
+    def _commit(self, machine: Machine, transfer: Transfer, arrived_s: float) -> None:
+        """The receiver has it all: verified, fsynced, said."""
+        if not _current(machine, transfer) or transfer.stored is None:
+            return
+        stage, order = self._stage, transfer.order
+        target = stage.machines[order.destination.host]
+        if target.paused or machine.paused:
+            again = partial(self._commit, machine, transfer, arrived_s)
+            stage.after(STANDSTILL_S, again, Priority.NETWORK)
+            return
+        failure = self._refusal(machine, target, order)
+        if failure is not None:
+            self._fail_later(machine, transfer, 0.0, failure.reason, retryable=failure.retryable)
+            return
+        target.disk.drop(order.job, order.sequence)
+        target.disk.partial.pop(order.job, None)
+        target.store[order.job, order.sequence] = transfer.stored
+        stage.tell_agent(target, aev.CheckpointReceived(transfer.stored))
+        ended = self._account_of(transfer, transfer.stored, arrived_s)
+        stage.after(stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)
+
+    def _refusal(self, machine: Machine, target: Machine, order: ado.StartSending) -> Failure | None:
+        if target.core is None:
+            return Failure("the connection broke", retryable=True)
+        if target.closed:
+            return Failure("the owner has this host")
+        if target.disk.full:
+            return Failure("the receiver's disk: no space left on device")
+        if (order.job, order.sequence) not in machine.store:
+            return Failure("not here any more")
+        return self._stage.faults.sending(machine.name, order)
+
+    def _account_of(self, transfer: Transfer, stored: StoredCheckpoint, arrived_s: float) -> aev.SendEnded:
+        order, sent = transfer.order, round(transfer.lacking_bytes)
+        lasted_s, granted = arrived_s - transfer.flowing_from_s, transfer.granted(arrived_s)
+        measured = lasted_s >= LEAST_MEASURED_S and sent >= LEAST_MEASURED_BYTES and granted > 0.0
+        return aev.SendEnded(
+            order.job,
+            order.destination.host,
+            order.sequence,
+            True,
+            sent,
+            stored.payload_bytes - sent,
+            self._stage.now_s - transfer.began_s,
+            transfer.lacking_bytes / granted if measured else None,
+        )
+
+    def _fail_later(
+        self, machine: Machine, transfer: Transfer, after_s: float, reason: str, *, retryable: bool
+    ) -> None:
+        order = transfer.order
+        ended = aev.SendEnded(
+            order.job, order.destination.host, order.sequence, False, reason=reason, retryable=retryable
+        )
+        end = partial(self._end, machine, transfer, ended)
+        self._stage.after(after_s + self._stage.costs.message_s, end, Priority.NETWORK)
+
+    def _end(self, machine: Machine, transfer: Transfer, ended: aev.SendEnded) -> None:
+        def end() -> None:
+            if _current(machine, transfer):
+                del machine.transfers[ended.job, ended.destination]
+                self._stage.agent(machine, ended)
+
+        self._stage.to_agent(machine, end)
+
+
+def _current(machine: Machine, transfer: Transfer) -> bool:
+    """Whether it is still wanted."""
+    order = transfer.order
+    return machine.transfers.get((order.job, order.destination.host)) is transfer

@@ -1,0 +1,188 @@
+"""Workloads as progress models: a process is a step at a time, and the step is computed when somebody asks.
+
+Nothing happens while a job computes. One event marks its end; snapshots, which hold it up, move that end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.hosts import Machine, Process
+from experiments.worlds.virtual.replicas import Replicas
+from experiments.worlds.virtual.scheduler import Priority
+from testbed import messages as m
+from testbed.agent.core import effects as ado
+from testbed.agent.core import events as aev
+from testbed.agent.core.agent import AgentCore
+
+SILENT = (  # events that an agent answers without a word about how far jobs are, or with a snapshot's own step
+    aev.WorkloadStarted,
+    aev.CheckpointReceived,
+    aev.SendEnded,
+    aev.SnapshotDone,
+    aev.Woke,
+)
+SILENT_ORDERS = (m.Grant, m.Protect, m.Unprotect, m.SendStored, m.Forget, m.HeartbeatAck)
+KEPT_SNAPSHOTS = 2  # of a job on its own host, as the live agent keeps them
+
+
+def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
+    """Whether an agent may say how far its jobs are after this event, or because of the time."""
+    if isinstance(event, aev.WorkloadProgressed):
+        return False
+    if isinstance(event, aev.Received):
+        if not isinstance(event.message, SILENT_ORDERS):
+            return True
+    elif not isinstance(event, SILENT):
+        return True
+    closes_s = inf if core.reclaim_at_s is None else core.reclaim_at_s
+    return now_s >= min(core.pulse.heartbeat_at_s, core.pulse.lease_until_s, closes_s)
+
+
+class Workloads:
+    """Starts, ends, snapshots."""
+
+    def __init__(self, stage: Stage, replicas: Replicas) -> None:
+        self._stage, self._replicas = stage, replicas
+        self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
+
+    def start(self, machine: Machine, order: ado.StartWorkload) -> None:
+        """The process is made; it runs once its state is proved."""
+        spec, attempt, restore = order.spec, order.attempt, order.restore
+        self._stage.specs[spec.name] = spec
+        pace = self._replicas.pace(machine)
+        process = Process(spec, attempt, restore.step if restore else 0, pace=pace)
+        machine.processes[spec.name, attempt] = process
+        core = machine.core
+        takes_s = self._replicas.start_s(restore)
+        if takes_s is None:
+            takes_s = self._stage.streams.span(self._stage.costs.start_s, "start", machine.name)
+
+        def started() -> None:
+            if process.alive and machine.core is core:
+                self._started(machine, process, restore)
+
+        self._stage.after(takes_s, started, Priority.PROCESS)
+
+    def _started(self, machine: Machine, process: Process, restore: m.StoredCheckpoint | None) -> None:
+        spec, stage = process.spec, self._stage
+        failure = stage.faults.workload(machine.name, spec.name, process.attempt)
+        if restore and (restore.job, restore.sequence) not in machine.store:
+            self._exit(machine, process, finished=False, reason="no such checkpoint here")
+        elif failure is not None:
+            if restore is None:
+                self.may_fail.add(spec.name)
+            self._exit(machine, process, finished=False, reason=failure.reason)
+        else:
+            process.running_from_s = stage.now_s
+            step = process.told_step = process.base_step
+            started = aev.WorkloadStarted(spec.name, process.attempt, step, f"{spec.name}@{step}")
+            stage.tell_agent(machine, started)
+            self._watch_end(machine, process)
+
+    def _watch_end(self, machine: Machine, process: Process) -> None:
+        def ended() -> None:
+            if not process.alive:
+                return
+            if process.step(self._stage.now_s) >= process.spec.steps:
+                self._finish(machine, process)
+            else:
+                self._watch_end(machine, process)  # snapshots held it up
+
+        self._stage.heap.at(process.end_s(), ended, Priority.PROCESS)
+
+    def _finish(self, machine: Machine, process: Process) -> None:
+        """All steps are done; it proves its state and ends, unless it is killed meanwhile."""
+        stage = self._stage
+
+        def proved() -> None:
+            if process.alive:
+                self._exit(machine, process, finished=True, reason="")
+
+        takes_s = stage.streams.span(stage.costs.finish_s, "finish", machine.name)
+        stage.after(takes_s, proved, Priority.PROCESS)
+
+    def _exit(
+        self, machine: Machine, process: Process, *, finished: bool, reason: str, fenced: bool = False
+    ) -> None:
+        name, attempt = process.spec.name, process.attempt
+        step = process.step(self._stage.now_s)
+        process.alive = False
+        machine.processes.pop((name, attempt), None)
+        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced)
+        self._stage.tell_agent(machine, ended)
+
+    def kill(self, machine: Machine, job: str, attempt: int) -> None:
+        """SIGKILL, for certain."""
+        if process := machine.processes.pop((job, attempt), None):
+            process.alive = False
+
+    def kill_all(self, machine: Machine) -> None:
+        """They die with their agent."""
+        for job, attempt in list(machine.processes):
+            self.kill(machine, job, attempt)
+
+    def fence(self, machine: Machine) -> None:
+        """Processes stop of themselves when the lease lapses, whatever the agent does."""
+        if self._stage.now_s < machine.lease_until_s:
+            return
+        for process in list(machine.processes.values()):
+            self._stage.note(f"{machine.name}: {process.spec.name} fences itself")
+            self._exit(machine, process, finished=False, reason="the lease lapsed", fenced=True)
+
+    def report(self, machine: Machine) -> None:
+        """Let the agent know how far its workloads are: asked before anything that depends on it."""
+        for (job, attempt), process in list(machine.processes.items()):
+            step = process.step(self._stage.now_s)
+            if step > process.told_step and process.running_from_s < inf and process.alive:
+                process.told_step = step
+                self._stage.agent(machine, aev.WorkloadProgressed(job, attempt, step))
+
+    # ------------------------------------------------------------ snapshots
+
+    def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
+        """The state as it is now; in the store when it is written."""
+        stage, process = self._stage, machine.processes.get((order.job, order.attempt))
+        ordered_s = stage.streams.span(stage.costs.snapshot_s, "snapshot", machine.name)
+        if process is None or process.running_from_s == inf:
+            stage.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
+            return
+        step = process.step(stage.now_s)
+        if step >= process.spec.steps:  # it proves its state and hears nothing more: whoever asks sees it end
+            gone = partial(self._failed, machine, order, "the process has gone")
+            stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
+            return
+        takes_s = ordered_s + process.spec.payload_bytes / stage.costs.snapshot_bytes_per_s
+        process.pause(stage.now_s, takes_s)
+        core = machine.core
+
+        def written() -> None:
+            if machine.core is core:
+                self._written(machine, order, process, step)
+
+        stage.after(takes_s, lambda: stage.to_agent(machine, written), Priority.PROCESS)
+
+    def _written(self, machine: Machine, order: ado.TakeSnapshot, process: Process, step: int) -> None:
+        stage = self._stage
+        failure = stage.faults.snapshot(machine.name, order)
+        if not process.alive:
+            self._failed(machine, order, "the process has gone")
+        elif machine.disk.full or failure is not None:
+            self._failed(machine, order, failure.reason if failure else "no space left on device")
+        else:
+            if order.final:
+                self.kill(machine, order.job, order.attempt)
+            self._store(machine, order, process.spec.payload_bytes, step)
+
+    def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
+        failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)
+        self._stage.tell_agent(machine, failed)
+
+    def _store(self, machine: Machine, order: ado.TakeSnapshot, payload_bytes: int, step: int) -> None:
+        job, sequence, digest = order.job, order.sequence, f"{order.job}@{step}"
+        machine.store[job, sequence] = m.StoredCheckpoint(job, sequence, step, payload_bytes, digest)
+        machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
+        done = aev.SnapshotDone(job, order.attempt, sequence, step, payload_bytes, order.final, digest)
+        self._stage.agent(machine, done)

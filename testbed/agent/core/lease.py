@@ -1,0 +1,78 @@
+"""Heartbeats, the lease that their acknowledgements extend, and the counters that travel with them.
+
+A lease runs from the *sending* of the last heartbeat that was acknowledged (Hello counts as number 0, Welcome as its
+acknowledgement). The coordinator counts the same duration from a later moment, so no common clock is needed for the
+agent's copy of a job to be dead before the coordinator dares to start another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.messages import EgressSample, Heartbeat, JobClaim, Welcome
+
+MAX_UNSENT_SAMPLES = 100  # egress samples kept while nobody listens: ten seconds of 100 ms
+
+
+@dataclass
+class Pulse:
+    """The agent's side of the lease. Without a connection `heartbeat_at_s` is inf; without a lease nothing may run."""
+
+    lease_s: float = 0.0
+    lease_until_s: float = -inf
+    heartbeat_s: float = 1.0
+    heartbeat_at_s: float = inf
+    number: int = 0
+    unacknowledged: dict[int, float] = field(default_factory=dict)  # heartbeat -> when it was sent
+    sampled: ev.Sampled | None = None
+    samples: list[EgressSample] = field(default_factory=list)
+    told_drops: int = 0
+
+    def greet(self, now_s: float) -> None:
+        """Hello is being sent: acknowledgements of another connection's heartbeats count no more."""
+        self.unacknowledged = {0: now_s}
+
+    def welcome(self, message: Welcome, now_s: float) -> list[do.Effect]:
+        """Registered: heartbeats begin at once, the first lease runs from Hello."""
+        self.lease_s, self.heartbeat_s, self.heartbeat_at_s = message.lease_s, message.heartbeat_s, now_s
+        return self.acknowledged(0)
+
+    def lost(self) -> None:
+        """There is nobody to send heartbeats to; the lease runs on."""
+        self.heartbeat_at_s = inf
+
+    def acknowledged(self, number: int) -> list[do.Effect]:
+        """The lease is extended, unless this heartbeat is of another connection or acknowledged already."""
+        sent_s = self.unacknowledged.pop(number, None)
+        if sent_s is None:
+            return []
+        self.unacknowledged = {n: at_s for n, at_s in self.unacknowledged.items() if n > number}
+        self.lease_until_s = sent_s + self.lease_s
+        return [do.ExtendLease(self.lease_until_s)]
+
+    def beat(self, claims: list[JobClaim], now_s: float) -> list[do.Effect]:
+        """Send a heartbeat with what was counted since the last one."""
+        self.number += 1
+        self.heartbeat_at_s = now_s + self.heartbeat_s
+        self.unacknowledged[self.number] = now_s
+        sampled = self.sampled or ev.Sampled({}, [], None, 0.0)
+        samples, self.samples = self.samples, []
+        self.told_drops = _drops(sampled)
+        beat = Heartbeat(self.number, claims, sampled.classes, sampled.flows, samples, sampled.loop_lag_s)
+        return [do.Send(beat)]
+
+    def note(self, sampled: ev.Sampled) -> bool:
+        """Take in the kernel's counters; whether they are worth a heartbeat at once: another set of flows, or drops."""
+        known = {flow.transfer for flow in self.sampled.flows} if self.sampled else set()
+        self.sampled = sampled
+        if sampled.sample is not None:
+            self.samples = [*self.samples, sampled.sample][-MAX_UNSENT_SAMPLES:]
+        changed = known != {flow.transfer for flow in sampled.flows} or _drops(sampled) != self.told_drops
+        return changed and self.heartbeat_at_s < inf
+
+
+def _drops(sampled: ev.Sampled) -> int:
+    return sum(count.drops for count in sampled.classes.values())

@@ -1,0 +1,113 @@
+"""What a host sends: at most one transfer for each (job, destination), tried again where somebody waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.messages import Endpoint, TransferEnded
+from topologies.spec import TrafficClass
+
+RETRY_S = 0.25  # pause before what failed is tried again: a few round trips of the campus
+
+
+@dataclass
+class Sending:
+    """One transfer that this host is sending, or will send again at `retry_at_s`."""
+
+    sequence: int
+    destination: Endpoint
+    rate_bytes_per_s: float
+    traffic_class: TrafficClass
+    retry_at_s: float = inf
+
+    @property
+    def on_its_way(self) -> bool:
+        """Whether bytes are flowing; else it waits to be tried again."""
+        return self.retry_at_s == inf
+
+
+@dataclass
+class Sendings:
+    """All of them, by (job, host of the destination)."""
+
+    table: dict[tuple[str, str], Sending] = field(default_factory=dict)
+
+    def next_retry_s(self) -> float:
+        """When one is to be tried again; inf if none is."""
+        return min([sending.retry_at_s for sending in self.table.values()], default=inf)
+
+    def of(self, job: str) -> list[str]:
+        """Destinations to which something of a job is being sent."""
+        return [to for name, to in self.table if name == job]
+
+    def send(self, job: str, to_send: Sending) -> list[do.Effect]:
+        """Send it; another checkpoint of the job on its way to the same place is given up for it."""
+        key = (job, to_send.destination.host)
+        present = self.table.get(key)
+        if present is not None and present.sequence == to_send.sequence:
+            present.destination = to_send.destination
+            return self.regrant(*key, to_send.rate_bytes_per_s)
+        superseded = self.abort(*key)
+        self.table[key] = to_send
+        return [*superseded, _start(job, to_send)]
+
+    def readdress(self, job: str, destination: Endpoint) -> None:
+        """What is tried again there goes to this address, under this number."""
+        if sending := self.table.get((job, destination.host)):
+            sending.destination = destination
+
+    def retry(self, now_s: float) -> list[do.Effect]:
+        """Start again what is due."""
+        effects: list[do.Effect] = []
+        for (job, _), sending in self.table.items():
+            if now_s >= sending.retry_at_s:
+                sending.retry_at_s = inf
+                effects.append(_start(job, sending))
+        return effects
+
+    def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> list[do.Effect]:
+        """Change the rate of what is sent there, if anything is."""
+        sending = self.table.get((job, destination))
+        if sending is None or sending.rate_bytes_per_s == rate_bytes_per_s:
+            return []
+        sending.rate_bytes_per_s = rate_bytes_per_s
+        return [do.Regrant(job, destination, rate_bytes_per_s)] if sending.on_its_way else []
+
+    def abort(self, job: str, destination: str) -> list[do.Effect]:
+        """Stop sending it, for good."""
+        sending = self.table.pop((job, destination), None)
+        return [do.AbortSending(job, destination)] if sending and sending.on_its_way else []
+
+    def abort_elsewhere(self, job: str, destination: str) -> list[do.Effect]:
+        """Stop sending anything of a job, but to there."""
+        return [effect for to in self.of(job) if to != destination for effect in self.abort(job, to)]
+
+    def abort_job(self, job: str) -> list[do.Effect]:
+        """Stop sending anything of a job."""
+        return [effect for to in self.of(job) for effect in self.abort(job, to)]
+
+
+def _start(job: str, sending: Sending) -> do.StartSending:
+    return do.StartSending(
+        job, sending.sequence, sending.destination, sending.rate_bytes_per_s, sending.traffic_class
+    )
+
+
+def account(event: ev.SendEnded) -> TransferEnded:
+    """What the coordinator is told of a transfer that has ended."""
+    return TransferEnded(
+        f"{event.job}:{event.sequence}>{event.destination}",
+        event.job,
+        event.sequence,
+        event.destination,
+        event.ok,
+        event.bytes_sent,
+        event.bytes_deduplicated,
+        event.duration_s,
+        event.goodput_over_grant,
+        event.drops,
+        event.reason,
+    )

@@ -1,0 +1,168 @@
+"""One job on a host, from the order to start it until it has left: its snapshots, its standby, its move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+
+from testbed.agent.core.outbound import RETRY_S, Sending
+from testbed.messages import (
+    SEQUENCES_PER_ATTEMPT,
+    Endpoint,
+    JobClaim,
+    JobSpec,
+    JobStarted,
+    SnapshotTaken,
+    StartJob,
+    StoredCheckpoint,
+)
+from topologies.spec import TrafficClass
+
+
+class AttemptPhase(StrEnum):
+    """starting -> running -> moved; a job leaves the table from any of them."""
+
+    STARTING = "starting"  # the process was ordered, its state is not proved yet
+    RUNNING = "running"
+    MOVED = "moved"  # stopped by its final snapshot, which is on its way
+
+
+@dataclass
+class Protection:
+    """P1's plan: a snapshot every `interval_s`, sent to the standby; None: kept here."""
+
+    standby: Endpoint | None
+    rate_bytes_per_s: float
+    interval_s: float
+    next_s: float
+
+
+@dataclass
+class Migration:
+    """P2's destination and P3's rate. The final snapshot comes when the copy has arrived, at the latest at `final_at_s`."""
+
+    destination: Endpoint
+    rate_bytes_per_s: float
+    final_at_s: float
+    copied: bool = False
+    next_copy_s: float = 0.0  # at once
+
+
+@dataclass
+class Running:
+    """A job on this host."""
+
+    spec: JobSpec
+    attempt: int
+    step: int
+    last_sequence: int
+    restored_sequence: int | None
+    phase: AttemptPhase = AttemptPhase.STARTING
+    protection: Protection | None = None
+    migration: Migration | None = None
+    snapshotting: bool = False
+    started: JobStarted | None = None  # what was said of its start, to be said again on a new connection
+    latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
+
+    @classmethod
+    def ordered(cls, order: StartJob) -> Running:
+        """A job that is to be started."""
+        restore = order.restore
+        step, sequence = (restore.step, restore.sequence) if restore else (0, None)
+        return cls(order.job, order.attempt, step, order.attempt * SEQUENCES_PER_ATTEMPT, sequence)
+
+    @property
+    def claim(self) -> JobClaim:
+        """What the coordinator is told of it with every heartbeat."""
+        return JobClaim(self.spec.name, self.attempt, self.step)
+
+    @property
+    def final(self) -> StoredCheckpoint | None:
+        """The snapshot that stopped it; None while it runs."""
+        return self.latest if self.phase is AttemptPhase.MOVED else None
+
+    def next_snapshot_s(self) -> float:
+        """When the next snapshot is due; inf if none is, or one is being taken."""
+        if self.snapshotting or self.phase is not AttemptPhase.RUNNING:
+            return inf
+        if self.migration is not None:
+            return min(self.migration.final_at_s, self.migration.next_copy_s)
+        return self.protection.next_s if self.protection is not None else inf
+
+    def final_due(self, now_s: float) -> bool:
+        """Whether the snapshot to take now ends the job here."""
+        return self.migration is not None and (self.migration.copied or now_s >= self.migration.final_at_s)
+
+    def moves_to(self, destination: str) -> bool:
+        """Whether that host is where it moves."""
+        return self.migration is not None and self.migration.destination.host == destination
+
+    def move_to(self, destination: Endpoint, rate_bytes_per_s: float, final_at_s: float) -> None:
+        """Begin to move, or change the destination, the rate or the time of a move."""
+        if self.migration is not None and self.migration.destination.host == destination.host:
+            self.migration.destination = destination
+            self.migration.rate_bytes_per_s, self.migration.final_at_s = rate_bytes_per_s, final_at_s
+        else:
+            self.migration = Migration(destination, rate_bytes_per_s, final_at_s)
+
+    def stay(self, destination: str) -> None:
+        """A move there is called off. A final snapshot that is being taken is taken: the process is dying already."""
+        if self.moves_to(destination):
+            self.migration = None
+
+    def start_said(self, started: JobStarted) -> None:
+        """The process runs, and proved its state."""
+        self.phase, self.step, self.started = AttemptPhase.RUNNING, started.step, started
+
+    def begin_snapshot(self) -> int:
+        """Number it; nothing else is due until it is there."""
+        self.snapshotting = True
+        self.last_sequence += 1
+        return self.last_sequence
+
+    def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
+        """It is in the local store."""
+        self.snapshotting, self.step, self.latest = False, max(self.step, snapshot.step), snapshot
+        if final:
+            self.phase = AttemptPhase.MOVED
+        elif self.migration is not None:
+            self.migration.next_copy_s = inf  # this is the copy
+
+    def snapshot_failed(self, retry_at_s: float) -> None:
+        """Try again a little later."""
+        self.snapshotting = False
+        if self.migration is not None:
+            self.migration.next_copy_s = retry_at_s
+
+    def taken(self, snapshot: StoredCheckpoint, *, final: bool) -> SnapshotTaken:
+        """The message about a snapshot."""
+        size = snapshot.payload_bytes
+        return SnapshotTaken(self.spec.name, self.attempt, snapshot.sequence, snapshot.step, size, final)
+
+    def to_send(self, sequence: int) -> Sending | None:
+        """Where a snapshot goes: the destination of a move, else the standby, else nowhere."""
+        if (move := self.migration) is not None:
+            return Sending(sequence, move.destination, move.rate_bytes_per_s, TrafficClass.PLANNED)
+        if (plan := self.protection) is not None and plan.standby and self.phase is not AttemptPhase.MOVED:
+            return Sending(sequence, plan.standby, plan.rate_bytes_per_s, TrafficClass.PRESYNC)
+        return None
+
+    @property
+    def standby_host(self) -> str:
+        """Where snapshots go while it runs; nowhere: empty."""
+        plan = self.protection
+        return plan.standby.host if plan is not None and plan.standby is not None else ""
+
+    def copy_ended(self, destination: str, now_s: float, *, ok: bool) -> None:
+        """A running copy has arrived (or failed for good): then the final snapshot (or another copy) is due."""
+        if self.migration is not None and self.moves_to(destination):
+            self.migration.copied = ok
+            self.migration.next_copy_s = now_s if ok else now_s + RETRY_S
+
+    def regrant(self, destination: str, rate_bytes_per_s: float) -> None:
+        """A new rate also holds for the transfers still to come."""
+        if self.migration is not None and self.moves_to(destination):
+            self.migration.rate_bytes_per_s = rate_bytes_per_s
+        if self.protection is not None and self.standby_host == destination:
+            self.protection.rate_bytes_per_s = rate_bytes_per_s

@@ -1,0 +1,1 @@
+"""testbed.agent.io."""

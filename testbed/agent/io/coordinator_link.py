@@ -1,0 +1,107 @@
+"""The connection to the coordinator: kept open, opened again, for ever.
+
+A coordinator's process that dies resets its connections, and its successor is found within `RECONNECT_MOST_S`. A machine that
+dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. Jobs run on meanwhile, for as
+long as their lease does (`testbed.agent.core.lease`).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+
+import trio
+
+from testbed import messages as m
+from testbed.agent.core import events as ev
+from testbed.agent.io.kernel_maps import Edge
+from testbed.errors import ProtocolError
+from testbed.wire import Channel, Codec
+
+RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0  # between two attempts: doubled each time that nobody is there
+CONNECT_S = 3.0  # an attempt that was not answered
+UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
+LOG = logging.getLogger("agent")
+OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
+IN: Codec[m.ToAgent] = Codec(m.ToAgent)
+Open = Callable[[], Awaitable[trio.abc.Stream]]
+
+
+class Uplink:
+    """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
+
+    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP.
+    """
+
+    def __init__(
+        self,
+        coordinator: tuple[str, int],
+        edge: Edge,
+        handle: Callable[[ev.Event], None],
+        open_stream: Open | None = None,
+    ) -> None:
+        self._coordinator, self._edge, self._handle = coordinator, edge, handle
+        self._open = open_stream or partial(_open_tcp, *coordinator)
+        self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
+
+    def say(self, message: m.FromAgent) -> None:
+        """Puts a message on its way, in order."""
+        if self._outbox is not None:
+            self._outbox.send_nowait(message)
+
+    async def stay_connected(self) -> None:
+        """Connects again whenever the connection is lost, for ever."""
+        pause_s = RECONNECT_S
+        while True:
+            if (stream := await self._connect()) is not None:
+                await self._talk(stream)
+                pause_s = RECONNECT_S
+            await trio.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
+
+    async def _connect(self) -> trio.abc.Stream | None:
+        try:
+            with trio.fail_after(CONNECT_S):
+                return await self._open()
+        except (OSError, trio.TooSlowError) as error:
+            LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
+            return None
+
+    async def _talk(self, stream: trio.abc.Stream) -> None:
+        self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
+        self._handle(ev.Connected())
+        try:
+            with self._edge.as_metadata(stream):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_send_all, unsent, Channel(stream, OUT))
+                    await self._listen(Channel(stream, IN))
+                    nursery.cancel_scope.cancel()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
+            LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
+        except* ProtocolError as group:
+            LOG.warning("the coordinator broke the protocol: %s", group.exceptions[0])
+        finally:
+            self._outbox = None
+            await trio.aclose_forcefully(stream)
+        self._handle(ev.Disconnected())
+
+    async def _listen(self, channel: Channel[m.ToAgent]) -> None:
+        while (message := await channel.receive()) is not None:
+            if isinstance(message, m.Refused):
+                LOG.error("the coordinator refuses this agent: %s", message.reason)
+            self._handle(ev.Received(message))
+
+
+async def _open_tcp(host: str, port: int) -> trio.SocketStream:
+    stream = await trio.open_tcp_stream(host, port)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+    return stream
+
+
+async def _send_all(unsent: trio.MemoryReceiveChannel[m.FromAgent], channel: Channel[m.FromAgent]) -> None:
+    async for message in unsent:
+        await channel.send(message)

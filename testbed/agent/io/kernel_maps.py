@@ -1,0 +1,146 @@
+"""The kernel's part of a host, as its agent sees it: the owner's switch, the counters, and whose packets are marked."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+
+import trio
+
+from bpf.errors import BpfError
+from bpf.layout import MAX_FLOWS, BucketMode, ClassId, Mode
+from bpf.maps import HostMaps
+from bpf.switch import SwitchStatus
+from testbed import messages as m
+from testbed.agent.config import AgentConfig
+from testbed.agent.core import events as ev
+from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
+from testbed.transfer import TransferFailed
+from topologies.spec import TrafficClass
+
+NO_END_S = 1e6  # a drain that nobody gave an end
+# Of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
+MARKED_MOST = MAX_FLOWS // 2
+LOG = logging.getLogger("agent")
+CLASS_IDS = {
+    TrafficClass.EMERGENCY: ClassId.EMERGENCY,
+    TrafficClass.PLANNED: ClassId.PLANNED,
+    TrafficClass.PRESYNC: ClassId.PRESYNC,
+    TrafficClass.RESEARCH: ClassId.RESEARCH,
+}
+
+
+class Edge:
+    """The pinned maps of one host; without them it answers that nothing is there."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.config = config
+        self.maps = HostMaps.open_pinned(config.pin_dir) if config.pin_dir else None
+        self._marked = 0  # connections that are metadata now
+        self._switch_seen: tuple[Mode, int] | None = None
+        self._egress_before: tuple[float, int, int] | None = None
+
+    def prepare(self) -> ev.SwitchRead | None:
+        """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event."""
+        smooth_pacing()
+        if self.maps is None:
+            return None
+        for key, _ in list(self.maps.flows.items()):
+            self.maps.flows.delete(key)
+        config = self.config
+        if config.enforcement is not Enforcement.NONE and config.migration_share_bytes_per_s < inf:
+            set_aggregate(self.maps, config.migration_share_bytes_per_s)
+        status = self.maps.switch.status()
+        self._switch_seen = (status.mode, status.set_at_ns)
+        return None if status.mode is Mode.OFF else _read(status, grace=False)
+
+    def look_at_switch(self, *, grace: bool = False) -> ev.SwitchRead | None:
+        """What the owner has set since the last look; None: nothing."""
+        if self.maps is None:
+            return None
+        status = self.maps.switch.status()
+        seen = (status.mode, status.set_at_ns)
+        if seen == self._switch_seen:
+            return None
+        self._switch_seen = seen
+        return _read(status, grace)
+
+    def sample(self, flows: list[m.FlowCount], lag_s: float) -> ev.Sampled:
+        """All counters now, with what left this host since the last sample."""
+        if self.maps is None:
+            return ev.Sampled({}, flows, None, lag_s)
+        traffic = self.maps.counters.read_all()
+        read_s = trio.current_time()
+        classes = {
+            name.value: m.ClassCount(traffic[i].bytes, traffic[i].packets, traffic[i].dropped_packets)
+            for name, i in CLASS_IDS.items()
+        }
+        migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
+        egress = self._since_last(read_s, migration, traffic[ClassId.RESEARCH].bytes)
+        return ev.Sampled(classes, flows, egress, max(0.0, lag_s))
+
+    def _since_last(self, read_s: float, migration_bytes: int, research_bytes: int) -> m.EgressSample | None:
+        before, self._egress_before = self._egress_before, (read_s, migration_bytes, research_bytes)
+        if before is None:
+            return None
+        return m.EgressSample(
+            0.0, read_s - before[0], migration_bytes - before[1], research_bytes - before[2]
+        )
+
+    def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
+        """Holds a transfer's socket at a rate, as this agent is configured to.
+
+        Raises TransferFailed where there is nothing to hold: the flow table is full, or the connection is gone already.
+        """
+        try:
+            return FlowGuard(
+                self.maps,
+                sock,
+                traffic_class,
+                rate_bytes_per_s,
+                enforcement=self.config.enforcement,
+                congestion=self.config.congestion,
+            )
+        except (BpfError, OSError) as error:
+            raise TransferFailed(f"no guard for its flow: {error}", retryable=True) from error
+
+    @contextmanager
+    def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
+        """What this host says on a connection is class EF while it is open (paper A, section VII-A: metadata, notifications).
+
+        That holds for control messages and for the acknowledgements of checkpoints that arrive: behind a greedy download of
+        its owner's, a receiver's acknowledgements would be late, and the sender slow. More than MARKED_MOST stay unmarked.
+        """
+        if self.maps is None or not isinstance(stream, trio.SocketStream) or self._marked >= MARKED_MOST:
+            yield
+            return
+        try:
+            key = flow_key(stream.socket)
+            self.maps.flows.delete(key)  # of a connection that had the same ports
+            self.maps.flows.insert(key, traffic_class=ClassId.EMERGENCY, mode=BucketMode.ACCOUNT)
+        except (BpfError, OSError) as error:
+            LOG.warning("not marked: %s", error)  # the table is full, or the peer gone already
+            yield
+            return
+        self._marked += 1
+        try:
+            yield
+        finally:
+            self._marked -= 1
+            self.maps.flows.delete(key)
+
+
+def _read(status: SwitchStatus, grace: bool) -> ev.SwitchRead:
+    match status.mode:
+        case Mode.OFF:
+            return ev.SwitchRead(lent=True)
+        case Mode.ISOLATE:
+            return ev.SwitchRead(lent=False, isolate_in_s=0.0, grace=grace)
+        case Mode.DRAIN:
+            at_ns = status.isolate_at_ns
+            left_s = (at_ns - time.monotonic_ns()) / 1e9 if at_ns else NO_END_S
+            return ev.SwitchRead(lent=False, isolate_in_s=max(0.0, left_s), grace=grace)

@@ -1,0 +1,112 @@
+"""Requests for links and addresses, encoded by pyroute2's message classes; queues are in `shaping`."""
+
+from __future__ import annotations
+
+import ipaddress
+from functools import cache
+from typing import Any
+
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+
+from testbed.emulation.description.plan import Bridge, Cable, CableEnd
+from testbed.emulation.kernel.netlink import (
+    ACK,
+    CREATE,
+    EXCL,
+    REQUEST,
+    NetlinkRequest,
+)
+
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
+RTM_NEWADDR, RTM_GETADDR = 20, 22
+IFF_UP = 1
+IFA_F_NODAD = 0x02
+LOOPBACK_IFINDEX = 1
+CABLE_GROUP = 7  # any but 0, the group of all other interfaces
+
+
+def bridge(made: Bridge) -> NetlinkRequest:
+    """A bridge that is up: no spanning tree (the campus is a tree), no forwarding delay, no multicast snooping."""
+    data = {"attrs": [("IFLA_BR_STP_STATE", 0), ("IFLA_BR_FORWARD_DELAY", 0), ("IFLA_BR_MCAST_SNOOPING", 0)]}
+    body = _link(made.ifindex, IFF_UP, [
+        ("IFLA_IFNAME", made.name),
+        ("IFLA_ADDRESS", made.mac.hex(":")),
+        ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "bridge"), ("IFLA_INFO_DATA", data)]}),
+    ])  # fmt: skip
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"bridge {made.name}")
+
+
+def cable(made: Cable, master: Bridge, peer_pid: int | None) -> NetlinkRequest:
+    """A veth pair: end a in this namespace, enslaved and up; end b in the namespace of `peer_pid` (None: here too)."""
+    peer_attributes: list[tuple[str, Any]] = [("IFLA_IFNAME", made.b.name), ("IFLA_ADDRESS", made.b.mac_text)]
+    if peer_pid is not None:
+        peer_attributes.append(("IFLA_NET_NS_PID", peer_pid))
+    peer = {"index": made.b.ifindex, "attrs": peer_attributes}
+    body = _link(made.a.ifindex, IFF_UP, [
+        ("IFLA_IFNAME", made.a.name),
+        ("IFLA_ADDRESS", made.a.mac_text),
+        ("IFLA_MASTER", master.ifindex),
+        ("IFLA_GROUP", CABLE_GROUP),
+        ("IFLA_LINKINFO", _veth(peer)),
+    ])  # fmt: skip
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"link {made.a.name} to {made.b.name}")
+
+
+def remove_cables() -> NetlinkRequest:
+    """Remove every cable made by `cable` in this namespace, both ends, in one request; done when it is acknowledged."""
+    return NetlinkRequest(
+        _encoded(_link(0, 0, [("IFLA_GROUP", CABLE_GROUP)]), RTM_DELLINK, 0), "removal of all cables"
+    )
+
+
+def enslave(end: CableEnd, master: Bridge) -> NetlinkRequest:
+    """Make an existing interface a port of a bridge, and bring it up."""
+    body = _link(end.ifindex, IFF_UP, [("IFLA_MASTER", master.ifindex)])
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"port {end.name} of {master.name}")
+
+
+def up(ifindex: int, name: str) -> NetlinkRequest:
+    """Bring an interface up."""
+    return NetlinkRequest(_up(ifindex), f"{name} up")
+
+
+def address(
+    ifindex: int, value: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int, name: str
+) -> NetlinkRequest:
+    """Give an interface an address; IPv6 without duplicate detection (addresses come from one plan)."""
+    body = ifaddrmsg()
+    body["family"] = 2 if value.version == 4 else 10
+    body["prefixlen"] = prefix
+    body["index"] = ifindex
+    body["flags"] = 0 if value.version == 4 else IFA_F_NODAD
+    body["attrs"] = [("IFA_LOCAL", str(value)), ("IFA_ADDRESS", str(value))]
+    if value.version == 4:
+        network = ipaddress.IPv4Network((int(value), prefix), strict=False)
+        body["attrs"].append(("IFA_BROADCAST", str(network.broadcast_address)))
+    return NetlinkRequest(_encoded(body, RTM_NEWADDR, CREATE | EXCL), f"address {value}/{prefix} of {name}")
+
+
+@cache
+def _up(ifindex: int) -> bytes:
+    return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
+
+
+def _veth(peer: dict[str, Any]) -> dict[str, Any]:
+    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]})]}
+
+
+def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]]) -> Any:
+    body = ifinfmsg()
+    body["index"] = ifindex
+    body["flags"] = flags
+    body["change"] = flags
+    body["attrs"] = attrs
+    return body
+
+
+def _encoded(body: Any, kind: int, flags: int) -> bytes:
+    body["header"]["type"] = kind
+    body["header"]["flags"] = REQUEST | ACK | flags
+    body.encode()
+    return bytes(body.data)

@@ -1,0 +1,271 @@
+"""How an interface is held to its link's rate: HTB at the rate, over two queues, as a switch port that honours DSCP has.
+
+One queue is for research and everything unmarked, one for the testbed's own classes (EF, AF41, CS1). Each is guaranteed its
+part, the reserve and the rest, and may use what the other leaves. With a single queue a greedy download holds it full, a paced
+flow's round trip grows from 0.2 to 100 ms, and what gets through depends on its congestion control: measured on 160 Mbit/s
+with a grant of 70, CUBIC got 95 to 65 % of it, and BBR, which bounds what is in flight by the shortest round trip seen, 2 %.
+Grants never exceed the second part, so its queue stays empty (and is the kernel's default, a FIFO of packets).
+
+Which queue a packet takes, its code point says: EF, AF41 and CS1 are the testbed's own, all else is research, whatever its
+EtherType. u32 filters compare the first word behind the Ethernet header or the VLAN tag (IP version and code point together),
+so that tagged packets are told apart as untagged ones are; behind two tags everything is research. ARP takes the testbed's
+queue: lost at the tail of a full research queue, it would cost each new transfer a second. What a host puts into
+that queue, the port's program holds to the migration share (bpf/src/port.bpf.c).
+
+HTB rather than TBF because TBF's burst must exceed a GSO super-packet (64 KiB) or the flow stops, while HTB lets one packet
+run into debt. The burst is one millisecond of the rate: the timer that wakes the class is some 50 us late, so a smaller
+bucket loses rate at 10 Gbit/s; a larger one lets short flows pass faster than the link. The queue is 100 ms of the rate, in
+bytes: the kernel's default of 1000 packets would be 64 MB of super-packets, five seconds at 100 Mbit/s. Rates are sent in the
+64-bit attributes as well, so that nothing is cut at 4 GiB/s, and the class's quantum is given, so that the kernel
+does not derive (and warn about) one.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+
+from testbed.emulation.kernel.netlink import (
+    CREATE,
+    EXCL,
+    NESTED,
+    NetlinkRequest,
+    attribute,
+    attributes,
+    message,
+    text,
+    u64,
+)
+from topologies.spec import TrafficClass
+
+RTM_NEWQDISC, RTM_GETQDISC = 36, 38
+RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
+RTM_NEWTFILTER = 44
+TC_MESSAGE = struct.Struct("=BBHiIII")  # tcmsg: family, padding, ifindex, handle, parent, info
+TC_ROOT = 0xFFFFFFFF
+HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
+LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000}
+MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # who is served first from what both may borrow
+TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+LINKLAYER_ETHERNET = 1
+TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
+ETH_P_ALL = 0x0003
+FILTER_PRIORITY = 1
+OWN_DSCPS = tuple(c.dscp for c in TrafficClass if c is not TrafficClass.RESEARCH)
+# (mask, value) of the first 32 bits behind the link header: IP version and code point; ARP over Ethernet for IPv4
+OWN_IPV4 = tuple((0xF0FC0000, 4 << 28 | dscp << 18) for dscp in OWN_DSCPS)
+OWN_IPV6 = tuple((0xFFC00000, 6 << 28 | dscp << 22) for dscp in OWN_DSCPS)
+OWN_ARP = (0xFFFFFFFF, 0x00010800)
+TICK_NS = 64  # one tick of the traffic-control clock (/proc/net/psched: 1000 ns = 0x40 shifted ticks)
+QUANTUM_BYTES = 65536
+BURST_S = 1e-3
+MIN_BURST_BYTES = 16384
+QUEUE_S = 0.1
+LEAST_PART = 0.01  # of the rate: either class is always guaranteed this much
+MIN_QUEUE_BYTES = 256 << 10  # four super-packets
+MAX_QUEUE_BYTES = 16 << 20
+NETEM_QUEUE_PACKETS = 20000
+U32_MAX = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one end of a link is held to; rates in wire bytes per second (as HTB counts them)."""
+
+    rate_bytes_per_s: int
+    delay_s: float = 0.0
+    loss: float = 0.0
+    reserve_bytes_per_s: int = 0  # what research is guaranteed
+    ipv6: bool = False  # whether IPv6 has to be told apart too
+
+    @property
+    def research_bytes_per_s(self) -> int:
+        """Guaranteed to research; neither part is 0."""
+        least = max(1, round(LEAST_PART * self.rate_bytes_per_s))
+        return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
+
+    @property
+    def migration_bytes_per_s(self) -> int:
+        """Guaranteed to the testbed's own classes."""
+        return self.rate_bytes_per_s - self.research_bytes_per_s
+
+    @property
+    def needs_netem(self) -> bool:
+        """Delay and loss are netem's work."""
+        return self.delay_s > 0.0 or self.loss > 0.0
+
+    @property
+    def burst_bytes(self) -> int:
+        """Depth of the class's bucket."""
+        return max(MIN_BURST_BYTES, round(self.rate_bytes_per_s * BURST_S))
+
+    @property
+    def queue_bytes(self) -> int:
+        """Depth of the queue behind it."""
+        return min(MAX_QUEUE_BYTES, max(MIN_QUEUE_BYTES, round(self.rate_bytes_per_s * QUEUE_S)))
+
+    @property
+    def delay_ticks(self) -> int:
+        """The delay as netem counts it."""
+        return round(self.delay_s * 1e9 / TICK_NS)
+
+    @property
+    def loss_fraction(self) -> int:
+        """The loss probability as netem counts it: a share of 2**32 - 1."""
+        return round(self.loss * U32_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the kernel says about an interface's shaping.
+
+    `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue; netem's figures of both queues.
+    """
+
+    classes: dict[int, tuple[int, int]]
+    queue_bytes: int = 0
+    delay_ticks: tuple[int, ...] = ()
+    loss_fractions: tuple[int, ...] = ()
+
+
+def expected(shape: Shape) -> Found:
+    """What `read` must find after `requests` were performed."""
+    rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
+    classes = {
+        ROOT_CLASS: (rate, rate),
+        RESEARCH_CLASS: (research, rate),
+        MIGRATION_CLASS: (shape.migration_bytes_per_s, rate),
+    }
+    if shape.needs_netem:
+        return Found(classes, 0, (shape.delay_ticks,) * 2, (shape.loss_fraction,) * 2)
+    return Found(classes, shape.queue_bytes)
+
+
+def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
+    """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
+    rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
+    words = (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
+    return [
+        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", _htb_init()), f"HTB of {name}"),
+        NetlinkRequest(
+            _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate), f"HTB class of {name} at {rate} bytes/s"
+        ),
+        NetlinkRequest(
+            _class(ifindex, shape, RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
+            f"research class of {name} at {research} bytes/s",
+        ),
+        NetlinkRequest(
+            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, shape.migration_bytes_per_s, MIGRATION_PRIO),
+            f"migration class of {name} at {shape.migration_bytes_per_s} bytes/s",
+        ),
+        *_queues(ifindex, shape, name),
+        *(NetlinkRequest(_own_filter(ifindex, mask, value), f"filter of {name}") for mask, value in words),
+    ]
+
+
+def _queues(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
+    if shape.needs_netem:
+        return [
+            NetlinkRequest(_qdisc(ifindex, handle, parent, "netem", _netem(shape)), f"netem of {name}")
+            for parent, handle in LEAF_HANDLES.items()
+        ]
+    limit = struct.pack("=I", shape.queue_bytes)
+    leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit)
+    return [NetlinkRequest(leaf, f"bfifo queue of {name}")]
+
+
+def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
+    body = (
+        TC_MESSAGE.pack(0, 0, 0, ifindex, handle, parent, 0)
+        + text(TCA_KIND, kind)
+        + attribute(TCA_OPTIONS, options)
+    )
+    return message(RTM_NEWQDISC, CREATE | EXCL, body)
+
+
+def _htb_init() -> bytes:
+    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
+
+
+def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int = 0) -> bytes:
+    ceil = shape.rate_bytes_per_s
+    buffers = _ticks(shape.burst_bytes, rate), _ticks(shape.burst_bytes, ceil)
+    parameters = _rate_spec(rate) + _rate_spec(ceil) + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)
+    options = attribute(TCA_HTB_PARMS, parameters) + u64(TCA_HTB_RATE64, rate) + u64(TCA_HTB_CEIL64, ceil)
+    header = TC_MESSAGE.pack(0, 0, 0, ifindex, number, parent, 0)
+    return message(
+        RTM_NEWTCLASS,
+        CREATE | EXCL,
+        header + text(TCA_KIND, "htb") + attribute(TCA_OPTIONS | NESTED, options),
+    )
+
+
+def _own_filter(ifindex: int, mask: int, value: int) -> bytes:
+    """Packets whose first word is `value` under `mask` go to the testbed's own class. All filters are nodes of one list."""
+    selector = struct.pack("=BBBxHHhhI", U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    key = struct.pack(">II", mask, value) + struct.pack("=ii", 0, 0)
+    options = attribute(TCA_U32_CLASSID, struct.pack("=I", MIGRATION_CLASS)) + attribute(
+        TCA_U32_SEL, selector + key
+    )
+    info = FILTER_PRIORITY << 16 | socket.htons(ETH_P_ALL)
+    header = TC_MESSAGE.pack(0, 0, 0, ifindex, 0, HTB_HANDLE, info)
+    body = header + text(TCA_KIND, "u32") + attribute(TCA_OPTIONS, options)
+    return message(RTM_NEWTFILTER, CREATE, body)
+
+
+def _rate_spec(rate: int) -> bytes:
+    return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate, U32_MAX))
+
+
+def _ticks(size_bytes: int, rate: int) -> int:
+    """Time that a burst takes at a rate, as the kernel counts it."""
+    return min(U32_MAX, round(size_bytes / rate * 1e9 / TICK_NS))
+
+
+def _netem(shape: Shape) -> bytes:
+    return struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
+
+
+def class_dump(ifindex: int) -> bytes:
+    """Body of a RTM_GETTCLASS dump of one interface (the kernel gives classes of one interface at a time)."""
+    return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, 0, 0)
+
+
+def qdisc_dump() -> bytes:
+    """Body of a RTM_GETQDISC dump of a whole namespace."""
+    return TC_MESSAGE.pack(0, 0, 0, 0, 0, 0, 0)
+
+
+def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:
+    """The shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
+    rates = {TC_MESSAGE.unpack_from(c)[4]: _class_rates(attributes(c[TC_MESSAGE.size :])) for c in classes}
+    netems = [struct.unpack_from("=3I", options) for kind, options in queues.values() if kind == "netem"]
+    kind, options = queues.get(RESEARCH_CLASS, ("", b""))
+    limit = struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0
+    return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
+
+
+def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:
+    """ifindex -> class -> (kind, options) of the queue that hangs below it."""
+    found: dict[int, dict[int, tuple[str, bytes]]] = {}
+    for body in qdiscs:
+        _, _, _, ifindex, _, parent, _ = TC_MESSAGE.unpack_from(body)
+        if parent in LEAF_HANDLES:
+            values = attributes(body[TC_MESSAGE.size :])
+            kind = values[TCA_KIND].rstrip(b"\0").decode()
+            found.setdefault(ifindex, {})[parent] = (kind, values.get(TCA_OPTIONS, b""))
+    return found
+
+
+def _class_rates(values: dict[int, bytes]) -> tuple[int, int]:
+    options = attributes(values.get(TCA_OPTIONS, b""))
+    parameters = options.get(TCA_HTB_PARMS)
+    if parameters is None:
+        return 0, 0
+    (rate,), (ceil,) = struct.unpack_from("=I", parameters, 8), struct.unpack_from("=I", parameters, 20)
+    rate64, ceil64 = options.get(TCA_HTB_RATE64), options.get(TCA_HTB_CEIL64)
+    return int.from_bytes(rate64, "little") if rate64 else rate, int.from_bytes(
+        ceil64, "little"
+    ) if ceil64 else ceil

@@ -1,0 +1,218 @@
+"""Making a planned campus in the kernel, and taking it down: namespaces, fabric, hosts, enforcement, read-back.
+
+Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another makes
+namespaces and links. All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
+namespace. Taking down is one request that removes all cables as a batch (one by one, each would wait for the kernel's readers),
+then the death of all holders. Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nobody can see them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description.plan import (
+    IPV6_PREFIX,
+    CampusPlan,
+    ipv6_address,
+    prefix_length,
+)
+from testbed.emulation.kernel import linux, readback
+from testbed.emulation.kernel.fabric import Fabric, disable_ipv6
+from testbed.emulation.kernel.holders import Holders
+from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
+from testbed.emulation.safety.ledger import MARK, Ledger
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Phases:
+    """Seconds spent in each phase of bring-up or take-down."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a phase."""
+        begin_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin_s
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread of its own: it may change its network namespace, and the caller's stays as it is."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+class KernelCampus:
+    """The kernel's side of one campus. `build` once, `tear_down` as often as one likes."""
+
+    def __init__(
+        self,
+        plan: CampusPlan,
+        fabric: Fabric,
+        enforcement: HostEnforcement | None,
+        ports: PortEnforcement | None,
+        *,
+        ipv6: bool,
+    ) -> None:
+        self.plan = plan
+        self.phases = Phases()
+        self.holder_pids: dict[str, int] = {}
+        self.fabric_pid = 0
+        self._fabric, self._enforcement, self._ports, self._ipv6 = fabric, enforcement, ports, ipv6
+        self._holders: Holders | None = None
+
+    def build(self, ledger: Ledger, campus_id: str) -> None:
+        """Make everything and read it back. SetupError, NetlinkRefused or KernelMismatch; then call `tear_down`."""
+        with self.phases.timed("fork"):
+            self._fork_holders(ledger, campus_id)
+        with self._loading_programs():
+            with self.phases.timed("unshare"):
+                assert self._holders is not None
+                self._holders.release()
+                self._holders.wait_unshared()
+            in_thread(self._build_fabric)
+            in_thread(self._build_hosts)
+        in_thread(self._finish_hosts)
+        in_thread(self._finish_fabric)
+
+    def _fork_holders(self, ledger: Ledger, campus_id: str) -> None:
+        hosts = list(self.plan.host_cables)
+        self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
+        ledger.record(ledger.process(self._holders.parent_pid, "holders"))
+        self._holders.wait_forked()
+        ledger.record(*(ledger.process(pid, "namespace") for pid in self._holders.pids))
+        self.fabric_pid = self._holders.pids[0]
+        self.holder_pids = dict(zip(hosts, self._holders.pids[1:], strict=True))
+
+    @contextlib.contextmanager
+    def _loading_programs(self) -> Iterator[None]:
+        """Load every host's programs while the block runs, on all cores; at its end wait for those still to come."""
+        if not self._enforcement:
+            yield
+            return
+        with ThreadPoolExecutor(os.cpu_count(), "bpf-load") as loaders:
+            loaded = [loaders.submit(self._ports.load)] if self._ports else []
+            loaded += [loaders.submit(self._enforcement.load, name) for name in self.plan.host_cables]
+            try:
+                yield
+                with self.phases.timed("wait_for_bpf_load"):
+                    for one in loaded:
+                        one.result()
+            finally:
+                loaders.shutdown(cancel_futures=True)
+
+    def _build_fabric(self) -> None:
+        linux.enter_network_of(self.fabric_pid)
+        self._fabric.prepare()
+        with NetlinkSocket() as socket:
+            self._fabric.build(socket, self.plan, self.holder_pids, self.phases.timed)
+
+    def _build_hosts(self) -> None:
+        for host in self.plan.spec.hosts:
+            linux.enter_network_of(self.holder_pids[host.name])
+            with NetlinkSocket() as socket:
+                self._build_host(socket, host.name)
+
+    def _build_host(self, socket: NetlinkSocket, name: str) -> None:
+        end = self.plan.host_cables[name].b
+        address = self.plan.spec.host_by_name[name].address
+        with self.phases.timed("address_and_up"):
+            if not self._ipv6:
+                disable_ipv6()
+            batch = [link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {name}")]
+            batch.append(link_requests.address(end.ifindex, address, prefix_length(), end.name))
+            if self._ipv6:
+                batch.append(
+                    link_requests.address(end.ifindex, ipv6_address(address), IPV6_PREFIX.prefixlen, end.name)
+                )
+            socket.send(batch)
+        with self.phases.timed("htb"):
+            socket.send(shaping.requests(end.ifindex, end.shape, end.name))
+        with self.phases.timed("address_and_up"):
+            socket.send([link_requests.up(end.ifindex, end.name)])
+
+    def _finish_hosts(self) -> None:
+        for name, pid in self.holder_pids.items():
+            linux.enter_network_of(pid)
+            with NetlinkSocket() as socket:
+                if self._enforcement:
+                    with self.phases.timed("bpf_attach"):
+                        self._enforcement.attach(socket, name, self.plan.host_cables[name].b)
+                with self.phases.timed("read_back"):
+                    self._read_back_host(socket, name)
+
+    def _read_back_host(self, socket: NetlinkSocket, name: str) -> None:
+        end = self.plan.host_cables[name].b
+        readback.check_ends(socket, {end.ifindex: end}, {})
+        address = self.plan.spec.host_by_name[name].address
+        readback.check_address(socket, end, address.packed, prefix_length())
+        if self._enforcement:
+            self._enforcement.read_back(socket, name, end)
+
+    def _finish_fabric(self) -> None:
+        if self._ports:
+            linux.enter_network_of(self.fabric_pid)
+            with NetlinkSocket() as socket, self.phases.timed("bpf_attach"):
+                self._ports.attach(socket)
+        with self.phases.timed("read_back"):
+            self.read_back_fabric()
+
+    def read_back_fabric(self) -> None:
+        """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
+        linux.enter_network_of(self.fabric_pid)
+        with NetlinkSocket() as socket:
+            self._fabric.read_back(socket, self.plan)
+            if self._ports:
+                self._ports.read_back(socket)
+
+    def read_back_hosts(self) -> None:
+        """KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""
+        for name, pid in self.holder_pids.items():
+            linux.enter_network_of(pid)
+            with NetlinkSocket() as socket:
+                self._read_back_host(socket, name)
+
+    def namespace_inodes(self) -> set[int]:
+        """Numbers of the campus's namespaces that stand."""
+        pids = [self.fabric_pid, *self.holder_pids.values()] if self.fabric_pid else []
+        inodes = {linux.network_inode(pid) for pid in pids}
+        return {inode for inode in inodes if inode is not None} - {linux.network_inode()}
+
+    def tear_down(self) -> None:
+        """Remove all cables, then end the holders; safe to repeat. What is left of the namespaces (bridges without ports)
+        the kernel removes in the background; nothing can see them any more."""
+        try:
+            if self._holders and linux.start_time(self.fabric_pid) is not None:
+                with self.phases.timed("cables_gone"):
+                    in_thread(self._remove_cables)
+        finally:
+            with self.phases.timed("kill"):
+                if self._holders:
+                    self._holders.close()
+            self._holders = None
+            self.holder_pids, self.fabric_pid = {}, 0
+
+    def _remove_cables(self) -> None:
+        linux.enter_network_of(self.fabric_pid)
+        if linux.network_inode() == linux.network_inode(os.getpid()):
+            return  # the holder had not unshared yet: there are no cables
+        with NetlinkSocket() as socket:
+            socket.send([link_requests.remove_cables()])
+
+
+def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
+    """Processes whose network is one of these namespaces, except those known."""
+    return [pid for pid in linux.pids() if pid not in known and linux.network_inode(pid) in inodes]

@@ -1,0 +1,87 @@
+"""The switches of a campus: kernel bridges, all inside one namespace.
+
+A fabric is a row in `FABRICS`: it makes switches and the switch ends of all cables in the namespace of the thread that calls it,
+reads them back, and names the Mininet class that stands for a switch. Nothing is created in the root namespace, so
+nothing can clash there or be left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description.plan import CampusPlan
+from testbed.emulation.kernel import readback
+from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+
+Timed = Callable[[str], contextlib.AbstractContextManager[None]]
+
+
+class Fabric(Protocol):
+    """What a kind of switch must offer. All methods run inside the fabric's namespace."""
+
+    name: str
+
+    def prepare(self) -> None:
+        """Namespace-wide settings, before anything exists."""
+
+    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
+        """Make switches, cables (far ends in the namespaces of `pids`) and shapers; NetlinkRefused names an object."""
+
+    def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
+        """KernelMismatch on the first difference from the plan."""
+
+
+class BridgeFabric:
+    """Kernel bridges: 7-11 Gbit/s through a tree on one machine, no control plane."""
+
+    name = "bridge"
+
+    def prepare(self) -> None:
+        """No netfilter for bridged frames (it would pass each through iptables), no IPv6 of the bridges' own."""
+        disable_ipv6()
+        for table in ("arp", "ip", "ip6"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"/proc/sys/net/bridge/bridge-nf-call-{table}tables").write_text("0")
+
+    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
+        """Bridges, then host cables, then trunks, then the shapers of all ports."""
+        with timed("veth"):
+            socket.send([link_requests.bridge(bridge) for bridge in plan.bridges.values()])
+            socket.send(_cables(plan, pids))
+        with timed("htb"):
+            ends = plan.fabric_ends.values()
+            socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
+
+    def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
+        """Bridges exist and are up; ports have the right master and shape."""
+        masters = {i: plan.bridges[end.node].ifindex for i, end in plan.fabric_ends.items()}
+        readback.check_ends(socket, plan.fabric_ends, masters)
+
+
+FABRICS: dict[str, Callable[[], Fabric]] = {"bridge": BridgeFabric}
+
+
+def disable_ipv6() -> None:
+    """No IPv6 on present and future interfaces of this namespace: 500 hosts would do duplicate detection at once.
+
+    The kernel copies "all" to "default" by itself; it is written once a host, so without Python's file objects.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open("/proc/sys/net/ipv6/conf/all/disable_ipv6", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"1")
+        finally:
+            os.close(fd)
+
+
+def _cables(plan: CampusPlan, pids: Mapping[str, int]) -> list[NetlinkRequest]:
+    made = [link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()]
+    for trunk in plan.trunks:
+        made.append(link_requests.cable(trunk, plan.bridges[trunk.a.node], None))
+        made.append(link_requests.enslave(trunk.b, plan.bridges[trunk.b.node]))
+    return made

@@ -1,0 +1,217 @@
+"""The BPF programs of every host and of every host's port: loaded before the links exist, attached with the links, read back by
+number."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
+from testbed.emulation.description.shaping import (
+    TC_MESSAGE,
+    TCA_KIND,
+    TCA_OPTIONS,
+    Shape,
+)
+from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket, attributes
+from testbed.errors import KernelMismatch, SetupError
+
+if TYPE_CHECKING:
+    from bpf.maps import HostMaps
+    from bpf.ports import PortCounters, PortProgram, PortRule
+
+RTM_GETTFILTER = 46
+INGRESS_PARENT, EGRESS_PARENT = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
+TCA_BPF_FLAGS, TCA_BPF_ID = 8, 11
+DIRECT_ACTION = 1
+# over the shares that shapers and pacing inside the host hold exactly: metadata (EF) and ARP ride beside the grants
+OWN_SLACK = 1.02
+# headers of super-packets are estimated on the switch's side, up to 2 % too many
+LINK_SLACK = 1.05
+# twice what the host's own buckets let through at once (testbed/enforcement.py), so that an honest host never meets this
+PORT_BURST_BYTES, PORT_BURST_S = 1 << 20, 0.04
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A host's programs: descriptors until they are attached, numbers for as long as the campus runs."""
+
+    fds: tuple[int, ...]
+    ids: tuple[int, int]  # egress, ingress
+
+
+class HostEnforcement:
+    """Programs and maps of all hosts, pinned under `pin_dir`/HOST/.
+
+    Descriptors are few (20000 a process is a usual limit, and 2000 hosts' programs and maps are 22000): two a host until it
+    is attached, none after that; maps are opened again, from their pins, when somebody asks for them.
+    """
+
+    def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
+        self._pin_dir = pin_dir
+        self._coordinator = coordinator
+        self._coordinator6 = ipv6_address(coordinator) if ipv6 else None
+        self._loaded: dict[str, _Loaded] = {}
+        self._opened: dict[str, HostMaps] = {}
+
+    def load(self, host: str) -> None:
+        """Load and pin a host's programs; its switch learns the coordinator's address. Usable from several threads."""
+        from bpf import objects
+        from bpf.errors import BpfError
+
+        try:
+            programs = objects.load_host_programs(self._pin_dir / host)
+        except BpfError as error:
+            raise SetupError(f"BPF programs of {host}: {error}") from error
+        try:
+            programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
+            ids = program_id(programs.egress_fd), program_id(programs.ingress_fd)
+            self._loaded[host] = _Loaded((os.dup(programs.egress_fd), os.dup(programs.ingress_fd)), ids)
+        finally:
+            programs.close()
+
+    def attach(self, socket: NetlinkSocket, host: str, end: CableEnd) -> None:
+        """Attach both programs to the host's interface; NetlinkRefused names it."""
+        from bpf import attach
+
+        loaded = self._loaded[host]
+        egress_fd, ingress_fd = loaded.fds
+        messages = attach.attach_requests(end.ifindex, egress_fd, ingress_fd, sequence=0)
+        socket.send([NetlinkRequest(data, f"BPF programs of {end.name}") for data in messages])
+        _close(loaded)
+
+    def read_back(self, socket: NetlinkSocket, host: str, end: CableEnd) -> None:
+        """KernelMismatch unless each hook runs exactly the program that was loaded for this host."""
+        hooks = zip(
+            (EGRESS_PARENT, INGRESS_PARENT), ("egress", "ingress"), self._loaded[host].ids, strict=True
+        )
+        for parent, hook, number in hooks:
+            _check_hook(socket, end, parent, hook, number)
+
+    def maps(self, host: str) -> HostMaps:
+        """The maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
+        from bpf.maps import HostMaps
+
+        if host not in self._loaded:
+            raise KeyError(host)
+        if host not in self._opened:
+            self._opened[host] = HostMaps.open_pinned(self._pin_dir / host)
+        return self._opened[host]
+
+    def close(self) -> None:
+        """Close all descriptors; pins stay until they are removed."""
+        for loaded in self._loaded.values():
+            _close(loaded)
+        for maps in self._opened.values():
+            maps.close()
+        self._loaded.clear()
+        self._opened.clear()
+
+
+class PortEnforcement:
+    """The program of all hosts' ports, on the switches' side.
+
+    `hold_migrations`: the testbed's own classes are held to the migration share (False: only counted, for baselines without
+    enforcement); addresses and link rates are held always.
+    """
+
+    def __init__(self, plan: CampusPlan, *, ipv6: bool, hold_migrations: bool) -> None:
+        self._plan, self._ipv6, self._holds = plan, ipv6, hold_migrations
+        self._program: PortProgram | None = None
+        self._program_id = 0
+
+    def load(self) -> None:
+        """Load the program and write every port's record. Usable from any thread."""
+        from bpf import ports
+        from bpf.errors import BpfError
+
+        try:
+            self._program = ports.load_port_program(len(self._plan.host_cables))
+        except BpfError as error:
+            raise SetupError(f"BPF program of the hosts' ports: {error}") from error
+        self._program_id = program_id(self._program.fd)
+        for number, host in enumerate(self._plan.host_cables):
+            self._program.table.set(number, self._rule(host))
+
+    def _rule(self, host: str) -> PortRule:
+        from bpf.ports import Limit, PortRule
+
+        cable, address = self._plan.host_cables[host], self._plan.spec.host_by_name[host].address
+
+        def limit(rate_bytes_per_s: float) -> Limit:
+            return Limit(int(rate_bytes_per_s), max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S)))
+
+        shape: Shape = cable.a.shape
+        return PortRule(
+            mac=cable.b.mac,
+            ipv4=address,
+            ipv6=ipv6_address(address) if self._ipv6 else None,
+            link=limit(shape.rate_bytes_per_s * LINK_SLACK),
+            own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
+        )
+
+    def attach(self, socket: NetlinkSocket) -> None:
+        """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
+        from bpf import attach
+
+        assert self._program is not None
+        fd = self._program.fd
+        socket.send([
+            NetlinkRequest(data, f"BPF program of {cable.a.name}")
+            for cable in self._plan.host_cables.values()
+            for data in attach.port_requests(cable.a.ifindex, fd, sequence=0)
+        ])  # fmt: skip
+
+    def read_back(self, socket: NetlinkSocket) -> None:
+        """KernelMismatch unless every host's port runs exactly this program."""
+        for cable in self._plan.host_cables.values():
+            _check_hook(socket, cable.a, INGRESS_PARENT, "port", self._program_id)
+
+    def counters(self, host: str) -> PortCounters:
+        """What the switch took from a host and what it dropped; KeyError: no such host or not loaded."""
+        if self._program is None:
+            raise KeyError(host)
+        return self._program.table.counters(list(self._plan.host_cables).index(host))
+
+    def close(self) -> None:
+        """Close the descriptors; the kernel keeps what is attached until the ports are gone."""
+        if self._program:
+            self._program.close()
+            self._program = None
+
+
+def _check_hook(socket: NetlinkSocket, end: CableEnd, parent: int, hook: str, number: int) -> None:
+    found = _filters(socket, end, parent)
+    if found != [(number, DIRECT_ACTION)]:
+        raise KernelMismatch(f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found)
+
+
+def _close(loaded: _Loaded) -> None:
+    for fd in loaded.fds:
+        os.close(fd)
+    loaded.fds = ()
+
+
+def program_id(fd: int) -> int:
+    """The kernel's number of a loaded program, from the descriptor's fdinfo."""
+    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
+        if line.startswith("prog_id:"):
+            return int(line.split()[1])
+    raise KernelMismatch(f"descriptor {fd}", "a BPF program", "no prog_id")
+
+
+def _filters(socket: NetlinkSocket, end: CableEnd, parent: int) -> list[tuple[int, int]]:
+    body = TC_MESSAGE.pack(0, 0, 0, end.ifindex, 0, parent, 0)
+    found = []
+    for answer in socket.dump(RTM_GETTFILTER, body, f"filters of {end.name}"):
+        values = attributes(answer[TC_MESSAGE.size :])
+        options = attributes(values.get(TCA_OPTIONS, b""))
+        if values.get(TCA_KIND) == b"bpf\0" and TCA_BPF_ID in options:
+            (number,) = struct.unpack("=I", options[TCA_BPF_ID])
+            (flags,) = struct.unpack("=I", options.get(TCA_BPF_FLAGS, b"\0\0\0\0"))
+            found.append((number, flags))
+    return found

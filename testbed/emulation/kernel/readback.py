@@ -1,0 +1,97 @@
+"""Asking the kernel what it made: links, masters, addresses and shaping, compared with the plan.
+
+What was asked is not what is believed: stock Mininet logs a refused shaper and goes on unshaped. Any difference here is a
+`KernelMismatch`, and the campus does not start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description.plan import CableEnd
+from testbed.emulation.kernel.netlink import NetlinkSocket, attributes
+from testbed.errors import KernelMismatch
+
+LINK_MESSAGE = struct.Struct("=BBHiII")  # ifinfomsg: family, padding, type, index, flags, change
+ADDRESS_MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, prefix length, flags, scope, index
+IFLA_ADDRESS, IFLA_IFNAME, IFLA_MASTER = 1, 3, 10
+IFA_LOCAL = 2
+AF_INET = 2
+IFF_UP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """An interface as the kernel reports it."""
+
+    name: str
+    mac: bytes
+    is_up: bool
+    master: int
+
+
+def link_states(socket: NetlinkSocket) -> dict[int, LinkState]:
+    """Every interface of the socket's namespace, by number."""
+    found = {}
+    for body in socket.dump(
+        link_requests.RTM_GETLINK, LINK_MESSAGE.pack(0, 0, 0, 0, 0, 0), "list of interfaces"
+    ):
+        _, _, _, ifindex, flags, _ = LINK_MESSAGE.unpack_from(body)
+        values = attributes(body[LINK_MESSAGE.size :])
+        name = values[IFLA_IFNAME].rstrip(b"\0").decode()
+        master = int.from_bytes(values.get(IFLA_MASTER, b""), "little")
+        found[ifindex] = LinkState(name, values.get(IFLA_ADDRESS, b""), bool(flags & IFF_UP), master)
+    return found
+
+
+def ipv4_addresses(socket: NetlinkSocket) -> dict[int, set[tuple[bytes, int]]]:
+    """ifindex -> {(address, prefix length)}."""
+    found: dict[int, set[tuple[bytes, int]]] = {}
+    for body in socket.dump(
+        link_requests.RTM_GETADDR, ADDRESS_MESSAGE.pack(AF_INET, 0, 0, 0, 0), "list of addresses"
+    ):
+        _, prefix, _, _, ifindex = ADDRESS_MESSAGE.unpack_from(body)
+        local = attributes(body[ADDRESS_MESSAGE.size :]).get(IFA_LOCAL, b"")
+        found.setdefault(ifindex, set()).add((local, prefix))
+    return found
+
+
+def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Mapping[int, int]) -> None:
+    """Compare names, MACs, up, masters and shaping of the ends with what the kernel reports.
+
+    `masters` is the bridge's interface number of each end that has one. KernelMismatch names the first difference.
+    """
+    states = link_states(socket)
+    for ifindex, end in ends.items():
+        wanted = LinkState(end.name, end.mac, True, masters.get(ifindex, 0))
+        if states.get(ifindex) != wanted:
+            raise KernelMismatch(f"interface {end.name}", wanted, states.get(ifindex))
+    check_shapes(socket, ends)
+
+
+def check_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> None:
+    """Compare the shaping of the ends with what the kernel reports; KernelMismatch names the first difference."""
+    for ifindex, found in read_shapes(socket, ends).items():
+        wanted = shaping.expected(ends[ifindex].shape)
+        if found != wanted:
+            raise KernelMismatch(f"shaping of {ends[ifindex].name}", wanted, found)
+
+
+def read_shapes(socket: NetlinkSocket, ends: Mapping[int, CableEnd]) -> dict[int, shaping.Found]:
+    """ifindex -> shaping that the kernel reports."""
+    leaves = shaping.leaves(socket.dump(shaping.RTM_GETQDISC, shaping.qdisc_dump(), "list of queues"))
+    found = {}
+    for ifindex, end in ends.items():
+        classes = socket.dump(shaping.RTM_GETTCLASS, shaping.class_dump(ifindex), f"classes of {end.name}")
+        found[ifindex] = shaping.read(classes, leaves.get(ifindex, {}))
+    return found
+
+
+def check_address(socket: NetlinkSocket, end: CableEnd, address: bytes, prefix: int) -> None:
+    """Compare the interface's IPv4 addresses with the one it was given."""
+    found = ipv4_addresses(socket).get(end.ifindex, set())
+    if found != {(address, prefix)}:
+        raise KernelMismatch(f"address of {end.name}", (address.hex(), prefix), sorted(found))

@@ -1,0 +1,346 @@
+"""What this machine can do, found by doing it in a scratch namespace that is gone afterwards.
+
+Version numbers lie (distributions configure kernels differently), so each feature is tried. A probe returns a detail or
+raises OSError or NetlinkRefused; what its absence means for the user, and which command mends it, stand beside it in `PROBES`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import socket as sockets
+import struct
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description.plan import (
+    Bridge,
+    Cable,
+    CableEnd,
+    CampusPlan,
+)
+from testbed.emulation.kernel import linux
+from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.kernel.netlink import (
+    CREATE,
+    EXCL,
+    NetlinkRefused,
+    NetlinkRequest,
+    NetlinkSocket,
+    attribute,
+    message,
+    text,
+    u32,
+)
+from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
+from testbed.errors import SetupError, TestbedError
+from topologies.spec import Link
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SCRATCH = CableEnd("probe", "probe0", 0, 100, b"\x02\0\0\0\0\1", shaping.Shape(5_000_000_000))
+SCRATCH_PEER = CableEnd("probe", "probe1", 1, 101, b"\x02\0\0\0\0\2", shaping.Shape(12_500_000))
+SHAPES = {"htb": SCRATCH.shape, "netem": shaping.Shape(1_000_000, delay_s=0.001, loss=0.01)}
+SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
+SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
+BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3
+TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
+RTM_NEWTFILTER = 44
+
+
+class Need(StrEnum):
+    """Who cannot do without a capability."""
+
+    CAMPUS = "campus"  # every campus
+    ENFORCEMENT = "enforcement"  # a campus with the BPF programs
+    NETEM = "delay or loss"  # a campus with delay or loss on a link
+    OPTIONAL = "optional"
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One feature: whether it is there, what was seen, what its absence means, what mends it, and who needs it."""
+
+    name: str
+    present: bool
+    detail: str
+    meaning: str
+    mend: str
+    need: Need
+
+
+class Absent(TestbedError):
+    """A probe's finding: the feature is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    name: str
+    run: Callable[[], str]
+    need: Need
+    meaning: str
+    mend: str
+    cheap: bool = False  # makes no namespace
+
+
+def probe(needs: Collection[Need] = tuple(Need)) -> list[Capability]:
+    """Try every feature that somebody in `needs` wants (default: all). Leaves nothing behind."""
+    return [_try(p) for p in PROBES if p.need in needs]
+
+
+def required_missing(found: Sequence[Capability], needs: Collection[Need]) -> list[Capability]:
+    """Those of `found` that are absent and that `needs` cannot do without."""
+    return [c for c in found if not c.present and c.need in needs and c.need is not Need.OPTIONAL]
+
+
+def require_before_start(plan: CampusPlan) -> None:
+    """SetupError if the machine lacks what must be known before anything is made: root, programs, netem if a link asks.
+
+    The rest is not probed here: a scratch namespace takes the kernel some 50 ms to remove, in the background of the start.
+    """
+    _require([_try(p) for p in PROBES if p.need is Need.CAMPUS and p.cheap], plan)
+    if plan.needs_netem:
+        _require(probe([Need.NETEM]), plan)
+
+
+def explain_failure(plan: CampusPlan, *, enforcement: bool) -> None:
+    """After the kernel refused something: SetupError naming every lack and what mends it, if a lack is the reason."""
+    _require(probe([Need.CAMPUS, Need.ENFORCEMENT] if enforcement else [Need.CAMPUS]), plan)
+
+
+def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
+    missing = [c for c in found if not c.present]
+    if missing:
+        raise SetupError("\n".join(_lack(c, plan) for c in missing))
+
+
+def _lack(missing: Capability, plan: CampusPlan) -> str:
+    line = f"{missing.name} is missing ({missing.detail}): {missing.meaning}; {missing.mend}"
+    if missing.need is Need.NETEM:
+        links = ", ".join(f"{link.a}-{link.b}" for link in plan.needs_netem[:5])
+        line += f". Links of this campus that ask for it: {links}"
+    return line
+
+
+def doctor_table(found: Sequence[Capability] | None = None) -> Table:
+    """The findings as a table for people."""
+    from rich.table import Table
+
+    table = Table(title="What this machine can do", show_lines=False)
+    for column in ("feature", "", "seen", "needed by", "without it", "what mends it"):
+        table.add_column(column, overflow="fold")
+    for c in probe() if found is None else found:
+        mark = "[green]yes[/]" if c.present else "[yellow]no[/]" if c.need is Need.OPTIONAL else "[red]no[/]"
+        table.add_row(
+            c.name, mark, c.detail, c.need.value, "" if c.present else c.meaning, "" if c.present else c.mend
+        )
+    return table
+
+
+def _try(p: _Probe) -> Capability:
+    try:
+        present, detail = True, in_thread(p.run)
+    except (OSError, NetlinkRefused, Absent) as error:
+        present, detail = False, str(error)
+    return Capability(p.name, present, detail, p.meaning, p.mend, p.need)
+
+
+def _root() -> str:
+    if os.geteuid() != 0:
+        raise Absent(f"user id is {os.geteuid()}")
+    return "user id is 0"
+
+
+def _namespace() -> str:
+    linux.unshare_network()
+    return "unshare works"
+
+
+def _in_scratch(*requests: NetlinkRequest) -> None:
+    linux.unshare_network()
+    with NetlinkSocket() as netlink:
+        netlink.send(requests)
+
+
+def _veth() -> NetlinkRequest:
+    cable = Cable(Link("probe0", "probe1", 1.0), SCRATCH, SCRATCH_PEER)
+    return link_requests.cable(cable, SCRATCH_BRIDGE, None)
+
+
+def _bridge_and_veth() -> str:
+    _in_scratch(link_requests.bridge(SCRATCH_BRIDGE), _veth())
+    return "a veth pair on a bridge"
+
+
+def _shaper(kind: str) -> Callable[[], str]:
+    def run() -> str:
+        shape = SHAPES.get(kind)
+        queues = shaping.requests(SCRATCH.ifindex, shape, kind) if shape else [_plain_qdisc(kind)]
+        _in_scratch(link_requests.bridge(SCRATCH_BRIDGE), _veth(), *queues)
+        return "accepted"
+
+    return run
+
+
+def _plain_qdisc(kind: str) -> NetlinkRequest:
+    header = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0x10000, shaping.TC_ROOT, 0)
+    body = header + text(shaping.TCA_KIND, kind)
+    return NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, body), f"queue {kind}")
+
+
+def _load_program() -> int:
+    """A classifier of two instructions (r0 = 0; exit)."""
+    code = struct.pack("=BBhiBBhi", 0xB7, 0, 0, 0, 0x95, 0, 0, 0)
+    instructions = ctypes.create_string_buffer(code, len(code))
+    licence = ctypes.create_string_buffer(b"GPL")
+    attr = struct.pack(
+        "=IIQQ96x", BPF_PROG_TYPE_SCHED_CLS, 2, ctypes.addressof(instructions), ctypes.addressof(licence)
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = int(libc.syscall(SYS_BPF, BPF_PROG_LOAD, attr, len(attr)))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), f"bpf(BPF_PROG_LOAD): {os.strerror(ctypes.get_errno())}")
+    return fd
+
+
+def _bpf() -> str:
+    os.close(_load_program())
+    return "a program was loaded"
+
+
+def _clsact() -> str:
+    fd = _load_program()
+    try:
+        clsact = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0xFFFF0000, 0xFFFFFFF1, 0) + text(
+            1, "clsact"
+        )
+        options = u32(6, fd) + text(7, "probe") + u32(8, 1)
+        flt = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 1, 0xFFFFFFF3, 1 << 16 | 0x0300)
+        _in_scratch(
+            link_requests.bridge(SCRATCH_BRIDGE),
+            _veth(),
+            NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, clsact), "clsact"),
+            NetlinkRequest(
+                message(RTM_NEWTFILTER, CREATE | EXCL, flt + text(1, "bpf") + attribute(2, options)),
+                "cls_bpf",
+            ),
+        )
+    finally:
+        os.close(fd)
+    return "a program was attached"
+
+
+def _jit() -> str:
+    setting = Path("/proc/sys/net/core/bpf_jit_enable")
+    if setting.exists() and setting.read_text().strip() == "0":
+        raise Absent(f"{setting} is 0")
+    return "on"
+
+
+def _file(path: str) -> Callable[[], str]:
+    def run() -> str:
+        Path(path).stat()
+        return path
+
+    return run
+
+
+def _bpffs() -> str:
+    for line in Path("/proc/mounts").read_text().splitlines():
+        if line.split()[2] == "bpf":
+            return f"mounted on {line.split()[1]}"
+    if "bpf" not in Path("/proc/filesystems").read_text().split():
+        raise Absent("the kernel has no bpf file system")
+    return "not mounted; the campus mounts it on /sys/fs/bpf"
+
+
+def _tcp_option(level: int, option: int, value: bytes, detail: str) -> Callable[[], str]:
+    def run() -> str:
+        with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
+            tcp.setsockopt(level, option, value)
+        return detail
+
+    return run
+
+
+def _pressure() -> str:
+    return Path("/proc/pressure/cpu").read_text().splitlines()[0]
+
+
+def _cgroup_cpu() -> str:
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind == "cgroup2":
+            controllers = Path(where, "cgroup.controllers").read_text().split()
+            if "cpu" in controllers:
+                return where
+            raise Absent(f"{where} has the controllers {controllers}")
+    raise Absent("no cgroup2 mount")
+
+
+def _neighbours() -> str:
+    beyond = out_of_reach()
+    if beyond:
+        raise Absent(f"not to be written here: {', '.join(map(str, beyond))}")
+    return f"{NEIGHBOURS}/gc_thresh* can be raised"
+
+
+def _openvswitch() -> str:
+    if Path("/sys/module/openvswitch").exists():
+        return "module is loaded"
+    if list(Path("/lib/modules", os.uname().release).glob("kernel/net/openvswitch/openvswitch.ko*")):
+        return "module can be loaded"
+    raise Absent("no such module")
+
+
+def _program(*names: str) -> Callable[[], str]:
+    def run() -> str:
+        absent = [name for name in names if not shutil.which(name)]
+        if absent:
+            raise Absent(f"not on PATH: {', '.join(absent)}")
+        return ", ".join(names)
+
+    return run
+
+
+_KERNEL = "use a kernel that has it (a stock distribution kernel does)"
+PROBES: tuple[_Probe, ...] = (
+    _Probe("root", _root, Need.CAMPUS, "namespaces and BPF cannot be made", "run as root (sudo)", cheap=True),
+    _Probe("network namespaces", _namespace, Need.CAMPUS, "no hosts", _KERNEL + ", as root"),
+    _Probe("veth and bridge", _bridge_and_veth, Need.CAMPUS, "no links and switches", "modprobe veth bridge"),
+    _Probe("HTB, 64-bit rates", _shaper("htb"), Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb"),
+    _Probe("mnexec, ifconfig", _program("mnexec", "ifconfig"), Need.CAMPUS, "no commands in hosts",
+           "apt-get install mininet net-tools", cheap=True),
+    _Probe("BPF programs", _bpf, Need.ENFORCEMENT, "no classes, buckets and kill-switch in the kernel", _KERNEL),
+    _Probe("clsact, cls_bpf", _clsact, Need.ENFORCEMENT, "programs cannot be attached", "modprobe sch_ingress cls_bpf"),
+    _Probe("BPF type format", _file("/sys/kernel/btf/vmlinux"), Need.ENFORCEMENT, "one object does not fit all kernels",
+           _KERNEL),
+    _Probe("bpffs", _bpffs, Need.ENFORCEMENT, "the owner's switch cannot be reached from another terminal", _KERNEL),
+    _Probe("netem", _shaper("netem"), Need.NETEM, "a campus with delay or loss on a link is refused",
+           "modprobe sch_netem, or " + _KERNEL),
+    _Probe("BPF JIT", _jit, Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1"),
+    _Probe("fq", _shaper("fq"), Need.OPTIONAL, "pacing is done by TCP's own timers (measured: as exact)", "modprobe sch_fq"),
+    _Probe("pacing of a socket", _tcp_option(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", 10**6),
+           "SO_MAX_PACING_RATE"), Need.OPTIONAL, "grants cannot be paced", _KERNEL),
+    _Probe("BBR", _tcp_option(sockets.IPPROTO_TCP, TCP_CONGESTION, b"bbr", "can be chosen for a socket"), Need.OPTIONAL,
+           "paced transfers use CUBIC: 91-96 % of a grant on a crowded link instead of 99 %", "modprobe tcp_bbr"),
+    _Probe("pressure stall information", _pressure, Need.OPTIONAL, "the fidelity verdict knows CPU use only",
+           "boot with psi=1"),
+    _Probe("cgroup v2, cpu", _cgroup_cpu, Need.OPTIONAL, "workloads cannot be given CPU shares", "boot with "
+           "systemd.unified_cgroup_hierarchy=1"),
+    _Probe("size of the neighbour table", _neighbours, Need.OPTIONAL, "the machine's own limit holds for all namespaces "
+           "together (1024 unless raised): some 30 hosts that all talk to each other", "sysctl "
+           "net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any container"),
+    _Probe("Open vSwitch in the kernel", _openvswitch, Need.OPTIONAL, "Open vSwitch forwards in user space: "
+           "250 Mbit/s at 54 ports", "modprobe openvswitch"),
+    _Probe("ping", _program("ping"), Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping"),
+    _Probe("brctl", _program("brctl"), Need.OPTIONAL, "Mininet's own LinuxBridge (a comparison) does not work",
+           "apt-get install bridge-utils"),
+    _Probe("iperf", _program("iperf"), Need.OPTIONAL, "net.iperf() does not work", "apt-get install iperf"),
+)  # fmt: skip

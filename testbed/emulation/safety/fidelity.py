@@ -1,0 +1,316 @@
+"""Whether a live run may be believed: was the machine fast enough to be the campus it pretended to be?
+
+An emulation that shares two cores among fifty hosts can be wrong in silence: when the processor is full, links run slower than
+declared and processes answer late, and that looks like a property of the protocol under test. So each live run is watched
+(processor use, pressure, how late a timer fires), its shapers are read back at the end, and the rates of chosen paths may be
+measured against what was declared. A run outside the bounds is invalid, and says why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.processes import ForkRequest
+from testbed.errors import KernelMismatch, SetupError
+from topologies.paths import Routes
+
+PERIOD_S = 0.02  # of the watching thread's timer
+WINDOW_S = 1.0  # processor use is judged over windows of this length
+LAG_SAMPLES = 200_000  # kept: over an hour at 50 a second
+PAYLOAD_SHARE = 1448 / 1514  # TCP payload in a full frame at an MTU of 1500, with timestamps
+WARM_UP_S = 0.25  # slow start and the class's burst are over
+PROBE_PORT = 7979
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Outside of these a run is invalid.
+
+    `busy_windows`: share of one-second windows in which the processors were more than `busy_share` busy: a short peak (a
+    checkpoint being hashed) is the workload's own, a steady one starves the network. `pressure_share`: mean share of time
+    in which some task waited for a processor. `steal_share`: taken by the machine below us. `lag_p99_s`: the paper's
+    agents report every 100 ms, so a timer may be a quarter of that late. `rate_low`, `rate_high`: measured over declared
+    payload rate.
+    """
+
+    busy_share: float = 0.97
+    busy_windows: float = 0.5
+    pressure_share: float = 0.75
+    steal_share: float = 0.05
+    lag_p99_s: float = 0.025
+    rate_low: float = 0.90
+    rate_high: float = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRate:
+    """A greedy TCP flow's payload rate at its receiver, and what the path's slowest link declares, in bytes per second."""
+
+    source: str
+    target: str
+    declared_bytes_per_s: float
+    measured_bytes_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over declared."""
+        return self.measured_bytes_per_s / self.declared_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """The verdict that goes with a run; `figures` are plain numbers for the report."""
+
+    valid: bool
+    reasons: tuple[str, ...]
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Clock ticks of all processors since boot (proc(5), first line of /proc/stat)."""
+
+    busy: int
+    idle: int
+    steal: int
+
+    @classmethod
+    def now(cls) -> CpuTimes:
+        """Read them."""
+        return cls.parse(Path("/proc/stat").read_text())
+
+    @classmethod
+    def parse(cls, text: str) -> CpuTimes:
+        """From the text of /proc/stat."""
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, text.split("\n", 1)[0].split()[1:9])
+        return cls(user + nice + system + irq + softirq, idle + iowait, steal)
+
+    def shares_since(self, earlier: CpuTimes) -> tuple[float, float]:
+        """(busy or stolen, stolen) share of the time between."""
+        busy, steal, idle = self.busy - earlier.busy, self.steal - earlier.steal, self.idle - earlier.idle
+        total = max(1, busy + steal + idle)
+        return (busy + steal) / total, steal / total
+
+
+def pressure_s() -> float | None:
+    """Seconds since boot in which some task waited for a processor; None on a kernel without PSI."""
+    try:
+        text = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return None
+    return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6
+
+
+class FidelityMonitor:
+    """Watches the machine from `start` to `stop` (or as a context manager); then ask for the `verdict`."""
+
+    def __init__(self, campus: LiveCampus, bounds: Bounds | None = None) -> None:
+        self._campus, self._bounds = campus, bounds or Bounds()
+        self._lags_s: deque[float] = deque(maxlen=LAG_SAMPLES)
+        self._busy: list[float] = []
+        self._steal: list[float] = []
+        self._rates: list[LinkRate] = []
+        self._pressure_share = 0.0
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> FidelityMonitor:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to watch, in a thread."""
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; safe to repeat."""
+        self._stopping.set()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def add_lag(self, lag_s: float) -> None:
+        """A caller's own observation of how late something happened."""
+        self._lags_s.append(lag_s)
+
+    def add_rates(self, rates: Iterable[LinkRate]) -> None:
+        """Results of `probe_link_rates`."""
+        self._rates += rates
+
+    def _watch(self) -> None:
+        begin_s, pressure_before_s = time.monotonic(), pressure_s()
+        window_s, cpu = begin_s, CpuTimes.now()
+        due_s = begin_s + PERIOD_S
+        while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+            now_s = time.monotonic()
+            self._lags_s.append(now_s - due_s)
+            due_s = now_s + PERIOD_S
+            if now_s - window_s >= WINDOW_S:
+                window_s, cpu = now_s, self._close_window(cpu)
+        self._close_window(cpu)
+        pressure_after_s = pressure_s()
+        if pressure_before_s is not None and pressure_after_s is not None:
+            elapsed_s = max(1e-3, time.monotonic() - begin_s)
+            self._pressure_share = (pressure_after_s - pressure_before_s) / elapsed_s
+
+    def _close_window(self, since: CpuTimes) -> CpuTimes:
+        now = CpuTimes.now()
+        busy, steal = now.shares_since(since)
+        self._busy.append(busy)
+        self._steal.append(steal)
+        return now
+
+    def verdict(self) -> Fidelity:
+        """Judge the run so far; reads every shaper back if the campus still runs."""
+        figures = self._figures()
+        reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
+        if self._campus.running:
+            reasons += self._shapers_changed()
+        return Fidelity(not reasons, tuple(reasons), figures)
+
+    def _figures(self) -> dict[str, float]:
+        lags = sorted(self._lags_s)
+        windows = max(1, len(self._busy))
+        return {
+            "cpu_busy_mean": sum(self._busy) / windows,
+            "cpu_busy_windows": sum(b > self._bounds.busy_share for b in self._busy) / windows,
+            "cpu_steal_mean": sum(self._steal) / windows,
+            "cpu_pressure": self._pressure_share,
+            "lag_p50_s": quantile(lags, 0.50),
+            "lag_p99_s": quantile(lags, 0.99),
+            "lag_max_s": quantile(lags, 1.0),
+            **{f"rate_{r.source}_{r.target}": r.ratio for r in self._rates},
+        }
+
+    def _shapers_changed(self) -> list[str]:
+        try:
+            in_thread(self._campus.kernel.read_back_fabric)
+            in_thread(self._campus.kernel.read_back_hosts)
+        except KernelMismatch as mismatch:
+            return [str(mismatch)]
+        return []
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of the ordered samples do not exceed; 0 of none."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def judge(figures: dict[str, float], bounds: Bounds) -> list[str]:
+    """Why these figures make a run invalid; empty if they do not."""
+    limits = {
+        "cpu_busy_windows": (
+            bounds.busy_windows,
+            f"share of seconds with processors over {bounds.busy_share:.0%} busy",
+        ),
+        "cpu_steal_mean": (bounds.steal_share, "share of processor time taken by another machine"),
+        "cpu_pressure": (bounds.pressure_share, "share of time in which tasks waited for a processor"),
+        "lag_p99_s": (bounds.lag_p99_s, "99th percentile of timer lateness in seconds"),
+    }
+    return [
+        f"{words}: {figures[key]:.3g}, allowed {limit:.3g}"
+        for key, (limit, words) in limits.items()
+        if figures.get(key, 0.0) > limit
+    ]
+
+
+def judge_rates(rates: Iterable[LinkRate], bounds: Bounds) -> list[str]:
+    """Paths whose measured rate is outside the bounds."""
+    return [
+        f"path {r.source} to {r.target}: {r.ratio:.3f} of its declared rate, allowed {bounds.rate_low} to {bounds.rate_high}"
+        for r in rates
+        if not bounds.rate_low <= r.ratio <= bounds.rate_high
+    ]
+
+
+def probe_link_rates(
+    campus: LiveCampus, sample: Sequence[tuple[str, str]], *, duration_s: float = 0.5
+) -> list[LinkRate]:
+    """Send as fast as TCP can from host to host, one pair after the other, and measure at each receiver.
+
+    Takes about a second a pair and loads the network: use it before or after a run. A path faster than this machine can
+    forward (some 10 Gbit/s) measures the machine, and its ratio says so. Main thread only; SetupError if a probe fails.
+    """
+    return [_probe(campus, source, target, duration_s) for source, target in sample]
+
+
+def _probe(campus: LiveCampus, source: str, target: str, duration_s: float) -> LinkRate:
+    read_fd, write_fd = os.pipe()
+    address = str(campus.spec.host_by_name[target].address)
+    receiver = ForkRequest(
+        target, lambda: _receive(write_fd, address, duration_s), "rate probe", keep=(write_fd,)
+    )
+    sender = ForkRequest(source, lambda: _send(address), "rate probe")
+    processes = campus.fork_all([receiver, sender])
+    os.close(write_fd)
+    try:
+        with os.fdopen(read_fd) as answer:
+            text = answer.read()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    if not text:
+        raise SetupError(f"the rate probe from {source} to {target} failed")
+    declared = Routes(campus.spec).bottleneck(source, target)[0] * PAYLOAD_SHARE
+    return LinkRate(source, target, declared, json.loads(text))
+
+
+def _receive(write_fd: int, address: str, duration_s: float) -> None:
+    buffer = bytearray(1 << 20)
+    with socket.create_server((address, PROBE_PORT)) as server:
+        server.settimeout(10)
+        connection, _ = server.accept()
+        _count(connection, buffer, WARM_UP_S)
+        received, elapsed_s = _count(connection, buffer, duration_s)
+    os.write(write_fd, json.dumps(received / elapsed_s).encode())
+
+
+def _count(connection: socket.socket, buffer: bytearray, duration_s: float) -> tuple[int, float]:
+    begin_s = now_s = time.monotonic()
+    received = 0
+    while now_s - begin_s < duration_s:
+        count = connection.recv_into(buffer)
+        if not count:
+            raise SetupError("the sender of the rate probe ended early")
+        received += count
+        now_s = time.monotonic()
+    return received, now_s - begin_s
+
+
+def _send(address: str) -> None:
+    """Until it is killed, or the receiver has counted enough and closed."""
+    data = bytes(1 << 18)
+    with _connected(address) as connection, suppress(ConnectionError):
+        while True:
+            connection.sendall(data)
+
+
+def _connected(address: str, attempts: int = 200) -> socket.socket:
+    for _ in range(attempts):
+        connection = socket.socket()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        if connection.connect_ex((address, PROBE_PORT)) == 0:
+            return connection
+        connection.close()
+        time.sleep(0.02)
+    raise SetupError(f"the receiver of the rate probe at {address} does not listen")

@@ -1,0 +1,69 @@
+"""Machine-wide settings that a large campus needs, raised with a record of what they were.
+
+The kernel keeps one neighbour (ARP) table for all namespaces together and refuses new entries above gc_thresh3 (1024 by
+default): 54 hosts that all talk to each other need 2862, 2000 hosts and a coordinator need 4000. The values are the
+same for every campus, so that the last one to stop can put the machine's own back.
+
+In a network namespace of its own (a container) these files are not there, or cannot be written: the machine's limit holds, a
+campus starts within it, and `reclaimnet doctor` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.safety.ledger import (
+    Ledger,
+    owner_lives,
+    read_entries,
+    restore_sysctl,
+)
+
+NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default")
+WANTED = {
+    NEIGHBOURS / "gc_thresh3": 65536,  # raised first: the kernel does not check, people do
+    NEIGHBOURS / "gc_thresh2": 32768,
+    NEIGHBOURS / "gc_thresh1": 16384,
+}
+
+
+def out_of_reach() -> list[Path]:
+    """Settings that this namespace does not have or does not let change."""
+    return [path for path in WANTED if not os.access(path, os.W_OK)]
+
+
+def raise_settings(ledger: Ledger) -> list[dict[str, Any]]:
+    """Raise what is too low and within reach; returns the ledger's entries."""
+    entries = []
+    beyond = out_of_reach()
+    for path, wanted in WANTED.items():
+        if path in beyond:
+            continue
+        now = path.read_text().strip()
+        original = _original(path, ledger) or (now if int(now) < wanted else None)
+        if original is None:
+            continue
+        entry = {"kind": "sysctl", "path": str(path), "before": original, "after": str(wanted)}
+        ledger.record(entry)
+        entries.append(entry)
+        path.write_text(str(max(int(now), wanted)))
+    return entries
+
+
+def restore_settings(entries: list[dict[str, Any]], ledger: Ledger) -> None:
+    """Put the machine's own values back, unless another running campus needs ours."""
+    for entry in reversed(entries):
+        restore_sysctl(entry, ledger.path)
+
+
+def _original(path: Path, own: Ledger) -> str | None:
+    """The machine's own value, if another campus has raised it before us."""
+    for other in own.path.parent.glob(f"*{own.path.suffix}"):
+        entries = read_entries(other) if other != own.path else []
+        if owner_lives(entries):
+            for entry in entries:
+                if entry["kind"] == "sysctl" and entry["path"] == str(path):
+                    return str(entry["before"])
+    return None
