@@ -26,7 +26,7 @@ $(OBJECTS): $(VENV)/.ready $(wildcard bpf/src/*) bpf/build.py
 	@touch $@
 
 # the machine code of the decisions, kept beside their source
-$(VENV)/.compiled: $(VENV)/.ready $(wildcard controller/core/*.py controller/numerics/portable_math.py)
+$(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numerics -name '*.py')
 	$(BIN)/python -m controller.warm_up
 	@touch $@
 

@@ -2,7 +2,7 @@
 
 Every event takes the same way: journal it, let the core handle it, journal what followed, commit, and only then tell anybody.
 The core runs to its end without an await, so events have one order, the journal's. Its time is the journal's, seconds since the
-first start, to the bit: whoever hands the journal's events to another core gets the same decisions (`controller.persistence.recovery`).
+first start, to the bit: whoever hands the journal's events to another core gets the same decisions (see `recovery`).
 
 A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
 and nothing else. Until it has introduced itself it has few connections, short frames and little time (`controller.connections`).

@@ -15,9 +15,9 @@ def digests() -> dict[str, str]:
     """Of each run by its name; everything is imported here, so that it may be machine code."""
     from controller.core.policies.table import POLICIES
     from experiments.benchmarks.virtual import VirtualCase, play
-    from experiments.cli.simulate import digest
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import generate
+    from experiments.results.events_file import digest
     from experiments.storms.generate import generate as storm
     from experiments.storms.play import run
     from experiments.storms.setup import ground_of

@@ -90,7 +90,7 @@ import hashlib
 from dataclasses import replace
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.worlds.virtual import simulate
-from experiments.cli.simulate import digest
+from experiments.results.events_file import digest
 scenario, trace = paper_campus(7, days=2.0)
 print(hashlib.sha256(repr((trace.arrivals, trace.owner_events, trace.background)).encode()).hexdigest())
 print(digest(simulate(scenario, trace).facts))

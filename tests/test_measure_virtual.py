@@ -24,8 +24,8 @@ from experiments.benchmarks.virtual import (
     verdict,
 )
 from experiments.benchmarks.virtual_report import progress_line, virtual_table
-from experiments.cli.simulate import digest, write_events
 from experiments.inputs.traces import generate
+from experiments.results.events_file import digest, write_events
 from experiments.worlds.virtual.run import simulate
 from topologies.spec import Role
 

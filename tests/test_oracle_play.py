@@ -16,7 +16,6 @@ from controller.core.admission.admission import MigrationRequest
 from controller.core.model import facts as f
 from controller.core.network.sharing import Demand
 from experiments.cli.oracle import play_file
-from experiments.cli.simulate import event_lines
 from experiments.inputs.scenario import (
     InverseLaw,
     OwnerEvent,
@@ -30,6 +29,7 @@ from experiments.inputs.traces import (
     generate,
 )
 from experiments.inputs.traces.paper_campus import paper_campus
+from experiments.results.events_file import event_lines
 from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
 from experiments.worlds.oracle.adapters import PlannedMigrations

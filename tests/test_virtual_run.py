@@ -16,7 +16,7 @@ from rich.console import Console
 
 from controller.core.model import facts as f
 from controller.core.model.facts import AnyFact
-from experiments.cli.simulate import event_lines, simulate_file
+from experiments.cli.simulate import simulate_file
 from experiments.inputs.scenario import (
     InverseLaw,
     OwnerEvent,
@@ -24,6 +24,7 @@ from experiments.inputs.scenario import (
     demo_scenario,
 )
 from experiments.inputs.traces import Trace, generate
+from experiments.results.events_file import event_lines
 from experiments.worlds.virtual import (
     Faults,
     VirtualRun,
@@ -39,7 +40,7 @@ import hashlib
 from experiments.inputs.scenario import demo_scenario
 from experiments.inputs.traces import generate
 from experiments.worlds.virtual import simulate
-from experiments.cli.simulate import event_lines
+from experiments.results.events_file import event_lines
 scenario = demo_scenario(hosts=8, seconds=30.0, seed=5)
 run = simulate(scenario, generate(scenario))
 print(hashlib.sha256(b"".join(event_lines(run.facts))).hexdigest())

@@ -4,7 +4,7 @@ What follows from an event is decided here and in the modules named after it: `m
 interruption), `reports` (what agents say about jobs), `checkpoints` (who holds what), `migration` (P2, P3), `protection` (P1),
 `grants` (rates), `reunion` (a restart). They all work on one `Cluster`, and nothing else does.
 
-Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (`controller.persistence.recovery`).
+Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (see `recovery`).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import inspect
 import math
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
@@ -37,11 +38,11 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _SOURCES = sorted(
     text
-    for file in files("controller.core").iterdir()
-    if file.name.endswith(".py") and "@compiled" in (text := file.read_text())
+    for file in Path(str(files("controller.core"))).rglob("*.py")
+    if "@compiled" in (text := file.read_text())
 )
 _STAMP = hashlib.sha256("\0".join([*_SOURCES, inspect.getsource(portable_math)]).encode()).hexdigest()[:16]
-_KEPT = numba.config.CACHE_DIR or files("controller.core") / "__pycache__"  # type: ignore[attr-defined]
+_KEPT = numba.config.CACHE_DIR or files("controller.numerics") / "__pycache__"  # type: ignore[attr-defined]
 numba.config.CACHE_DIR = f"{_KEPT}/compiled-{_STAMP}"  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them
 for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
@@ -57,7 +58,7 @@ def compiled(function: F) -> F:
 
 @compiled
 def log(x: float) -> float:
-    """`elementary.log` of a number above 0 and finite."""
+    """`portable_math.log` of a number above 0 and finite."""
     mantissa, exponent = math.frexp(x)
     if mantissa < ROOT_HALF:
         mantissa, exponent = 2.0 * mantissa, exponent - 1
@@ -66,7 +67,7 @@ def log(x: float) -> float:
 
 @compiled
 def exp(x: float) -> float:
-    """`elementary.exp` of a number between its limits."""
+    """`portable_math.exp` of a number between its limits."""
     times = np.rint(x * PER_LN2)
     return math.ldexp(exp_of_parts(x, times), int(times))
 
@@ -83,7 +84,7 @@ def survivals(expected: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @compiled
 def cbrt(x: float) -> float:
-    """`elementary.cbrt` of a finite number of 0 or more."""
+    """`portable_math.cbrt` of a finite number of 0 or more."""
     if x == 0.0:
         return x
     mantissa, exponent = math.frexp(x)

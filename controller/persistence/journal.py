@@ -3,7 +3,7 @@
 Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
 transaction holds an event and all that followed from it, committed before anybody is told, so what was promised is on disk
 (against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
-whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (`controller.persistence.recovery`). The fourth,
+whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (see `recovery`). The fourth,
 `snapshot`, only saves time.
 
 A line that cannot be read is not written (`encoded`). One that lies there all the same, from an earlier version or a torn

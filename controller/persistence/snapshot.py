@@ -19,7 +19,12 @@ from pathlib import Path
 
 from controller.core.coordinator import Coordinator
 
-DECIDING = ("controller/core", "testbed/messages.py", "topologies")  # what decisions are made of
+DECIDING = (
+    "controller/core",
+    "controller/numerics",
+    "testbed/messages.py",
+    "topologies",
+)  # what decisions are made of
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
@@ -56,7 +61,7 @@ def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
 @cache
 def program() -> str:
     """A digest of all that decisions are made of: modules, interpreter, and the libraries that compute."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256(sys.version.encode())
+    root, digest = Path(__file__).parents[2], hashlib.sha256(sys.version.encode())
     for part in DECIDING:
         files = sorted((root / part).rglob("*.py")) or [root / part]
         for path in files:

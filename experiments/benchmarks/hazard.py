@@ -1,6 +1,6 @@
 """Which estimate of an owner's hazard foretells the next day best.
 
-Every midnight each estimator of `controller.core.placement.hazard.FORECASTS` says, from what was seen before, at what rate each host
+Every midnight each estimator of `hazard.FORECASTS` says, from what was seen before, at what rate each host
 will be taken back in each hour of the day that begins. Emergencies while a host is lent are a Poisson process, so what
 then happens has the log-likelihood
 

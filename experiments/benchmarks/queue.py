@@ -118,7 +118,7 @@ def _speed(case: QueueCase, sizes: Sizes, seed: int) -> dict[str, dict[str, Any]
     rows[PLAIN] = _row(case, _plain, sizes.plain, seed)
     for name, module in PEERS.items():
         if _is_there(module):
-            peer = importlib.import_module(f"experiments.worlds.queue.{module}_peer")
+            peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
             rows[name] = _row(case, peer.simulate, sizes.peers, seed)
     return rows
 

@@ -2,7 +2,7 @@
 
 Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
 counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
-the start of Python. The modules that an event passes through are machine code (`experiments.runtime.native`), which is built first if
+the start of Python. The modules that an event passes through are machine code, which is built first if
 need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Who shares the
 machine's caches makes a run slower, by a third at times, and nobody makes it quicker: so that system is run ONE_SYSTEM_TRIES
 times, and the fastest is held against its goal. A larger campus has jobs and reclaims in proportion; *flows* are transfers of
@@ -29,10 +29,10 @@ from typing import Any
 from controller.core.model import facts as f
 from controller.core.policies.table import SYSTEMS
 from controller.warm_up import rehearse
-from experiments.cli.simulate import digest
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.paper_campus import DAYS, paper_scenario
+from experiments.results.events_file import digest
 from experiments.runtime import native
 from experiments.runtime.workers import workers
 from experiments.worlds.virtual.run import simulate

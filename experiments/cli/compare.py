@@ -9,7 +9,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from experiments.cli.simulate import write_events
 from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
@@ -22,6 +21,7 @@ from experiments.inputs.scenario import load
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import trace_of
 from experiments.inputs.traces.doubts import tell
+from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus

@@ -147,12 +147,12 @@ def storm(
     could not be run.
     """
     native.prefer()
-    from experiments.cli import storm
+    from experiments.cli import storm as command
 
     if replay is not None:
-        raise typer.Exit(storm.replay(console, replay))
+        raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
-        storm.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
+        command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
     )
 
 

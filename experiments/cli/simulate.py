@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
-from controller.core.model.facts import AnyFact
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.doubts import tell
 from experiments.results import report
+from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
@@ -65,27 +63,6 @@ def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> i
             console.print(f"    {line}", markup=False, highlight=False)
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
     return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
-
-
-def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
-    """One JSON object a line, as a live run's journal is exported."""
-    with path.open("wb") as lines:
-        for line in event_lines(facts):
-            lines.write(line)
-
-
-def event_lines(facts: Iterable[tuple[float, AnyFact]]) -> Iterable[bytes]:
-    """The lines of events.jsonl."""
-    for at_s, fact in facts:
-        yield msgspec.json.encode({"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}) + b"\n"
-
-
-def digest(facts: Iterable[tuple[float, AnyFact]]) -> str:
-    """SHA-256 of events.jsonl: what "the same bytes" is judged by."""
-    told = hashlib.sha256()
-    for line in event_lines(facts):
-        told.update(line)
-    return told.hexdigest()
 
 
 def _size(scenario: Scenario) -> str:

@@ -94,7 +94,7 @@ class Emergencies(Struct, frozen=True):
 
 
 class Interruptions(Struct, frozen=True):
-    """Attempts that ended before their job did, whatever ended them; losses by the one definition in `experiments.results.losses`."""
+    """Attempts that ended before their job did, whatever ended them; losses by the one definition in `losses`."""
 
     # attempts, by cause; those stopped for a better checkpoint included
     by_cause: dict[str, int]

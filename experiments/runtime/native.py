@@ -1,6 +1,6 @@
 """The virtual campus in machine code: mypyc compiles the modules that an event passes through, as they are, by annotations.
 
-`make native` (or `python -m experiments.runtime.native`) builds them, a minute or two; a program that calls `prefer` before it imports
+`make native` builds them, a minute or two; a program that calls `prefer` before it imports
 the virtual campus then has all of them compiled, and otherwise all as Python: the same decisions to the last bit, in half as
 much time again. What is built is kept in a folder named by the text of the whole program, so after a change it is not used
 until it is built anew. Only virtual runs prefer it: live coordinators and agents, and whatever times them, are Python.
@@ -27,19 +27,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "__pycache__"
 PROGRAM = ("bpf", "controller", "experiments", "testbed", "topologies")
 LIBRARY = "reclaimnet__mypyc"  # what all modules share
 MODULES = tuple(
     f"{package}.{name}"
     for package, names in {
-        "controller.core": "bandwidth candidates checkpoint_plans checkpoints coordinator dispatch grants measured "
-        "membership migration pledge protection queue reports sharing state vault world",
-        "experiments.storms": "clock coverage weather world",
-        "experiments.worlds.virtual": "background checks connections egress heap machine memory owners patience pulse "
-        "signals stage transfers truth wire workloads world",
-        "testbed.agent": "core pulse running sendings shelf",
+        "controller.core": "coordinator",
+        "controller.core.admission": "reservation",
+        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints dispatch grants job_reports measured "
+        "membership migration protection second_copy",
+        "controller.core.model": "cluster entities",
+        "controller.core.network": "bandwidth sharing",
+        "controller.core.queueing": "queue",
+        "experiments.storms": "clock coverage fault_windows world",
+        "experiments.worlds.virtual": "background connections context egress fluid ground_truth heartbeat_elision hosts "
+        "invariants journal owners process_faults scheduler tick_elision transfers workloads world",
+        "testbed.agent.core": "agent lease outbound running stored",
         "testbed.model": "network",
     }.items()
     for name in names.split()

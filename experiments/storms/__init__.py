@@ -1,8 +1,9 @@
 """Fault storms: random campuses, jobs, owners and faults in virtual time, every promise checked after every event.
 
-A storm is a *script*, a text that a person can read: `generate` writes one from a seed, `play` plays it, `shrink` makes one that
-breaks a promise as short as it gets, `campaign` does so for thousands. The scenarios in `tests/scenarios` are such scripts.
-May import everything below `experiments`. Begin with `script.py` (the text), then `verbs.py` (what a line does).
+A storm is a *script*, a text that a person can read: `generate` writes one from a seed, `play` plays it, `shrink` makes
+one that breaks a promise as short as it gets, `campaign` does so for thousands. The scenarios in `tests/scenarios` are
+such scripts. May import everything below `experiments`. Begin with `script.py` (the text), then `verbs.py` (what a line
+does).
 """
 
 from experiments.storms.generate import generate
@@ -12,10 +13,10 @@ from experiments.storms.shrink import shrink
 from experiments.storms.world import StormWorld
 
 __all__ = [
-    "StormFailure",
     "Line",
-    "StormOutcome",
     "Script",
+    "StormFailure",
+    "StormOutcome",
     "StormWorld",
     "generate",
     "parse",

@@ -1,8 +1,8 @@
 """A storm that breaks a promise, made as short as it gets and still breaks the same one.
 
 Delta debugging (Zeller and Hildebrandt, 2002, ddmin) over the lines; then hosts, options and numbers are made fewer and simpler,
-and the lines are tried again. A candidate counts if it fails in the same way (`StormFailure.kind`); a slip to a bug of another kind is
-not followed.
+and the lines are tried again. A candidate counts if it fails in the same way (`StormFailure.kind`); a slip to a bug of
+another kind is not followed.
 """
 
 from __future__ import annotations

@@ -1,2 +1,3 @@
-"""The agent of one host. `core` decides and is pure; `host` performs its decisions with trio, sockets, processes and BPF maps.
-Begin with `events.py` and `effects.py`: what can happen to an agent, and what it can do."""
+"""The agent of one host. `core` decides and is pure; `host` performs its decisions through `io`: sockets, processes, BPF
+maps. Begin with `core/events.py` and `core/effects.py`: what can happen to an agent, and what it can do.
+"""

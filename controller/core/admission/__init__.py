@@ -1,1 +1,4 @@
-"""controller.core.admission."""
+"""Paper A, P3: which migrations can keep their deadlines, and at what rates. `admission` has the rules, `moore_hodgson`
+the one for fluid flows on a network, `schedule` the timetable of what is admitted, `reservation` one admitted transfer.
+May import `network` and `controller.numerics` only. Begin with `admission`.
+"""

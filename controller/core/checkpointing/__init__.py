@@ -1,1 +1,4 @@
-"""controller.core.checkpointing."""
+"""Paper A, P1: how often each job checkpoints. `intervals` has eq. 9, Lemma 1 and Lemma 2, `cost` the objective, `planner`
+the plan for jobs that share links, which `dual_newton` solves from `contention` and `cold_start`, `loss_budgets` what a
+job may lose. May import `network` and `controller.numerics` only. Begin with `intervals`.
+"""

@@ -1,1 +1,3 @@
-"""experiments.claims.framework."""
+"""What every claim is made of: `claim` (a sentence, a run, a rule), `values` (what it leaves on disk), `verdicts` (how it
+is judged), `sweep` (many seeds), `pictures`, `records`, `index` and `results` (pages). Begin with `claim`.
+"""

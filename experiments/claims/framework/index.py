@@ -58,7 +58,7 @@ def write_index(out: Path) -> Path:
     """`out`/index.html, from the directories below; returns its path. ValuesError: one is not as written."""
     found = in_order(out)
     records = [record for _, record, _ in found]
-    style = files("experiments.claims").joinpath("index.css").read_text("utf-8")
+    style = files("experiments.claims.framework").joinpath("index.css").read_text("utf-8")
     hint = f'<p class="lead">{escape(QUICK)}</p>' if any(record.is_quick for record in records) else ""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

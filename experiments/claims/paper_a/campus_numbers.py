@@ -3,7 +3,7 @@
 One run of a few days holds too few interruptions to be a number, so every quantity is taken over all seeds together, and
 its interval is had by resampling whole seeds.
 
-Work loss is `experiments.results.losses`': in GPU-hours, brought to 61 days, and per interruption. Downtime is the median over what
+Work loss is `losses`': in GPU-hours, brought to 61 days, and per interruption. Downtime is the median over what
 a notice interrupted (paper A: "per migration"), from the stop to the proved state at the next host. Success is the share
 of jobs under notice that lost nothing, however it was done: so that a system which does not migrate, too, can have one.
 Utilisation is the useful share of the time from a job's first start to its end, in which it could use its GPU: of all GPU time

@@ -33,6 +33,7 @@ FULL_DAYS, FULL_SEEDS = 61.0, 20
 POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
 DECIDING = (
     "controller.core",
+    "controller.numerics",
     "experiments.results.accounting",
     "experiments.results.history",
     "experiments.results.losses",

@@ -21,8 +21,8 @@ from experiments.inputs.scenario.scenario import Scenario
 
 __all__ = [
     "BackgroundLaw",
-    "Jobs",
     "InverseLaw",
+    "Jobs",
     "OwnerEvent",
     "Owners",
     "Peak",

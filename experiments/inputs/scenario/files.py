@@ -30,7 +30,7 @@ from topologies.spec import Campus
 from topologies.tables import Table
 from topologies.units import plain
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners}
 
 

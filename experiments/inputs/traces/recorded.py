@@ -28,7 +28,7 @@ from topologies.errors import SpecError
 FORMATS = (
     'a spot trace (JSON {"metadata": {"gap_seconds": g}, "data": [counts]}), availability (CSV: time and counts), machines '
     "that come and go (CSV: time,event,node or time,machine_id,event or time,host,available), a record of preemptions (CSV "
-    f"with the columns {','.join(lifetimes.COLUMNS)}) or events (CSV with the columns {','.join(events.COLUMNS)})"
+    f"with the columns {','.join(lifetimes.COLUMNS)}) or events (CSV with the columns {','.join(owner_events_csv.COLUMNS)})"
 )
 # The columns of files without a line of names: Bamboo's, Alibaba's (cluster-trace-v2017, server_event.csv).
 BAMBOO = ("time", "event", "node")

@@ -1,1 +1,1 @@
-"""experiments.theory.paper_a."""
+"""Closed forms of paper A: checkpoint intervals, destinations, isolation. May import `controller.core` and `laws`."""

@@ -1,1 +1,3 @@
-"""experiments.theory.paper_b."""
+"""Closed forms of paper B: costs and delays of the queue under r, the best r, bounds. May import `laws`. Begin with
+`costs`.
+"""

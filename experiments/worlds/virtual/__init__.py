@@ -9,4 +9,4 @@ from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.run import VirtualRun, make_world, simulate
 from experiments.worlds.virtual.world import VirtualWorld
 
-__all__ = ["LOST", "Overheads", "Failure", "Faults", "VirtualRun", "VirtualWorld", "make_world", "simulate"]
+__all__ = ["LOST", "Failure", "Faults", "Overheads", "VirtualRun", "VirtualWorld", "make_world", "simulate"]

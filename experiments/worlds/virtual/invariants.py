@@ -1,6 +1,6 @@
 """What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
 
-`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `experiments.results.promises`; what no
+`Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `results.promises`; what no
 core is needed for, in `truth`.
 """
 

@@ -1,6 +1,6 @@
 """The coordinator's journal in a virtual world, and the coordinator that begins again from it.
 
-Live, the journal is a file (`controller.persistence.journal`) and begins again through `controller.persistence.recovery`; here it is a list. In both a
+Live, the journal is a file (`persistence.journal`) and begins again through `recovery`; here it is a list. In both a
 coordinator is brought back by the events that the dead one was handed: same events, same effects. It is an error if
 one of the facts differs.
 

@@ -1,1 +1,3 @@
-"""testbed.agent.io."""
+"""How an agent's effects are performed: `coordinator_link` (messages), `kernel_maps` (BPF maps), `processes` (jobs),
+`transfers` and `outbound_transfer` (checkpoints). With trio; decides nothing. Begin with `transfers`.
+"""

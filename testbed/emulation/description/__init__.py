@@ -1,1 +1,3 @@
-"""testbed.emulation.description."""
+"""What is to be built, before anything is: `plan` (names, numbers, addresses), `link_requests` and `shaping` (what the
+kernel is asked for). Begin with `plan`.
+"""

@@ -1,1 +1,3 @@
-"""testbed.emulation.safety."""
+"""What keeps a run honest and the machine clean: `capabilities` (what the machine can do), `settings` (sysctls, with what
+they were), `ledger` (all that was made, on disk first), `fidelity` (whether a run may be believed). Begin with `ledger`.
+"""

@@ -1,0 +1,32 @@
+"""events.jsonl: the facts of a run, a line each, and the digest that "the same bytes" is judged by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from controller.core.model.facts import AnyFact
+
+
+def write_events(path: Path, facts: Iterable[tuple[float, AnyFact]]) -> None:
+    """One JSON object a line, as a live run's journal is exported."""
+    with path.open("wb") as lines:
+        for line in event_lines(facts):
+            lines.write(line)
+
+
+def event_lines(facts: Iterable[tuple[float, AnyFact]]) -> Iterable[bytes]:
+    """The lines of events.jsonl."""
+    for at_s, fact in facts:
+        yield msgspec.json.encode({"at_s": round(at_s, 6), **msgspec.to_builtins(fact)}) + b"\n"
+
+
+def digest(facts: Iterable[tuple[float, AnyFact]]) -> str:
+    """SHA-256 of events.jsonl: what "the same bytes" is judged by."""
+    told = hashlib.sha256()
+    for line in event_lines(facts):
+        told.update(line)
+    return told.hexdigest()
