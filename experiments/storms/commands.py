@@ -17,6 +17,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     repeat HOST KIND                       the agent's next message of that kind is said twice (only kinds that are said again
                                            on a new connection: JobStarted JobEnded CheckpointStored SnapshotTaken)
     fail HOST sending|snapshot|workload FOR_S [retry=1]
+    oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
     fill HOST | empty HOST                 its disk has no room for more, or has again
     spoil HOST JOB                         its disk loses the job's checkpoints, and nobody is told
     clock HOST OFFSET_S RATE               from its agent's next start on
@@ -253,6 +254,14 @@ def _fail(world: StormWorld, line: Line, host: str) -> bool:
     return False
 
 
+def _oom(world: StormWorld, line: Line, host: str) -> bool:
+    job = line.positional[1]
+    killed = world.workloads.kill_from_outside(world.machines[host], job)
+    if killed:
+        world.disturb("a process was killed", 2.0 * world.settings.restart_s, job=job)
+    return killed
+
+
 def _fill(world: StormWorld, line: Line, host: str) -> bool:
     return world.fill(host, full=True)
 
@@ -327,6 +336,7 @@ VERBS: dict[str, Verb] = {
     "late": Verb(_late, 3, 3),
     "repeat": Verb(_repeat, 2, 2),
     "fail": Verb(_fail, 3, 3),
+    "oom": Verb(_oom, 2, 2),
     "fill": Verb(_fill, 1, 1),
     "empty": Verb(_empty, 1, 1),
     "spoil": Verb(_spoil, 2, 2),

@@ -78,6 +78,8 @@ class Transfers:
             self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
         elif self._refused(machine, transfer, stored, target.core.announced):
             return
+        elif target.store.get((stored.job, stored.sequence)) == stored:
+            self._repeated(machine, transfer, stored)
         else:
             fraction = dirty_fraction(stage.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
@@ -102,6 +104,13 @@ class Transfers:
         else:
             self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
         return True
+
+    def _repeated(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
+        """The receiver has it already and says so to the sender; its own agent hears nothing, as live."""
+        ended = self._account_of(transfer, stored, self._stage.now_s)
+        self._stage.after(
+            self._stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK
+        )
 
     def _flow(self, machine: Machine, transfer: Transfer) -> None:
         stage, order = self._stage, transfer.order
