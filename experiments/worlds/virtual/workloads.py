@@ -71,6 +71,13 @@ class Workloads:
         failure = stage.faults.workload(machine.name, spec.name, process.attempt)
         if restore and (restore.job, restore.sequence) not in machine.store:
             self._exit(machine, process, finished=False, reason="no such checkpoint here")
+        elif restore and (restore.job, restore.sequence) in machine.disk.rotten:
+            self._exit(
+                machine,
+                process,
+                finished=False,
+                reason="the checkpoint's bytes are not those of its manifest",
+            )
         elif failure is not None:
             if restore is None:
                 self.may_fail.add(spec.name)
@@ -170,6 +177,7 @@ class Workloads:
             stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
             return
         takes_s = ordered_s + process.spec.payload_bytes / stage.costs.snapshot_bytes_per_s
+        takes_s += machine.disk.slow_s
         process.pause(stage.now_s, takes_s)
         core = machine.core
 
