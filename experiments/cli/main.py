@@ -114,6 +114,13 @@ def compare(
         str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
     ] = "example:two-worlds",
     trace: Records = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Above 1: fit what the machinery takes to a third of so many runs, predict the others.",
+        ),
+    ] = 1,
     out: Out = Path("out/compare"),
 ) -> None:
     """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
@@ -122,7 +129,10 @@ def compare(
     3: not judged, since the machine did not keep up with the live run, or it was cut short.
     """
     from experiments.cli.compare import compare_file
+    from experiments.cli.predict import predict_file
 
+    if runs > 1:
+        raise typer.Exit(predict_file(console, out, scenario, runs, records=trace or ()))
     raise typer.Exit(compare_file(console, out, scenario, records=trace or ()))
 
 
