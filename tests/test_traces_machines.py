@@ -164,6 +164,23 @@ def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: P
     assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
 
 
+def test_any_record_of_machines_fits_any_number_of_hosts_and_any_length() -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        span, grain = rng.choice((1, 10, 3600, 10**7, 10**10)), rng.choice((1, 7, 300))
+        events = rng.choice((("add", "remove"), ("add", "softerror", "harderror"), ("up", "down", "update")))
+        rows = [
+            f"{rng.randrange(span + 1) // grain * grain},{rng.choice(events)},n{rng.randrange(9)}"
+            for _ in range(40)
+        ]
+        hosts = HOSTS[: rng.randint(1, 5)]
+        duration_s = rng.choice((0.5, 3000.0, 1e7))
+        record = parse_machines(MACHINES + "\n".join(rows))
+        fitted = fit_machines([record], "x", hosts, duration_s, Owners(), seed)
+        Trace("x", (), fitted.events, fitted.away)  # in order, alternating, returns after the notice
+        assert all(0.0 <= event.at_s < duration_s and event.host in hosts for event in fitted.events)
+
+
 # ---------------------------------------------------------------- empty experiments
 
 

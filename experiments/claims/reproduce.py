@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from controller.core.policies.table import policy
+from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,
     ClaimKind,
@@ -58,6 +59,7 @@ def reproduce(
     claims = chosen(names)
     for system in systems:
         policy(system)
+    compile_once()
     verdicts = []
     for claim in claims:
         workers = os.cpu_count() or 1

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from controller.warm_up import compile_once
 from experiments.cli.simulate import described_with_trace, write
 from experiments.results.provenance import provenance
 from experiments.worlds.oracle.run import OracleRun, run_oracle
@@ -31,6 +32,7 @@ def play_file(
     """Plan and play a scenario file (or `example:NAME`); exit status as of `simulate_file`."""
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
+    compile_once()
     played = run_oracle(described, trace, until_over=until_over)
     console.print(_table(played))
     console.print(
