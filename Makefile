@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test storm mutants lint clean-build
+.PHONY: setup native demo test signals measure storm mutants lint clean-build
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -42,6 +42,14 @@ test: setup
 	# tests of the kernel's part have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
+
+# SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
+signals: setup
+	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
+
+# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+measure: setup
+	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native
 	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md

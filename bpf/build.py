@@ -1,13 +1,17 @@
-"""`python -m bpf.build`: compiles src/*.bpf.c into objects/*.bpf.o where a source is newer. `--force` compiles all."""
+"""`python -m bpf.build`: compiles src/*.bpf.c into objects/ where there is no object of these sources. `--force` compiles all."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+from bpf.caches import kept_beside
 from bpf.errors import BpfError
 
 HERE = Path(__file__).resolve().parent
@@ -22,24 +26,43 @@ NEEDED = {  # file that must be there -> the Debian package that brings it
 
 
 def object_path(name: str) -> Path:
-    """Where the compiled program lies."""
-    return OBJECTS / f"{name}.bpf.o"
+    """Where the compiled program lies, or will: its name holds the hash of the sources, so it is never out of date."""
+    file = f"{name}.{source_hash(name)}.bpf.o"
+    return OBJECTS / file if (OBJECTS / file).exists() else kept_beside(OBJECTS) / file
+
+
+def source_hash(name: str) -> str:
+    """Of the program, of every header, and of how they are compiled."""
+    told = hashlib.sha256(" ".join(FLAGS).encode())
+    for path in [SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))]:
+        told.update(path.read_bytes())
+    return told.hexdigest()[:16]
 
 
 def is_stale(name: str) -> bool:
-    """Whether the object is missing or older than any source or header."""
-    target = object_path(name)
-    sources = [SOURCES / f"{name}.bpf.c", *SOURCES.glob("*.h")]
-    return not target.exists() or target.stat().st_mtime_ns < max(s.stat().st_mtime_ns for s in sources)
+    """Whether there is no object of these sources."""
+    return not object_path(name).exists()
 
 
 def build(*, force: bool = False) -> list[Path]:
-    """Compiles what is stale (or everything) and returns what it compiled. BpfError says what is missing or wrong."""
-    names = [name for name in PROGRAMS if force or is_stale(name)]
-    if names:
-        check_tools()
-        OBJECTS.mkdir(exist_ok=True)
-    return [compile_program(name, object_path(name)) for name in names]
+    """Compiles what is stale (or everything) and returns what it compiled; threads and processes do it one after another.
+
+    BpfError says what is missing or wrong.
+    """
+    if not force and not any(map(is_stale, PROGRAMS)):
+        return []
+    check_tools()
+    folder = kept_beside(OBJECTS)
+    with (folder / ".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        names = [name for name in PROGRAMS if force or is_stale(name)]
+        made = [compile_program(name, object_path(name)) for name in names]
+        for name, path in zip(names, made, strict=True):
+            for earlier in {*folder.glob(f"{name}.*")} - {
+                path
+            }:  # of other sources, or begun by a process that was killed
+                earlier.unlink(missing_ok=True)
+    return made
 
 
 def check_tools() -> None:
@@ -55,7 +78,7 @@ def check_tools() -> None:
 
 def compile_program(name: str, target: Path, *defines: str) -> Path:
     """Compiles one program to `target`, through a temporary name, so that a reader never sees half an object."""
-    fresh = target.with_suffix(f".{os.getpid()}.tmp")
+    fresh = target.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
     wanted = [f"-D{word}" for word in defines]
     argv = ["clang", *FLAGS, *INCLUDES, *wanted, "-c", str(SOURCES / f"{name}.bpf.c"), "-o", str(fresh)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -68,7 +91,7 @@ def main() -> int:
     """Command line: prints what was compiled."""
     try:
         for path in build(force="--force" in sys.argv[1:]):
-            print(f"compiled {path.relative_to(HERE.parent)}")
+            print(f"compiled {path}")
     except BpfError as error:
         print(error, file=sys.stderr)
         return 1

@@ -7,7 +7,11 @@ third of a second).
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from random import Random
+
+import numba
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
@@ -15,6 +19,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.queueing.replay import prepare
 from controller.core.settings import Settings
+from controller.numerics.jit import FOLDER
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
 from topologies.presets import three_tier
 
@@ -38,6 +43,21 @@ def rehearse(policy: str = Settings().policy) -> None:
     _crowd(core)
 
 
+def compile_once() -> None:
+    """Rehearse, if it was not done yet with this program by this interpreter; all later processes read what was compiled.
+
+    It is said on stderr, since it takes half a minute. Commands do it before any limit of time counts.
+    """
+    done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-numba-{numba.__version__}"
+    if done.exists():
+        return
+    print(f"compiling once, about half a minute (kept in {FOLDER})", file=sys.stderr, flush=True)
+    rehearse()
+    prepare()
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.touch()
+
+
 def _run(core: Coordinator, spec: JobSpec) -> None:
     """Submits a job; whichever host is told to start it says that it runs."""
     for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0):
@@ -55,5 +75,4 @@ def _crowd(core: Coordinator) -> None:
 
 
 if __name__ == "__main__":
-    rehearse()
-    prepare()
+    compile_once()

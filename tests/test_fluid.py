@@ -283,6 +283,12 @@ def test_constant_rates_too_start_late_where_that_fits_and_early_where_not(admit
     assert admit([patient], 0.0, {LINK: 10.0}, []).admitted == {"patient": 10.0}
     assert admit([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 5.0}
     assert admit_all([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 0.0}
+    both = [patient, replace(patient, key="other")]
+    assert admit(both, 0.0, {LINK: 10.0}, []).admitted == {
+        "patient": 5.0,
+        "other": 5.0,
+    }  # none is refused for it
+    assert admit(both, 0.0, {LINK: 15.0}, []).admitted == {"other": 10.0, "patient": 5.0}
 
 
 def test_a_host_that_cannot_send_fast_enough_is_refused_by_all() -> None:

@@ -53,7 +53,7 @@ def test_a_page_shows_a_command_as_text() -> None:
 
 
 HOLD = """
-import sys; from pathlib import Path; from experiments import options
+import sys; from pathlib import Path; from experiments.cli import options
 options._results(Path(sys.argv[1])); print("held", flush=True); sys.stdin.read()
 """
 

@@ -22,6 +22,7 @@ import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
+from bpf.caches import kept_beside
 from controller.numerics import portable_math
 from controller.numerics.portable_math import (
     PER_LN2,
@@ -42,8 +43,10 @@ _SOURCES = sorted(
     if "@compiled" in (text := file.read_text())
 )
 _STAMP = hashlib.sha256("\0".join([*_SOURCES, inspect.getsource(portable_math)]).encode()).hexdigest()[:16]
-_KEPT = numba.config.CACHE_DIR or files("controller.numerics") / "__pycache__"  # type: ignore[attr-defined]
-numba.config.CACHE_DIR = f"{_KEPT}/compiled-{_STAMP}"  # type: ignore[attr-defined]
+# the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place
+_KEPT = numba.config.CACHE_DIR or kept_beside(Path(__file__).parent / "__pycache__")  # type: ignore[attr-defined]
+FOLDER = f"{_KEPT}/compiled-{_STAMP}"
+numba.config.CACHE_DIR = FOLDER  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them
 for _function in (polynomial, artanh_part, log_of_parts, exp_of_parts, cbrt_of_part):
     register_jitable(_function)

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from controller.core.policies.table import policy
+from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,
     ClaimKind,
@@ -31,6 +32,7 @@ from experiments.runtime.revision import revision
 COLOURS = {
     Level.REPRODUCED: "green",
     Level.ORDERING: "yellow",
+    Level.ORDERINGS_ONLY: "yellow",
     Level.UNDECIDED: "yellow",
     Level.NOT_COMPARABLE: "cyan",
     Level.NOT_REPRODUCED: "red",
@@ -58,6 +60,7 @@ def reproduce(
     claims = chosen(names)
     for system in systems:
         policy(system)
+    compile_once()
     verdicts = []
     for claim in claims:
         workers = os.cpu_count() or 1

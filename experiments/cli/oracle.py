@@ -1,4 +1,5 @@
-"""`reclaimnet simulate --system oracle`: what a simulation writes, and the gap of each window (also in windows.json)."""
+"""`reclaimnet simulate --system oracle`: what a simulation writes, the gap of each window (windows.json),
+and what the schedule lost beside the least that it could have lost (oracle.json)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from controller.warm_up import compile_once
 from experiments.cli.simulate import described_with_trace, write
 from experiments.results.provenance import provenance
 from experiments.worlds.oracle.run import OracleRun, run_oracle
@@ -30,10 +32,23 @@ def play_file(
     """Plan and play a scenario file (or `example:NAME`); exit status as of `simulate_file`."""
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold], {SYSTEM}: {trace.origin}")
+    compile_once()
     played = run_oracle(described, trace, until_over=until_over)
     console.print(_table(played))
+    console.print(
+        f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU; with the jobs where it had them, any "
+        f"choice of checkpoints loses at least {format_duration(played.bound_s)}: a gap of {played.gap:.0%}"
+    )
     out.mkdir(parents=True, exist_ok=True)
     (out / "windows.json").write_bytes(msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
+    frame = {
+        "schedule": played.schedule,
+        "lost_gpu_s": played.lost_s,
+        "bound_gpu_s": played.bound_s,
+        "gap": played.gap,
+        "attempts": [msgspec.to_builtins(least) for least in played.least],
+    }
+    (out / "oracle.json").write_bytes(msgspec.json.encode(frame))
     return write(console, out, played.run, provenance(described))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.doubts import tell
@@ -32,6 +33,7 @@ def simulate_file(
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
+    compile_once()
     run = simulate(described, trace, system=system, until_over=until_over)
     return write(console, out, run, provenance(described))
 

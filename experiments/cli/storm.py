@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from controller.warm_up import compile_once
 from experiments.runtime.ending import ExitStatus
 from experiments.runtime.revision import revision
 from experiments.storms import mutation
@@ -44,6 +45,7 @@ def storm(
     """
     first, last = _range(seeds)
     plan = CampaignPlan(first, last, campus, policy)
+    compile_once()
     campaign = _played(console, plan, workers or os.cpu_count() or 1)
     text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
     for path in (out / "storms.md", *([result] if result else [])):
@@ -61,6 +63,7 @@ def replay(console: Console, file: Path) -> int:
         script = parse(file.read_text(), str(file))
     except OSError as error:
         raise SpecError("--replay", str(file), f"a script that can be read ({error.strerror})") from error
+    compile_once()
     outcome = play(script, tells_story=True)
     if outcome.failure is not None:
         console.print(

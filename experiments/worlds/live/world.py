@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from bpf.build import build
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
 from controller.process import CoordinatorConfig, run_coordinator
+from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import enforcement_of
 from experiments.results.run_context import Death
@@ -202,6 +204,8 @@ def live_world(
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
         old.unlink()
+    compile_once()
+    build()
     holds = enforcement_of(scenario) is not Enforcement.NONE
     with LiveCampus(scenario.campus, hold_migrations=holds) as campus:
         let_owners(campus, owners_gid)

@@ -1,8 +1,10 @@
 """The connection to the coordinator: kept open, opened again, for ever.
 
 A coordinator's process that dies resets its connections, and its successor is found within `RECONNECT_MOST_S`. A machine that
-dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. Jobs run on meanwhile, for as
-long as their lease does (`testbed.agent.core.lease`).
+dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel goes on
+acknowledging (its process stands still, or the connection ends in something between) ends it, too: heartbeats are answered, so
+`SILENT_S` without a word are a broken connection. Jobs run on meanwhile, for as long as their lease does
+(`testbed.agent.core.lease`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ from testbed.wire import Channel, Codec
 RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0  # between two attempts: doubled each time that nobody is there
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
+# nothing was heard: ten heartbeats at their usual pace, as long as UNHEARD_MS
+SILENT_S = 10.0
+# of a coordinator that wants heartbeats seldom, so many of them
+SILENT_HEARTBEATS = 4.0
 LOG = logging.getLogger("agent")
 OUT: Codec[m.FromAgent] = Codec(m.FromAgent)
 IN: Codec[m.ToAgent] = Codec(m.ToAgent)
@@ -89,9 +95,19 @@ class Uplink:
         self._handle(ev.Disconnected())
 
     async def _listen(self, channel: Channel[m.ToAgent]) -> None:
-        while (message := await channel.receive()) is not None:
+        silent_s = SILENT_S
+        while True:
+            with trio.move_on_after(silent_s) as patience:
+                message = await channel.receive()
+            if patience.cancelled_caught:
+                LOG.warning("the coordinator has said nothing for %g s", silent_s)
+                return
+            if message is None:
+                return
             if isinstance(message, m.Refused):
                 LOG.error("the coordinator refuses this agent: %s", message.reason)
+            elif isinstance(message, m.Welcome):
+                silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
             self._handle(ev.Received(message))
 
 
