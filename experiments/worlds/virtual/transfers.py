@@ -110,7 +110,9 @@ class Transfers:
         return True
 
     def _repeated(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
-        """The receiver has it already and says so to the sender; its own agent hears nothing, as live."""
+        """The receiver has it already and says so to the sender; its own agent hears of it, as live."""
+        target = self._stage.machines[transfer.order.destination.host]
+        self._stage.tell_agent(target, aev.CheckpointRepeated(stored.job, stored.sequence))
         ended = self._account_of(transfer, stored, self._stage.now_s)
         self._stage.after(
             self._stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK

@@ -23,6 +23,7 @@ from testbed.transfer import (
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
+    ReceiveRepeated,
     SendResult,
     TransferFailed,
     send_checkpoint,
@@ -164,6 +165,8 @@ class Shipping:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
+            case ReceiveRepeated(job=job, sequence=sequence):
+                self._handle(ev.CheckpointRepeated(job, sequence))
             case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
                 self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
 
