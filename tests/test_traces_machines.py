@@ -203,6 +203,15 @@ def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(t
         assert trace.warnings[0].startswith("none of 9 hosts is ever reclaimed")
 
 
+def test_a_record_that_ends_early_says_when(tmp_path: Path) -> None:
+    assert (
+        loaded(tmp_path, spot([9, 4, 9, 3], gap_s=60.0))
+        .warnings[0]
+        .startswith("no owner does anything after ")
+    )
+    assert loaded(tmp_path, spot([9, 4, 9, 3] * 20, gap_s=60.0)).warnings == ()
+
+
 def test_hosts_that_are_never_lent_are_counted(tmp_path: Path) -> None:
     trace = loaded(tmp_path, "time,host,event,notice\n" + "".join(f"0,h{n},away,\n" for n in range(1, 7)))
     assert trace.warnings[1] == "6 of 9 hosts are never lent: most of the campus is not there"
