@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test measure storm lint clean-build
+.PHONY: setup native demo test signals measure storm lint clean-build
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -42,6 +42,10 @@ test: setup
 	# tests of the kernel's part have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
+
+# SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
+signals: setup
+	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
 
 # half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
 measure: setup
