@@ -151,6 +151,23 @@ def commands_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def picture() -> str:
+    """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
+    from experiments.inputs.scenario import demo_scenario
+    from experiments.inputs.traces import generate
+    from experiments.results.report.timeline import timeline
+    from experiments.worlds.virtual import simulate
+
+    scenario = demo_scenario(seed=1)
+    run = simulate(scenario, generate(scenario))
+    drawn = timeline(run.facts, run.context)
+    style = Path(inspect.getfile(timeline)).with_name("page.css").read_text()
+    opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    head, rest = opened.split(">", 1)
+    background = '<rect width="100%" height="100%" style="fill: var(--card)"/>'
+    return f"{head}><style>{style} svg {{ font: 12px sans-serif }}</style>{background}{rest}\n"
+
+
 PAGES = {
     "reference/scenario.md": scenario_page,
     "reference/systems.md": systems_page,
@@ -160,3 +177,4 @@ PAGES = {
 if __name__ == "__main__":
     for page, made in PAGES.items():
         (HERE / page).write_text(made())
+    (HERE / "report.svg").write_text(picture())

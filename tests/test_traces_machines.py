@@ -164,6 +164,23 @@ def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: P
     assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
 
 
+def test_any_record_of_machines_fits_any_number_of_hosts_and_any_length() -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        span, grain = rng.choice((1, 10, 3600, 10**7, 10**10)), rng.choice((1, 7, 300))
+        events = rng.choice((("add", "remove"), ("add", "softerror", "harderror"), ("up", "down", "update")))
+        rows = [
+            f"{rng.randrange(span + 1) // grain * grain},{rng.choice(events)},n{rng.randrange(9)}"
+            for _ in range(40)
+        ]
+        hosts = HOSTS[: rng.randint(1, 5)]
+        duration_s = rng.choice((0.5, 3000.0, 1e7))
+        record = parse_machines(MACHINES + "\n".join(rows))
+        fitted = fit_machines([record], "x", hosts, duration_s, Owners(), seed)
+        Trace("x", (), fitted.events, fitted.away)  # in order, alternating, returns after the notice
+        assert all(0.0 <= event.at_s < duration_s and event.host in hosts for event in fitted.events)
+
+
 # ---------------------------------------------------------------- empty experiments
 
 
@@ -184,6 +201,15 @@ def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(t
         trace = loaded(tmp_path, text)
         assert trace.origin.endswith("played 1 times as fast")
         assert trace.warnings[0].startswith("none of 9 hosts is ever reclaimed")
+
+
+def test_a_record_that_ends_early_says_when(tmp_path: Path) -> None:
+    assert (
+        loaded(tmp_path, spot([9, 4, 9, 3], gap_s=60.0))
+        .warnings[0]
+        .startswith("no owner does anything after ")
+    )
+    assert loaded(tmp_path, spot([9, 4, 9, 3] * 20, gap_s=60.0)).warnings == ()
 
 
 def test_hosts_that_are_never_lent_are_counted(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ app.add_typer(measure_app, name="measure")
 theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
 app.add_typer(theory_app, name="theory")
 
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Instead of the scenario's: of jobs, owners, and which part of a record falls on which hosts.",
+    ),
+]
 Records = Annotated[
     list[Path] | None,
     typer.Option(
@@ -68,6 +75,7 @@ def demo(
 @app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
     policies: OwnPolicies = None,
@@ -75,12 +83,12 @@ def run(
 ) -> None:
     """Run a scenario of your own, live."""
     from experiments.cli.demo import play
-    from experiments.inputs.scenario import load
-    from experiments.inputs.traces import trace_of
+    from experiments.cli.simulate import described_with_trace
 
     _add(policies)
-    described = load(scenario)
-    raise typer.Exit(play(console, out, described, trace_of(described, trace or ()), owners_gid=group))
+    raise typer.Exit(
+        play(console, out, *described_with_trace(str(scenario), seed, trace or ()), owners_gid=group)
+    )
 
 
 @app.command()
@@ -92,7 +100,7 @@ def simulate(
             help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    seed: Seed = None,
     trace: Records = None,
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
@@ -123,6 +131,7 @@ def compare(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
     ] = "example:two-worlds",
+    seed: Seed = None,
     trace: Records = None,
     runs: Annotated[
         int,
@@ -142,8 +151,8 @@ def compare(
     from experiments.cli.predict import predict_file
 
     if runs > 1:
-        raise typer.Exit(predict_file(console, out, scenario, runs, records=trace or ()))
-    raise typer.Exit(compare_file(console, out, scenario, records=trace or ()))
+        raise typer.Exit(predict_file(console, out, scenario, runs, seed=seed, records=trace or ()))
+    raise typer.Exit(compare_file(console, out, scenario, seed=seed, records=trace or ()))
 
 
 @app.command()

@@ -31,11 +31,18 @@ UNSEEN = "example:lab"
 
 
 def predict_file(
-    console: Console, out: Path, scenario: str, runs: int, *, records: Sequence[Path] = ()
+    console: Console,
+    out: Path,
+    scenario: str,
+    runs: int,
+    *,
+    seed: int | None = None,
+    records: Sequence[Path] = (),
 ) -> ExitStatus:
     """Play so many runs live: a third of the scenario (its costs are fitted), a third of another one, a third with other owners
     (those of `records`, or drawn by the other one's law). Everything of run n is in `out`/n, and prediction.json in `out`."""
     described = load(scenario)
+    described = described if seed is None else replace(described, seed=seed)
     observed: list[Observed] = []
     is_whole = True
     for number, (case, each, trace) in enumerate(cases(described, runs, records), 1):

@@ -183,6 +183,10 @@ class CheckpointFlow:
     rate_bytes_per_s: float = 0.0
     bottleneck: str = ""
     pledge: Pledge | None = None
+    sequence: int | None = (
+        None  # of the one checkpoint that it carries; None: of whatever its job takes at the source
+    )
+    ticket: int = 0  # under which its receiver expects it
 
     @property
     def key(self) -> str:
