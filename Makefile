@@ -56,7 +56,7 @@ storm: native
 
 # the documentation as a site; README links to the same pages
 docs: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check '.[docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
 	@echo out/docs/index.html
