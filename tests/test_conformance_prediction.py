@@ -76,6 +76,9 @@ def test_runs_with_which_the_machine_did_not_keep_up_count_on_neither_side() -> 
     found = predict([*fitting[:2], invalid(fitting[2])], [invalid(others[0]), *others[1:]])
     assert (found.fitted_runs, len(found.runs), found.left_out) == (2, 5, 2)
     assert found.reasons == ("the machine kept up with 2 runs to fit, of the 3 that are needed",)
+    assert not found.is_near
+    nothing = predict([*map(invalid, fitting)], [*map(invalid, others)])
+    assert (nothing.runs, nothing.figures, nothing.is_near, len(nothing.reasons)) == ((), (), False, 2)
 
 
 def test_costs_of_several_runs_are_of_all_that_they_show_and_what_none_shows_stays_as_assumed() -> None:

@@ -86,7 +86,7 @@ def _row(quantity: ComparedQuantity) -> dict[str, object]:
 
 def _tell(console: Console, out: Path, judged: Comparison, usual: Comparison) -> None:
     table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
-    for name in ("", "live", "virtual", "difference", "at usual costs", "difference", "allowed"):
+    for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
         table.add_column(name, justify="right" if name else "left")
     for one, other in zip(judged.quantities, usual.quantities, strict=True):
         table.add_row(

@@ -89,8 +89,8 @@ class Prediction:
 
     @property
     def is_near(self) -> bool:
-        """Whether every figure that happened is near in the held-out runs."""
-        return all(figure.is_near for figure in self.figures if figure.runs)
+        """Whether every figure that happened is near in the held-out runs; not where nothing is judged."""
+        return not self.reasons and all(figure.is_near for figure in self.figures if figure.runs)
 
 
 def predict(fitting: Sequence[Observed], others: Sequence[Observed]) -> Prediction:

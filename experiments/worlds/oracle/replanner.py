@@ -93,7 +93,7 @@ class Player:
         hosts = world.stage.campus.hosts
         self._building = {host.name: host.building for host in hosts}
         self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
-        inside.policy = seated(inside.policy, self._book, self._carriage, lambda: world.now_s, self._at_first)
+        inside.policy = seated(inside, self._book, self._carriage, lambda: world.now_s, self._at_first)
         world.at(BEGIN_S, self._begin_window)
 
     @property
