@@ -39,9 +39,9 @@ demo: setup
 
 test: setup
 	$(MAKE) -j2 --output-sync lint native
-	# tests of the kernel's part have the machine to themselves; the others share its processors
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
+	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m "kernel or alone"
 
 # SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
 signals: setup

@@ -20,7 +20,7 @@ from testbed.checkpoints import CheckpointStore
 from testbed.messages import Expect
 from testbed.transfer import SendResult, TransferFailed, send_checkpoint
 
-pytestmark = pytest.mark.trio
+pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
 
 @asynccontextmanager
