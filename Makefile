@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test storm lint clean-build
+.PHONY: setup native demo test signals measure storm lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -39,12 +39,27 @@ demo: setup
 
 test: setup
 	$(MAKE) -j2 --output-sync lint native
-	# tests of the kernel's part have the machine to themselves; the others share its processors
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
+	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m "kernel or alone"
+
+# SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
+signals: setup
+	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
+
+# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+measure: setup
+	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native
 	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md
+
+# the documentation as a site; README links to the same pages
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo out/docs/index.html
 
 lint: setup
 	$(BIN)/ruff check .

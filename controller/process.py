@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
+import secrets
 import signal
 import socket
 import time
@@ -73,13 +74,17 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     """A new coordinator, or the one that wrote the journal."""
     placement = random.Random(f"{config.seed} placement")
     admission = random.Random(f"{config.seed} admission")
-    core = Coordinator(config.campus, config.settings, placement.random)
     mine = origin_of(config.campus, config.settings, config.seed, config.started_s)
     origin = journal.origin()
+    if origin:
+        check_origin(origin, mine, config.journal)
+    if "secret" not in origin:  # a new journal, or an earlier version's
+        new = {"secret": secrets.token_hex(32)}
+        journal.found(new if origin else mine | new)
+    secret = bytes.fromhex(journal.origin()["secret"])
+    core = Coordinator(config.campus, config.settings, placement.random, secret)
     if not origin:
-        journal.found(mine)
         return CoordinatorHost(core, journal, admission, started_s=config.started_s)
-    check_origin(origin, mine, config.journal)
     if (whole := journal.cut(config.up_to_s)) is not None:
         LOG.warning(
             "what %s held from %g s on is given up; all of it is in %s", config.journal, config.up_to_s, whole

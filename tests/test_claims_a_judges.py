@@ -1,7 +1,9 @@
 """Judges of paper A's claims: a world as the paper says gets past them, and a wrong number does not."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +14,10 @@ from experiments.claims.framework.claim import (
     ClaimOutcome,
     Level,
 )
+from experiments.claims.framework.results import page
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import near
+from experiments.claims.not_covered import NOT_COVERED
 from experiments.claims.paper_a import (
     drift as a_drift,
 )
@@ -44,6 +48,7 @@ from experiments.claims.paper_a import (
 from experiments.claims.paper_a import (
     table4 as a_table4,
 )
+from experiments.claims.registry import CLAIMS
 
 SURE = 1e-6
 
@@ -58,6 +63,7 @@ def exact(row: Value) -> Value:
 
 
 def table3() -> Iterator[Value]:
+    yield value(a_table3.BOUND, "reclaimnet", "work loss over the least", 1.05)
     ours = a_table3.PUBLISHED["reclaimnet"]
     for system, printed in a_table3.PUBLISHED.items():
         for quantity, number in printed.items():
@@ -68,11 +74,15 @@ def table3() -> Iterator[Value]:
             yield value(a_table3.RATIOS, f"reclaimnet / {system}", "work loss", ratio, ratio)
             apart = ours["work loss"] - printed["work loss"]
             yield value(a_table3.RATIOS, f"reclaimnet - {system}", "work loss", apart)
+            if system == a_table3.EQUAL_PRICE[1]:
+                yield value(a_table3.RATIOS, " / ".join(a_table3.EQUAL_PRICE), "work loss", ratio, ratio)
+                yield value(a_table3.RATIOS, " - ".join(a_table3.EQUAL_PRICE), "work loss", apart)
 
 
 def table4() -> Iterator[Value]:
-    for subset, (_, _, lacking) in a_table4.PUBLISHED.items():
+    for subset, (_, down, lacking) in a_table4.PUBLISHED.items():
         yield value(a_table4.GROUP, ABLATION[subset], "degradation", lacking)
+        yield value(a_table4.GROUP, ABLATION[subset], "downtime", down)
     for with_it, without in a_table4._steps():
         column = a_table4._added(with_it, without) == 1
         ratio = a_table4.PUBLISHED[with_it][column] / a_table4.PUBLISHED[without][column]
@@ -106,7 +116,8 @@ def fig5() -> Iterator[Value]:
     for system in a_fig5.SYSTEMS:
         is_open = system == "no-tc-bpf"
         yield value("7 at once", system, "research", 3.0 if is_open else 30.0)
-        yield value("7 at once", system, "degradation", 31.0 if is_open else 2.8)
+        printed = a_fig5.PRINTED_DEGRADATION.get(system, 2.8)
+        yield value("7 at once", system, "degradation", printed)
 
 
 def gap() -> Iterator[Value]:
@@ -117,6 +128,7 @@ def gap() -> Iterator[Value]:
     for correlation in (a_gap.PRINTED_CORRELATION, 0.0):
         yield value("the paper's moments", f"eq. (6), correlation {correlation:+g}", "predicted gap", 5.2)
     yield value(a_gap.BY_LENGTH, "state holds for 10 min", "measured gap", -2.0)
+    yield value(a_gap.ON_CAMPUS, a_gap.AT_EQUAL_PRICE, "measured gap", a_gap.PRINTED_MEASURED)
 
 
 def partial() -> Iterator[Value]:
@@ -174,7 +186,36 @@ def changed(values: Values, group: str, system: str, quantity: str, ours: float)
 def test_the_papers_own_world_is_reproduced(name: str) -> None:
     claim, values = world(name)
     verdict = claim.check(values)
-    assert verdict.level is Level.REPRODUCED, verdict.because
+    # Theorem 4 and section X, which prints what is left for migrations, cannot both be had
+    expected = Level.NOT_REPRODUCED if name == "partial" else Level.REPRODUCED
+    assert verdict.level is expected, verdict.because
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "ours"),
+    [
+        ("table3", (a_table3.GROUP, "reclaimnet", "degradation"), 3.5),
+        ("table4", (a_table4.GROUP, ABLATION[False, False, True], "degradation"), 35.0),
+        ("fig5", ("7 at once", "reclaimnet", "research"), 25.0),
+        ("partial", (a_partial.AS_IS, "phi = 0.5", "research"), 10.0),
+        ("partial", (a_partial.WIDER, "phi = 0.5", "research"), 20.0),
+    ],
+)
+def test_what_holds_by_construction_is_seen_when_it_does_not(
+    name: str, where: tuple[str, str, str], ours: float
+) -> None:
+    claim, values = world(name)
+    checks = claim.check(changed(values, *where, ours)).checks
+    assert any(c.kind is ClaimKind.BUILT and c.outcome is ClaimOutcome.FAILS for c in checks)
+
+
+def test_every_printed_cell_of_table_3_is_judged_but_work_loss_which_is_by_its_ratio() -> None:
+    claim, values = world("table3")
+    texts = [check.text for check in claim.check(values).checks]
+    for system, cells in a_table3.PUBLISHED.items():
+        for quantity in cells.keys() & a_table3.CELLS.keys():
+            if system != "oracle":
+                assert any(a_table3.label(system) in text and quantity in text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -182,22 +223,29 @@ def test_the_papers_own_world_is_reproduced(name: str) -> None:
     [
         ("table3", (a_table3.RATIOS, "reclaimnet - bamboo", "work loss"), 0.5, Level.NOT_REPRODUCED),
         ("table3", (a_table3.RATIOS, "reclaimnet / bamboo", "work loss"), 0.9, Level.ORDERING),
+        ("table3", (a_table3.RATIOS, "reclaimnet / oracle", "work loss"), 1.1, Level.ORDERING),
+        ("table3", (a_table3.BOUND, "reclaimnet", "work loss over the least"), 1.1, Level.ORDERING),
         ("table3", (a_table3.GROUP, "reclaimnet", "success"), 89.0, Level.ORDERING),
         ("table3", (a_table3.GROUP, "reclaimnet", "degradation"), 3.5, Level.ORDERING),
         ("table4", (a_table4.RATIOS, "P1+P2+P3 / P2+P3", "work loss"), 1.1, Level.NOT_REPRODUCED),
         ("table4", (a_table4.RATIOS, "P2 / none", "downtime"), 0.9, Level.ORDERING),
-        ("table4", (a_table4.GROUP, ABLATION[False, False, True], "degradation"), 35.0, Level.NOT_REPRODUCED),
         ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 1.2, Level.NOT_REPRODUCED),
         ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 0.8, Level.ORDERING),
         ("fig4", ("1 at once", "reclaimnet", "admitted and late"), 1.0, Level.ORDERING),
         ("fig4", ("7 at once", "no-tc-bpf", "admitted and late"), 0.0, Level.NOT_REPRODUCED),
-        ("fig5", ("7 at once", "reclaimnet", "research"), 25.0, Level.ORDERING),
         ("fig5", ("7 at once", "no-tc-bpf", "research"), 35.0, Level.NOT_REPRODUCED),
         ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), -1.0, Level.NOT_REPRODUCED),
         ("gap", (a_gap.BY_CORRELATION, "correlation +0.39", "measured gap"), 6.7, Level.ORDERING),
-        ("partial", (a_partial.AS_IS, "phi = 0.5", "research"), 10.0, Level.ORDERING),
-        ("partial", (a_partial.WIDER, "phi = 0.5", "research"), 20.0, Level.ORDERING),
-        ("partial", (a_partial.AS_IS, "phi = 0.25", "research"), 60.0, Level.NOT_REPRODUCED),
+        ("table3", (a_table3.GROUP, "bamboo", "downtime"), 5.0, Level.ORDERING),
+        (
+            "table3",
+            (a_table3.RATIOS, " - ".join(a_table3.EQUAL_PRICE), "work loss"),
+            0.1,
+            Level.NOT_REPRODUCED,
+        ),
+        ("table3", (a_table3.RATIOS, "reclaimnet - tv-fixed-interval", "work loss"), 0.1, Level.REPRODUCED),
+        ("gap", (a_gap.ON_CAMPUS, a_gap.AT_EQUAL_PRICE, "measured gap"), -1.3, Level.ORDERING),
+        ("kill", ("latency", a_kill.SWITCH, "median"), 0.003, Level.ORDERING),
         ("kill", ("latency", a_kill.SWITCH, "p99"), 1.5, Level.NOT_REPRODUCED),
         ("kill", ("passed", a_kill.SWITCH, "packets after the store"), 1.0, Level.NOT_REPRODUCED),
         ("drift", ("after / before", "reclaimnet", "loss per event"), 1.2, Level.ORDERING),
@@ -230,3 +278,13 @@ def test_a_machine_that_cannot_measure_the_switch_says_why() -> None:
     verdict = a_kill.CLAIM.check(Values((), (), {"cannot": "it needs root"}))
     assert verdict.level is Level.NOT_COMPARABLE
     assert "it needs root" in verdict.because
+
+
+def test_the_page_of_results_says_what_no_check_judges_and_names_claims_that_are_there(
+    tmp_path: Path,
+) -> None:
+    text = page(tmp_path, date="2024-01-01", commit="abc")
+    assert f"have not been run: {', '.join(CLAIMS)}." in text
+    for item, why in NOT_COVERED:
+        assert f"| {item} | {why} |" in text
+        assert set(re.findall(r"\b[AB]-[a-z]+\d*", f"{item} {why}")) <= CLAIMS.keys()

@@ -90,10 +90,12 @@ def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fail
         ("h", "u", Level.UNDECIDED),
         ("h", "uf", Level.NOT_REPRODUCED),
         ("f", "u", Level.UNDECIDED),
+        ("f", "h", Level.ORDERINGS_ONLY),
+        ("u", "hh", Level.ORDERINGS_ONLY),
         ("u", "", Level.UNDECIDED),
         ("h", "", Level.REPRODUCED),
         ("f", "", Level.NOT_REPRODUCED),
-        ("", "h", Level.REPRODUCED),
+        ("", "h", Level.ORDERINGS_ONLY),
     ],
 )
 def test_values_and_orderings_make_the_verdict(values: str, orderings: str, level: Level) -> None:
@@ -102,7 +104,8 @@ def test_values_and_orderings_make_the_verdict(values: str, orderings: str, leve
     checks += [check(ClaimKind.ORDERING, outcome[letter]) for letter in orderings]
     found = decide(checks)
     assert found.level is level
-    assert ("something" in found.because) == (level is not Level.REPRODUCED)
+    assert ("something" in found.because) == (level is not Level.REPRODUCED and values != "")
+    assert found.because
 
 
 def test_what_is_beyond_the_paper_moves_no_verdict() -> None:
@@ -110,6 +113,14 @@ def test_what_is_beyond_the_paper_moves_no_verdict() -> None:
     assert decide([held, check(ClaimKind.BEYOND, ClaimOutcome.FAILS)]).level is Level.REPRODUCED
     with pytest.raises(ValueError, match="not comparable"):
         decide([check(ClaimKind.BEYOND, ClaimOutcome.HOLDS)])
+
+
+def test_what_holds_by_construction_moves_no_verdict_and_is_shown() -> None:
+    built = check(ClaimKind.BUILT, ClaimOutcome.FAILS)
+    found = decide([check(ClaimKind.VALUE, ClaimOutcome.HOLDS), built])
+    assert (found.level, found.checks[1]) == (Level.REPRODUCED, built)
+    with pytest.raises(ValueError, match="not comparable"):
+        decide([check(ClaimKind.BUILT, ClaimOutcome.HOLDS)])
 
 
 def test_what_is_not_comparable_shows_its_checks() -> None:

@@ -27,11 +27,15 @@ from controller.core.network.sharing import Demand
 from experiments.benchmarks.admission import RULES
 from experiments.benchmarks.online_link import OnlineLink, arrivals
 from experiments.benchmarks.reclaim_waves import (
+    CAMPUS,
+    FITTED,
     Share,
     across_a_campus,
     most_deliverable,
     on_one_link,
 )
+from experiments.benchmarks.reclaim_waves import LINK as WAVE_LINK
+from experiments.inputs.traces.paper_campus import PaperCampus
 from topologies.spec import DirectedLink
 
 LINK, SIDE, FAR = DirectedLink("a", "b"), DirectedLink("c", "b"), DirectedLink("x", "y")
@@ -283,6 +287,12 @@ def test_constant_rates_too_start_late_where_that_fits_and_early_where_not(admit
     assert admit([patient], 0.0, {LINK: 10.0}, []).admitted == {"patient": 10.0}
     assert admit([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 5.0}
     assert admit_all([patient], 0.0, {LINK: 9.0}, []).admitted == {"patient": 0.0}
+    both = [patient, replace(patient, key="other")]
+    assert admit(both, 0.0, {LINK: 10.0}, []).admitted == {
+        "patient": 5.0,
+        "other": 5.0,
+    }  # none is refused for it
+    assert admit(both, 0.0, {LINK: 15.0}, []).admitted == {"other": 10.0, "patient": 5.0}
 
 
 def test_a_host_that_cannot_send_fast_enough_is_refused_by_all() -> None:
@@ -302,3 +312,20 @@ def test_constant_rates_count_bytes_by_a_deadline_at_their_minimum_rate() -> Non
 def test_a_key_twice_is_a_bug_of_the_caller() -> None:
     with pytest.raises(ValueError, match="same key"):
         fluid_edf([flow("a", 1.0, 1.0), flow("a", 2.0, 2.0)], 0.0, {LINK: math.pi})
+
+
+def test_waves_are_judged_by_the_campus_s_own_notices_not_only_by_a_law_that_was_fitted() -> None:
+    choices = PaperCampus()
+    assert (CAMPUS.payload_sigma, CAMPUS.mean_s) == (
+        choices.payload_sigma,
+        choices.notice_mean_s,
+    ) and CAMPUS != FITTED
+    rng = random.Random(1)
+    waves = [on_one_link(7, rng, CAMPUS) for _ in range(60)]
+    admitted = {
+        name: sum(len(admit(w, 0.0, {WAVE_LINK: 87.5e6}, ()).admitted) for w in waves)
+        for name, admit in RULES.items()
+    }
+    assert (
+        admitted["EDF, stops"] < admitted["EDF, skips"] < admitted["smallest demand"] < admitted["fluid EDF"]
+    )

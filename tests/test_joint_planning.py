@@ -21,7 +21,12 @@ from controller.core.checkpointing.cost import (
     worth,
 )
 from controller.core.checkpointing.dual_newton import TOLERANCE, ContentionProblem, allocate
-from controller.core.checkpointing.loss_budgets import WITHHELD, Mask, kept
+from controller.core.checkpointing.loss_budgets import (
+    WITHHELD,
+    Mask,
+    kept,
+    uncontested,
+)
 from controller.core.checkpointing.planner import (
     ExactPlanner,
     JobColumns,
@@ -417,12 +422,41 @@ def one_link(needs: list[float], room: float) -> list[bool]:
 
 
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=9), st.floats(1.0, 300.0))
-def test_on_one_link_no_choice_keeps_more_budgets(needs: list[float], room: float) -> None:
+def test_on_one_link_no_choice_keeps_more_budgets_in_what_is_not_withheld(
+    needs: list[float], room: float
+) -> None:
     def most(room: float) -> int:
         usable = room if sum(needs) <= room else room * (1.0 - WITHHELD)
         return max(n for n in range(len(needs) + 1) if sum(sorted(needs)[:n]) <= usable * (1 + 1e-12))
 
     assert most(room) <= sum(one_link(needs, room)) <= most(room * (1 + 1e-8))  # rounding is forgiven
+
+
+def test_a_budget_that_needs_the_last_tenth_of_an_overloaded_link_is_broken() -> None:
+    assert one_link([1.33, 1.92], 1.343) == [False, False]
+    assert one_link([1.33, 1.92], 1.33 / (1.0 - WITHHELD)) == [True, False]
+
+
+def test_a_broken_budget_leaves_the_interval_that_the_job_has_and_its_slice_is_worth_no_more_than_that() -> (
+    None
+):
+    """Two jobs on one link, neither budget fits beside the other: no split of the link loses much less work."""
+    payload, hazard = np.array([10.279e9, 12.611e9]), np.array([3.182e-6, 4.594e-6])
+    budget_s, room = np.array([300.0, 1200.0]), 82e6
+    pauses_s = payload / 1.5e9
+
+    def lost_work(rate: Array) -> float:
+        write_s, best_s = payload / rate, np.sqrt(2.0 * pauses_s / hazard)
+        interval_s = np.maximum(np.minimum(best_s, 2.0 * budget_s), write_s / BETA)
+        return float((hazard * (interval_s / 2.0 + write_s)).sum())
+
+    routes = np.zeros((2, 1), dtype=np.intp)
+    columns = JobColumns(payload, hazard, np.full(2, np.inf), budget_s, routes, np.arange(2))
+    plan = plan_columns(columns, np.array([room]), BETA, keep=uncontested, pauses_s=pauses_s)
+    assert not plan.budget_kept.all()
+    shares = np.linspace(0.01, 0.99, 981)
+    least = min(lost_work(np.array([room * share, room * (1.0 - share)])) for share in shares)
+    assert lost_work(plan.rates_bytes_per_s) < 1.005 * least
 
 
 def test_equal_budgets_are_kept_in_the_order_of_their_names() -> None:

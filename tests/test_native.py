@@ -54,7 +54,7 @@ def test_machine_code_decides_as_python_does_to_the_last_bit(built: Path) -> Non
 def test_all_modules_are_compiled_and_their_source_can_be_read(built: Path) -> None:
     told = program(
         "import json",
-        "from experiments import native",
+        "from experiments.runtime import native",
         "from experiments.claims.framework.sweep import fingerprint",
         "from importlib import import_module",
         "assert native.prefer() and native.prefer()",
@@ -104,7 +104,7 @@ def test_commands_that_play_virtually_prefer_it(
     built: Path, tmp_path: Path, command: tuple[str, ...], is_native: bool
 ) -> None:
     told = program(
-        "from experiments import native",
+        "from experiments.runtime import native",
         "from experiments.cli import app",
         f"app([*{command!r}, '--out', {str(tmp_path)!r}], standalone_mode=False)",
         "print(native.is_preferred())",

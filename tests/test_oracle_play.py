@@ -9,11 +9,14 @@ from io import StringIO
 from math import inf
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from controller.core.admission.admission import MigrationRequest
+from controller.core.admission.admission import MigrationRequest, share_totals
 from controller.core.model import facts as f
+from controller.core.network.links import Network, Paths
+from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from experiments.cli.oracle import play_file
 from experiments.inputs.scenario import (
@@ -32,7 +35,7 @@ from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.results.events_file import event_lines
 from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
-from experiments.worlds.oracle.adapters import PlannedMigrations
+from experiments.worlds.oracle.adapters import PlannedMigrations, SharesThatFit
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.plan import Book
 from experiments.worlds.oracle.problem import Handover, Reservation
@@ -74,8 +77,8 @@ def lost_s(summary: Summary) -> float:
 def test_no_online_system_loses_less(seed: int) -> None:
     scenario, trace = half_a_day(seed)
     ours = lost_s(simulate(scenario, trace, system="reclaimnet").summary())
-    best = lost_s(run_oracle(scenario, trace, at_first=True).summary())
-    as_printed = lost_s(run_oracle(scenario, trace).summary())
+    best = lost_s(run_oracle(scenario, trace, at_first=True, against=()).summary())
+    as_printed = lost_s(run_oracle(scenario, trace, against=()).summary())
     assert best <= ours
     assert as_printed <= ours
 
@@ -84,7 +87,7 @@ def test_no_online_system_loses_less(seed: int) -> None:
 def test_what_is_lost_is_what_was_planned(seed: int) -> None:
     """Work is lost in whole steps, so an end may cost a step more or less than its checkpoint's time."""
     scenario, trace = half_a_day(seed, notice=InverseLaw("deterministic", 15.0))
-    played = run_oracle(scenario, trace, until_over=True)
+    played = run_oracle(scenario, trace, until_over=True, against=())
     lost = [(fact.job, fact.work_lost_s) for _, fact in played.run.facts if isinstance(fact, f.WorkLost)]
     assert len(played.ends) >= 3
     for job in {end.job for end in played.ends}:
@@ -109,7 +112,7 @@ def test_every_promise_is_kept_and_every_window_reports_its_gap() -> None:
 def test_the_same_arguments_give_the_same_run() -> None:
     def digest() -> str:
         scenario, trace = half_a_day(5)
-        facts = run_oracle(scenario, trace, window_s=4 * HOUR_S).run.facts
+        facts = run_oracle(scenario, trace, window_s=4 * HOUR_S, against=()).run.facts
         return hashlib.sha256(b"".join(event_lines(facts))).hexdigest()
 
     assert digest() == digest()
@@ -150,6 +153,18 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     answer = PlannedMigrations(book)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
+
+
+def test_checkpoints_of_one_job_before_two_ends_are_two_bookings() -> None:
+    """A job has a way out of each stay that it comes to: P3 leaves room for the checkpoints of both."""
+    link, share = DirectedLink("a", "b"), 100.0
+    first, second = Stay("a", 0.0, 500.0, 500.0), Stay("c", 0.0, 600.0, 600.0)
+    book = Book(Future({"a": (first,), "c": (second,)}))
+    for stay, from_s in ((first, 10.0), (second, 20.0)):
+        booked = Reservation((link,), from_s, from_s + 10.0, share)
+        book.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
+    fits, too_much = (MigrationRequest(f"j{size:g}", size, 30.0, 0.0, (link,)) for size in (900.0, 1900.0))
+    assert set(PlannedMigrations(book)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
 
 
 # ---------------------------------------------------------------- by hand
@@ -216,3 +231,31 @@ def test_who_may_choose_the_first_host_is_not_hit() -> None:
     (dispatched,) = of_kind(played, f.JobDispatched)
     assert dispatched.host != begins  # type: ignore[attr-defined]
     assert played.summary().interruptions.by_cause == {}
+
+
+def test_a_schedule_is_no_worse_than_the_rows_that_it_is_played_against_and_keeps_every_promise() -> None:
+    scenario, trace = half_a_day(1)
+    played = run_oracle(scenario, trace, against=("reclaimnet", "bamboo"))
+    rows = [lost_s(simulate(scenario, trace, system=row).summary()) for row in ("reclaimnet", "bamboo")]
+    assert played.lost_s <= min(rows)
+    assert played.summary().invariants_broken == []
+    assert 0.0 <= played.bound_s <= played.lost_s
+    assert played.gap == 1.0 - played.bound_s / played.lost_s
+
+
+@pytest.mark.parametrize(
+    ("promised", "rates"),
+    [((True, False), (80.0, 20.0)), ((False, False), (50.0, 50.0)), ((True, True), (50.0, 50.0))],
+)
+def test_floors_that_do_not_fit_on_a_link_are_not_granted_beyond_its_share(
+    promised: tuple[bool, bool], rates: tuple[float, float]
+) -> None:
+    """Two flows of 80 each on a link of 100: the one that P3 promised keeps its floor, the plan's own yields."""
+    network, paths = Network([DirectedLink("a", "b")]), Paths.of([[0], [0]])
+    eighty = np.array([80.0, 80.0])
+    wants = Wants(network, paths, np.ones(2), eighty, eighty)
+    capacity = np.array([100.0])
+    stretched, _ = share_totals(wants, capacity)
+    assert stretched.sum() == 160.0
+    found, _ = SharesThatFit(share_totals, lambda: promised)(wants, capacity)
+    assert found.tolist() == pytest.approx(list(rates))

@@ -139,6 +139,16 @@ def test_the_second_form_tells_hosts_apart_that_no_job_survives_on() -> None:
     assert chosen(select(REQUEST, [bad, less_bad], second_form=True)) == "b"
 
 
+def test_where_every_score_is_infinite_the_nearest_is_the_best_and_a_free_way_on_costs_nothing() -> None:
+    slow = replace(GOOD, survival=0.0)
+    fast = replace(slow, host="b", bandwidth_bytes_per_s=2e8)
+    assert chosen(select(REQUEST, [slow, fast], second_form=True)) == "b"
+    assert chosen(select(REQUEST, [slow, fast], second_form=True, alpha=0.0)) == "b"
+    free = replace(slow, host="c", mean_migration_s=0.0)  # inf * 0
+    answer = select(REQUEST, [slow, fast, free], second_form=True)
+    assert isinstance(answer, DestinationChoice) and (answer.host, answer.score_s) == ("c", 20.0)
+
+
 def test_the_second_form_agrees_with_the_first_where_risk_is_small() -> None:
     safe = replace(GOOD, survival=0.999)
     first, second = select(REQUEST, [safe]), select(REQUEST, [safe], second_form=True)
@@ -199,7 +209,8 @@ def brute_force(
         if host.host != request.source and host.free_gpus >= 1 and fits and host.load <= theta and in_time:
             risk = host.reclaims_to_expect if second_form else 1.0 - host.survival
             away_s = there_s if host.mean_migration_s is None else host.mean_migration_s
-            feasible[host.host] = there_s + (alpha * risk * away_s if risk > 0.0 else 0.0)
+            score = there_s + (alpha * risk * away_s if risk > 0.0 else 0.0)
+            feasible[host.host] = score, there_s if score == math.inf else 0.0
     local = [h.host for h in hosts if h.host in feasible and h.building == request.source_building]
     if k_min is not None and len(local) >= max(1, k_min):
         feasible = {name: feasible[name] for name in local}

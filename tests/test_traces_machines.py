@@ -17,7 +17,7 @@ from experiments.cli.traces import make_traces
 from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
 from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.availability_counts import Counts, parse_counts_csv, together
-from experiments.inputs.traces.machines import Life, fit_machines, parse_machines
+from experiments.inputs.traces.machines import Life, fit_machines, parse_machines, parse_series
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
@@ -80,6 +80,10 @@ def test_samples_of_hosts_are_lives_in_whatever_order_their_rows_are() -> None:
     ]
     assert parse_machines(texts[0]) == parse_machines(texts[1])
     assert parse_machines(texts[0]).lives == ((Life(0.0, 60.0), Life(120.0)), (Life(60.0),))
+    wide = "timestamp,a,b\n0,1,0\n60,0,1\n120,1,1\n"
+    assert parse_series(wide) == parse_machines(texts[0])
+    assert parse_series(wide + "180,2,1\n") is None
+    assert parse_series("timestamp,a\n0,1\n60,0\n") is None
 
 
 @pytest.mark.parametrize(
@@ -164,6 +168,23 @@ def test_a_seed_chooses_hosts_and_where_the_record_begins(kind: str, tmp_path: P
     assert (traces[0].owner_events == traces[2].owner_events) == (kind == "own")  # it names the hosts itself
 
 
+def test_any_record_of_machines_fits_any_number_of_hosts_and_any_length() -> None:
+    for seed in range(150):
+        rng = random.Random(seed)
+        span, grain = rng.choice((1, 10, 3600, 10**7, 10**10)), rng.choice((1, 7, 300))
+        events = rng.choice((("add", "remove"), ("add", "softerror", "harderror"), ("up", "down", "update")))
+        rows = [
+            f"{rng.randrange(span + 1) // grain * grain},{rng.choice(events)},n{rng.randrange(9)}"
+            for _ in range(40)
+        ]
+        hosts = HOSTS[: rng.randint(1, 5)]
+        duration_s = rng.choice((0.5, 3000.0, 1e7))
+        record = parse_machines(MACHINES + "\n".join(rows))
+        fitted = fit_machines([record], "x", hosts, duration_s, Owners(), seed)
+        Trace("x", (), fitted.events, fitted.away)  # in order, alternating, returns after the notice
+        assert all(0.0 <= event.at_s < duration_s and event.host in hosts for event in fitted.events)
+
+
 # ---------------------------------------------------------------- empty experiments
 
 
@@ -177,6 +198,12 @@ def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do
     assert len(leavers(nine)) >= 5
     assert nine.warnings == ()
     assert nine.origin.startswith("r0 + r1 + r2")
+    columns = zip(*(json.loads(zone)["data"] for zone in zones), strict=True)
+    names = "time," + ",".join(f"z{number}" for number in range(9))
+    rows = (f"{300 * step},{','.join(map(str, row))}" for step, row in enumerate(columns))
+    together = loaded(tmp_path, "\n".join((names, *rows)))
+    assert "9 of 9 places" in together.origin
+    assert len(leavers(together)) >= 5
 
 
 def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(tmp_path: Path) -> None:
@@ -184,6 +211,15 @@ def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(t
         trace = loaded(tmp_path, text)
         assert trace.origin.endswith("played 1 times as fast")
         assert trace.warnings[0].startswith("none of 9 hosts is ever reclaimed")
+
+
+def test_a_record_that_ends_early_says_when(tmp_path: Path) -> None:
+    assert (
+        loaded(tmp_path, spot([9, 4, 9, 3], gap_s=60.0))
+        .warnings[0]
+        .startswith("no owner does anything after ")
+    )
+    assert loaded(tmp_path, spot([9, 4, 9, 3] * 20, gap_s=60.0)).warnings == ()
 
 
 def test_hosts_that_are_never_lent_are_counted(tmp_path: Path) -> None:
@@ -227,10 +263,11 @@ WRONG = {
     "neither": ("5,6,7,8\n", "line 1", "time,machine_id,event"),
     "count": (ZONES + "0,1,1\n5,1,-1\n", "line 3, b", "0 to 100000"),
     "fraction": (ZONES + "0,1,1\n5,1.5,1\n", "line 3, a", "whole number"),
-    "order": (ZONES + "5,1,1\n4,1,1\n", "line 3, time", "row before"),
+    "order": (ZONES + "5,1,2\n4,1,1\n", "line 3, time", "row before"),
     "one row": (ZONES + "0,1,1\n", "rows", "two rows"),
     "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "different times"),
-    "zeros": (ZONES + "0,0,0\n5,0,0\n", "rows", "above 0"),
+    "zeros": ("time,a\n0,0\n5,0\n", "rows", "above 0"),
+    "zeros of machines": (ZONES + "0,0,0\n5,0,0\n", "rows", "some time"),
 }
 
 

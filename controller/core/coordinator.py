@@ -14,6 +14,7 @@ from math import inf
 
 from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership, resync
+from controller.core.lifecycle.announcements import with_announcements
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.dispatch import (
     choose_offer,
@@ -53,9 +54,14 @@ UNLIMITED = 1e9  # a level r that no queue reaches: everybody waits
 
 
 class Coordinator:
-    """Pure: no clock, no socket, no chance of its own. `draw` is a named stream of uniform numbers in [0, 1)."""
+    """Pure: no clock, no socket, no chance of its own. `draw` is a named stream of uniform numbers in [0, 1).
 
-    def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
+    `secret` (at most 64 bytes): what no host knows; numbers of transfers are made with it.
+    """
+
+    def __init__(
+        self, campus: Campus, settings: Settings, draw: Callable[[], float], secret: bytes = b""
+    ) -> None:
         row = policy(
             settings.policy,
             settings.day_s / DAY_S,
@@ -76,6 +82,7 @@ class Coordinator:
             LinkBandwidth(campus.capacity_bytes_per_s, reserve, feeds={}),
             {host.name: HostState(host) for host in campus.hosts if _has_agent(host, settings)},
             draw,
+            secret=secret,
         )
         self._tick_s = inf  # the first agent starts the clock
         self._learn_s = inf  # when there may be something to learn from
@@ -87,7 +94,7 @@ class Coordinator:
         """Everything that follows from `event` at `now_s` (seconds; never less than before), in order."""
         self.cluster.now_s = now_s
         level = self.cluster.queue.controller.level
-        effects = [*self._react(event, now_s), *self._due(now_s)]
+        effects = with_announcements(self.cluster, [*self._react(event, now_s), *self._due(now_s)])
         learned = self.cluster.queue.controller.level
         return effects if learned == level else [*effects, record(facts.LevelLearned(learned))]
 

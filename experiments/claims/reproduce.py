@@ -32,6 +32,7 @@ from experiments.runtime.revision import revision
 COLOURS = {
     Level.REPRODUCED: "green",
     Level.ORDERING: "yellow",
+    Level.ORDERINGS_ONLY: "yellow",
     Level.UNDECIDED: "yellow",
     Level.NOT_COMPARABLE: "cyan",
     Level.NOT_REPRODUCED: "red",

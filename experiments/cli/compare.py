@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from experiments.cli.simulate import described_with_trace
 from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
@@ -17,9 +18,7 @@ from experiments.compare.comparison import (
 )
 from experiments.compare.costs import MeasuredCosts, measure_costs
 from experiments.compare.page import page, told
-from experiments.inputs.scenario import load
 from experiments.inputs.scenario.settings import settings_of
-from experiments.inputs.traces import trace_of
 from experiments.inputs.traces.doubts import tell
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
@@ -30,10 +29,11 @@ from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.overheads import costs_of
 
 
-def compare_file(console: Console, out: Path, scenario: str, *, records: Sequence[Path] = ()) -> ExitStatus:
+def compare_file(
+    console: Console, out: Path, scenario: str, *, seed: int | None = None, records: Sequence[Path] = ()
+) -> ExitStatus:
     """Play a scenario file (or `example:NAME`) in both worlds; compare.html, compare.json and both runs' events into `out`."""
-    described = load(scenario)
-    trace = trace_of(described, records)
+    described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     tell(console, trace.warnings)
     outcome = run_live(described, trace, out, lambda: Live.of(described, console))
@@ -86,7 +86,7 @@ def _row(quantity: ComparedQuantity) -> dict[str, object]:
 
 def _tell(console: Console, out: Path, judged: Comparison, usual: Comparison) -> None:
     table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
-    for name in ("", "live", "virtual", "difference", "at usual costs", "difference", "allowed"):
+    for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
         table.add_column(name, justify="right" if name else "left")
     for one, other in zip(judged.quantities, usual.quantities, strict=True):
         table.add_row(

@@ -28,10 +28,23 @@ app.add_typer(measure_app, name="measure")
 theory_app = typer.Typer(help="Closed forms of both papers.", no_args_is_help=True)
 app.add_typer(theory_app, name="theory")
 
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Instead of the scenario's: of jobs, owners, and which part of a record falls on which hosts.",
+    ),
+]
 Records = Annotated[
     list[Path] | None,
     typer.Option(
         help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+    ),
+]
+OwnPolicies = Annotated[
+    Path | None,
+    typer.Option(
+        "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
     ),
 ]
 CampusId = Annotated[
@@ -62,17 +75,20 @@ def demo(
 @app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
+    seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
+    policies: OwnPolicies = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
     from experiments.cli.demo import play
-    from experiments.inputs.scenario import load
-    from experiments.inputs.traces import trace_of
+    from experiments.cli.simulate import described_with_trace
 
-    described = load(scenario)
-    raise typer.Exit(play(console, out, described, trace_of(described, trace or ()), owners_gid=group))
+    _add(policies)
+    raise typer.Exit(
+        play(console, out, *described_with_trace(str(scenario), seed, trace or ()), owners_gid=group)
+    )
 
 
 @app.command()
@@ -84,11 +100,12 @@ def simulate(
             help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's.")] = None,
+    seed: Seed = None,
     trace: Records = None,
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
     ] = False,
+    policies: OwnPolicies = None,
     out: Out = Path("out/simulate"),
 ) -> None:
     """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
@@ -96,6 +113,7 @@ def simulate(
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
     native.prefer()
+    _add(policies)
     from experiments.cli import oracle
     from experiments.cli.simulate import simulate_file as play
 
@@ -113,7 +131,15 @@ def compare(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file (TOML), or example:NAME.")
     ] = "example:two-worlds",
+    seed: Seed = None,
     trace: Records = None,
+    runs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Above 1: fit what the machinery takes to a third of so many runs, predict the others.",
+        ),
+    ] = 1,
     out: Out = Path("out/compare"),
 ) -> None:
     """Run a scenario live and in virtual time, and show both side by side, with what the machinery's own steps took.
@@ -122,8 +148,11 @@ def compare(
     3: not judged, since the machine did not keep up with the live run, or it was cut short.
     """
     from experiments.cli.compare import compare_file
+    from experiments.cli.predict import predict_file
 
-    raise typer.Exit(compare_file(console, out, scenario, records=trace or ()))
+    if runs > 1:
+        raise typer.Exit(predict_file(console, out, scenario, runs, seed=seed, records=trace or ()))
+    raise typer.Exit(compare_file(console, out, scenario, seed=seed, records=trace or ()))
 
 
 @app.command()
@@ -315,6 +344,13 @@ def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (J
 @theory_app.callback()
 def theory() -> None:
     """Closed forms of both papers."""
+
+
+def _add(policies: Path | None) -> None:
+    if policies is not None:
+        from experiments.inputs.own_policies import add_policies
+
+        add_policies(policies)
 
 
 def main() -> None:

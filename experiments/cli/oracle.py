@@ -1,4 +1,5 @@
-"""`reclaimnet simulate --system oracle`: what a simulation writes, and the gap of each window (also in windows.json)."""
+"""`reclaimnet simulate --system oracle`: what a simulation writes, the gap of each window (windows.json),
+and what the schedule lost beside the least that it could have lost (oracle.json)."""
 
 from __future__ import annotations
 
@@ -34,8 +35,20 @@ def play_file(
     compile_once()
     played = run_oracle(described, trace, until_over=until_over)
     console.print(_table(played))
+    console.print(
+        f"the schedule ({played.schedule}) lost {format_duration(played.lost_s)} of a GPU; with the jobs where it had them, any "
+        f"choice of checkpoints loses at least {format_duration(played.bound_s)}: a gap of {played.gap:.0%}"
+    )
     out.mkdir(parents=True, exist_ok=True)
     (out / "windows.json").write_bytes(msgspec.json.encode([msgspec.to_builtins(w) for w in played.windows]))
+    frame = {
+        "schedule": played.schedule,
+        "lost_gpu_s": played.lost_s,
+        "bound_gpu_s": played.bound_s,
+        "gap": played.gap,
+        "attempts": [msgspec.to_builtins(least) for least in played.least],
+    }
+    (out / "oracle.json").write_bytes(msgspec.json.encode(frame))
     return write(console, out, played.run, provenance(described))
 
 

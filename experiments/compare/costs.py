@@ -16,7 +16,7 @@ evenly from a spread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from statistics import linear_regression, median
 
@@ -37,6 +37,14 @@ class MeasuredCosts:
     costs: Overheads
     counts: dict[str, int]
 
+    def told_to(self, assumed: Overheads) -> Overheads:
+        """What another scenario assumes, with what was measured in its place."""
+        seen = {name for name, count in self.counts.items() if count}
+        measured = {field.name: getattr(self.costs, field.name) for field in fields(Overheads)}
+        names = [name for name in measured if name.removesuffix("_s") in seen]
+        names += ["snapshot_bytes_per_s"] if "snapshot" in seen else []
+        return replace(assumed, **{name: measured[name] for name in names})
+
 
 @dataclass(slots=True)
 class _Run:
@@ -50,13 +58,19 @@ class _Run:
 
 def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> MeasuredCosts:
     """From a live run's facts and its trace as played."""
-    ended = [run for run in _runs(facts) if run.lasted_beyond_s is not None]
+    return measure_costs_of([(facts, trace)], assumed)
+
+
+def measure_costs_of(played: Sequence[tuple[Sequence[Timed], Trace]], assumed: Overheads) -> MeasuredCosts:
+    """From what several live runs show together."""
+    ended = [run for facts, _ in played for run in _runs(facts) if run.lasted_beyond_s is not None]
     finishes = _finishes(ended)
     finish_s = median(finishes) if finishes else sum(assumed.finish_s) / 2.0
     paused = [max(0.0, _beyond_s(run) - finish_s) / run.snapshots for run in ended if run.snapshots]
-    starts = [max(0.0, took_s - 2.0 * assumed.message_s) for took_s in _starts(facts)]
-    commits = [max(0.0, took_s - assumed.connect_s) for took_s in _beyond_bytes(facts)]
-    reads = _reads(facts, trace)
+    starts = [max(0.0, took_s - 2.0 * assumed.message_s) for facts, _ in played for took_s in _starts(facts)]
+    sent = [took_s for facts, _ in played for took_s in _beyond_bytes(facts)]
+    commits = [max(0.0, took_s - assumed.connect_s) for took_s in sent]
+    reads = [took_s for facts, trace in played for took_s in _reads(facts, trace)]
     costs = replace(
         assumed,
         start_s=_span(starts, assumed.start_s),

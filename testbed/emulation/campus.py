@@ -5,11 +5,13 @@
         agent = net.fork("a1", main, label="agent")
 
 `start()` makes everything and reads it back; `stop()` removes everything and waits until the kernel has. Both belong in the
-main thread. Whatever kills this process, its namespaces die with it; `ledger.clean_up` removes the rest.
+main thread. SIGINT, SIGTERM and SIGHUP at any moment leave nothing behind (`interruption`); whatever else kills this process, its
+namespaces die with it, and `ledger.clean_up` removes the rest.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -18,7 +20,7 @@ import secrets
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +41,9 @@ from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.safety import ledger as ledgers
 from testbed.emulation.safety.capabilities import explain_failure, require_before_start
+from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import Ledger
-from testbed.emulation.safety.settings import raise_settings, restore_settings
+from testbed.emulation.safety.settings import raise_settings
 from testbed.errors import CommandFailed, SetupError, TestbedError
 from topologies import spec as description
 
@@ -84,7 +87,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.run_dir = self._root / self.id
         self.pin_dir = ledgers.PIN_ROOT / self.id
         self._ledger: Ledger | None = None
-        self._settings: list[dict[str, Any]] = []
+        self._put_signals_back: Callable[[], None] = lambda: None
         self._owner_pid = os.getpid()
         self._programs: HostEnforcement | None = None
         self._ports: PortEnforcement | None = None
@@ -154,20 +157,29 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def start(self) -> None:
         """Make the campus in the kernel, and read every setting back.
 
-        SetupError (the machine), NetlinkRefused (a request) or KernelMismatch (a difference); nothing remains after any of them.
+        SetupError (the machine), NetlinkRefused (a request) or KernelMismatch (a difference); nothing remains after any of them,
+        nor after a signal. From here until `stop`, SIGTERM and SIGHUP raise SystemExit where they would have killed.
         """
         if self._ledger:
             raise SetupError(f"campus {self.id} is already running")
         require_before_start(self.plan)
+        self._put_signals_back = end_by_exit()
+        atexit.register(self.stop)  # an interrupt may strike on the way to `stop`
         try:
-            self._begin()
+            with signals_held() as check:
+                try:
+                    self._begin(check)
+                    check()
+                except BaseException:
+                    self.stop()
+                    raise
         except BaseException as error:
             self.stop()
             if isinstance(error, TestbedError):
                 explain_failure(self.plan, enforcement=self.enforcement)
             raise
 
-    def _begin(self) -> None:
+    def _begin(self, check: Callable[[], None]) -> None:
         _raise_descriptor_limit(DESCRIPTORS_A_HOST * len(self.spec.hosts) + 1024)
         self._ledger = Ledger(
             self._root,
@@ -181,10 +193,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._ledger.record({"kind": "directory", "path": str(self.run_dir)})
         self.run_dir.mkdir(mode=0o755)
         self.run_dir.chmod(0o755)
-        self._settings = raise_settings(self._ledger)
+        raise_settings(self._ledger)
         if self.enforcement:
             self._make_pin_dir(self._ledger)
-        self._kernel.build(self._ledger, self.id)
+        self._kernel.build(self._ledger, self.id, check)
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
 
@@ -199,14 +211,21 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def stop(self) -> None:
         """End every process of the campus and remove every object; safe to repeat, and after a failed start.
 
-        Does nothing in a forked child: the campus belongs to the process that made it.
+        Does nothing in a forked child: the campus belongs to the process that made it. A signal that arrives meanwhile is
+        delivered when all is gone.
         """
-        if not self._ledger or os.getpid() != self._owner_pid:
+        if os.getpid() != self._owner_pid:
             return
+        with signals_held():
+            if self._ledger:
+                self._take_down(self._ledger)
+        atexit.unregister(self.stop)
+        self._put_signals_back()
+
+    def _take_down(self, ledger: Ledger) -> None:
         report = ledgers.CleanReport()
         with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
-            last.callback(self._forget, self._ledger, report)
-            last.callback(restore_settings, self._settings, self._ledger)
+            last.callback(self._forget, ledger, report)
             if self._programs and self._ports:
                 last.callback(self._programs.close)
                 last.callback(self._ports.close)
@@ -244,8 +263,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         ledgers.remove_listed(ledger.path, ledgers.read_entries(ledger.path), report)
 
     def __enter__(self) -> LiveCampus:
-        self.start()
-        return self
+        try:
+            self.start()
+            return self
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -366,9 +389,15 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Fork many at once (one ledger write); (host, target, label) is short for a ForkRequest."""
         if not self._ledger:
             raise SetupError("start() the campus before fork()")
+        with signals_held():  # an interrupt inside os.fork's hooks would be lost
+            return self._fork_all(self._ledger, requests)
+
+    def _fork_all(
+        self, ledger: Ledger, requests: Sequence[ForkRequest | tuple[str, Target, str]]
+    ) -> list[ForkedProcess]:
         whole = [r if isinstance(r, ForkRequest) else ForkRequest(*r) for r in requests]
         holders = [self._holder_of(r.host) for r in whole]
-        made = processes.fork_all(whole, holders, self.id, self._ledger)
+        made = processes.fork_all(whole, holders, self.id, ledger)
         self.forked += made
         return made
 

@@ -12,11 +12,12 @@ Where this departs from the print:
 - **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
   no budget for others.
 - **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
-  stopping there; with 7 flows at 87.5 MB/s that admits .66 on average instead of 3.60 (3.99 for the smallest
-  demand first). Both are rows.
+  stopping there; with 7 flows at 87.5 MB/s, of the law fitted to earlier work, that admits .66 on average instead of
+  3.60 (3.99 for the smallest demand first). Both are rows.
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
   room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
-  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s it admits 4.67.
+  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s with the paper campus's notices
+  it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work: 4.67).
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.
@@ -66,7 +67,7 @@ class MigrationRequest:
     """A planned migration: C, when its host closes, T_r, and the links from source to destination.
 
     `start_s`: not before this moment (0: at once). `rather_start_s`: a later moment that would be welcome, so that
-    a copy travels ahead; it is granted where nobody is refused for it. `cap_bytes_per_s`: never faster than this.
+    a copy travels ahead; it is granted where no other request is refused for it. `cap_bytes_per_s`: never faster than this.
     """
 
     key: str
@@ -230,24 +231,9 @@ def _admit_in_order(
     committed: Promises,
     stops: bool = False,
 ) -> Admission:
-    """All that can start when it would be welcome, then, of the others, all that can start earlier."""
-    taken, answer = _floors(committed, now_s), Admission({}, {})
-    comfortable = [request.comfortable for request in requests]
-    _admit_round(sorted(comfortable, key=key), now_s, share, taken, answer, stops)
-    hurried = [r for r in requests if r.key in answer.refused and r.comfortable != r]
-    _admit_round(sorted(hurried, key=key), now_s, share, taken, answer, stops)
-    return answer
-
-
-def _admit_round(
-    ordered: Requests,
-    now_s: float,
-    share: LinkShares,
-    taken: dict[DirectedLink, float],
-    answer: Admission,
-    stops: bool,
-) -> None:
-    stopped = False
+    """All that can start as early as they may; then, of those, all that can start when it would be welcome."""
+    taken, answer, stopped = _floors(committed, now_s), Admission({}, {}), False
+    ordered = sorted(requests, key=key)
     for request in ordered:
         rate = _rate(request, now_s)
         if isinstance(rate, Infeasible):
@@ -260,9 +246,17 @@ def _admit_round(
             answer.refused[request.key] = Refusal(Reason.NO_ROOM, link)
             stopped = stops
         else:
-            answer.refused.pop(request.key, None)
             answer.admitted[request.key] = rate
             _take(taken, request.links, rate)
+    for request in ordered:
+        later = _rate(request.comfortable, now_s)
+        if request.key in answer.refused or isinstance(later, Infeasible) or later > request.cap_bytes_per_s:
+            continue
+        more = later - answer.admitted[request.key]
+        if more > 0.0 and _too_full(request.links, more, taken, share) is None:
+            answer.admitted[request.key] = later
+            _take(taken, request.links, more)
+    return answer
 
 
 def _wish(request: MigrationRequest, *, promised: bool) -> moore_hodgson.Wish:

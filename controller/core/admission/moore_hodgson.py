@@ -6,11 +6,12 @@ whenever the prefix no longer fits drop the largest payload in it. What is left 
 all. Payloads that are promised already cannot be dropped; the largest of the others is, and the result is still
 the most that can be added (held to brute force in tests).
 
-Beyond that (first moments that differ, caps, several links) the question whom to drop is NP-hard, and the same
-walk is a heuristic with an exact floor: a set is kept only if `timetable` has a schedule for it. It differs from
-the print in three ways. It drops the one that occupies the links of the misfit for longest (which on one link is the
-largest payload) among those whose absence makes room. It looks once more, smallest first, at who was dropped:
-what it was dropped for may be gone. And it decides for each set of flows that share links on its own.
+Beyond that (first moments that differ, caps, several links) the question whom to drop is NP-hard, and the same walk is a
+heuristic with an exact floor: a set is kept only if `timetable` has a schedule for it. It differs from the print in three
+ways (of 3 000 small instances on networks, 3 had a set with one more). It drops the one that occupies the links of the
+misfit for longest (which on one link is the largest payload) among those whose absence makes room. It looks once more,
+smallest first, at who was dropped: what it was dropped for may be gone. And it decides for each set of flows that share
+links on its own.
 
 **Comfort.** A job would rather be stopped late: while it waits it computes, and a copy of its state travels ahead.
 So a parcel may name a moment after its first one, from which it would rather be sent. That is granted only when

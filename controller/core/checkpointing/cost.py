@@ -21,8 +21,11 @@ checkpoint more often than its slice lets it (s > t = beta sqrt(2 p/lambda)), a 
 
     g'(s) = lambda + m (1 - (t/s)^2) beyond t, lambda before,   m = lambda/(2 beta).
 
-A job whose budget is broken writes as often as the network floor lets it, D = C/(beta b) > 2 L_max, wherever the best would
-be: it loses least then. Its g is a straight line, with m = lambda/(2 beta) and nothing for p.
+**A broken budget.** The job's interval is then max(min(best, 2 L_max), C/(beta b)): as if 2 L_max were the best interval where
+the best is longer. While it goes on, its curve is the one above with t = beta min(sqrt(2 p/lambda), 2 L_max), which is its
+own where the best is within 2 L_max; else p is thereby taken for 2 lambda L_max^2, since what a broken promise would save
+in pauses is no reason to break it. Where the write stops the job, g' at 2 L_max falls from 1/(2 L_max) to
+lambda/(2 beta) if the former is larger, and g is not convex: there it is the straight line of m = lambda/(2 beta) from 0.
 
 A price q a byte/s (the sum of the multipliers of the links crossed) buys the rate at which -dg/db = q, that is
 g'(s) s^2 = q C. On a straight part s = sqrt(q C/(lambda + m)); beyond t the same with q C + m t^2. In Young's part, with
@@ -97,9 +100,13 @@ def curves(
         behind &= not stops
         if stops and not broken[job]:
             slope[job] = max(slope[job], 0.5 / loss_budget_s[job])
-        if hazard_per_s[job] > 0.0 and not broken[job]:
+        if hazard_per_s[job] > 0.0:
             young = hazard_per_s[job] / (2.0 * slope[job] * slope[job])
-            turn[job] = young if stops else beta * math.sqrt(2.0 * pauses_s[job] / hazard_per_s[job])
+            if not stops:
+                best_s = math.sqrt(2.0 * pauses_s[job] / hazard_per_s[job])
+                turn[job] = beta * (min(best_s, 2.0 * loss_budget_s[job]) if broken[job] else best_s)
+            elif not broken[job] or loss_budget_s[job] * hazard_per_s[job] >= beta:
+                turn[job] = young
     return CheckpointCosts(payload_bytes, hazard_per_s, slope, turn, behind)
 
 

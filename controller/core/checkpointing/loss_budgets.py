@@ -6,15 +6,19 @@ broken, and which is a choice: breaking all of them (as `checkpointing.plan` doe
 nobody, because a slice just too small keeps no promise.
 
 **Break as few as possible** (`kept`). Jobs that cross an overloaded link are taken in order of what they need of the
-overloaded links, as a share of each, summed; the smallest first, and whoever still fits is kept. On one link that is
-the most that can be kept; on several it is the greedy rule for packing, and nobody is refused who would have fitted
-beside those kept. Equals go by rank (the order of their names), so the order of the list has no say. A tenth of an
+overloaded links, as a share of each, summed; the smallest first, and whoever still fits is kept. On one link that is the
+most that nine tenths of it can keep; on several it is the greedy rule for packing, and nobody is refused who would have
+fitted beside those kept. Equals go by rank (the order of their names), so the order of the list has no say. A tenth of an
 overloaded link is withheld from the budgets that are kept: those who are not kept share it, with what else is left, by
-what it costs them, so that no job goes without checkpoints because others' promises just filled the link.
+what it costs them, so that no job goes without checkpoints because others' promises just filled the link. A budget that
+would need some of that tenth is broken, even if it is the only one that the link could keep.
 
-**Lose as little as possible** (`uncontested`). Where budgets do not fit, none of those that cross the overloaded link binds, and
-its rates go where they save most. More promises are broken, and less work is lost: keeping many small ones starves the few
-that need most, whose intervals then grow by hours. On paper A's campus that is worth a fifth of what emergencies cost.
+**Lose little** (`uncontested`). Where budgets do not fit, none of those that cross the overloaded link binds, and its
+rates go where they save most: by a curve (`checkpoint_cost`) that is the job's own loss where its best interval is within
+2 L_max, and near it elsewhere. The certificate of the allocation is of these curves; on random contested links the work
+lost was .2 % above the least on average, 2.5 % at most. More promises are broken than by the first rule, and less work is
+lost: keeping many small ones starves the few that need most, whose intervals then grow by hours. On paper A's campus that
+is worth a fifth of what emergencies cost.
 """
 
 from __future__ import annotations

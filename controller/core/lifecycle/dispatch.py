@@ -187,12 +187,11 @@ def dispatch(
         return [*effects, start(job, host)]
     job.to("fetch")
     sender = _best_holder(cluster, checkpoint, host, now_s)
-    flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED)
+    sequence = checkpoint.stored.sequence
+    flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
     effects += settle(cluster)
-    send = SendStored(
-        job.name, checkpoint.stored.sequence, cluster.endpoint(host.name), flow.rate_bytes_per_s
-    )
+    send = SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s)
     return [*effects, do.Tell(sender, send)]
 
 
@@ -212,6 +211,7 @@ def begin_attempt(
     cluster.timers += 1
     job.timer = cluster.timers
     job.traces.add(host.name)
+    job.keepers.add(host.name)
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None

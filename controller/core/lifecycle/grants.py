@@ -16,6 +16,7 @@ import numpy as np
 from controller.core.admission.admission import Promise
 from controller.core.admission.reservation import Pledge
 from controller.core.admission.schedule import Timetable
+from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import effects as do
 from controller.core.model import facts
@@ -34,16 +35,24 @@ LEAST_SPAN_S = (
 
 
 def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
-    """Add a flow, or replace it; `settle` gives it its rate."""
-    if flow.key in cluster.flows:
-        flow.rate_bytes_per_s = cluster.flows[flow.key].rate_bytes_per_s
-    cluster.flows[flow.key] = flow
+    """Add a flow, or replace it: then rate and number stay. `settle` gives it its rate, its receiver is told to expect it."""
+    key = flow.key
+    before = cluster.flows.get(key)
+    if before is not None:
+        flow.rate_bytes_per_s, flow.ticket = before.rate_bytes_per_s, before.ticket
+    else:
+        cluster.opened += 1
+        flow.ticket = ticket(cluster.secret, cluster.opened)
+    cluster.flows[key] = flow
+    cluster.jobs[flow.job].keepers.add(flow.destination)
+    cluster.changed_flows[key] = None
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> list[do.Effect]:
     """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
     if cluster.flows.pop(flow.key, None) is None:
         return []
+    cluster.changed_flows[flow.key] = None
     ended = record(facts.GrantEnded(flow.job, flow.source, flow.destination))
     if not tell:
         return [ended]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
+from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.dispatch import gpu_freed, interrupt, withdraw_offers
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.migration import (
@@ -33,6 +34,7 @@ def join(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> list[
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
     host.closures = hello.closures
+    announce_again(cluster, host.name)
     cluster.watch()
     heard(cluster, host, now_s)
     if host.is_volunteer and host.usable:

@@ -339,7 +339,7 @@ def order(cluster: Cluster, jobs: list[JobState], now_s: float) -> list[do.Effec
         assert job.move is not None
         assert job.host is not None
         flow = cluster.flows[f"{job.name}:{job.host}>{job.move.destination}"]
-        to, within_s = cluster.endpoint(job.move.destination), _final_within_s(cluster, job, flow, now_s)
+        to, within_s = cluster.endpoint(flow), _final_within_s(cluster, job, flow, now_s)
         effects.append(do.Tell(job.host, Migrate(job.name, job.attempt, to, flow.rate_bytes_per_s, within_s)))
         if flow.pledge is not None:
             flow.pledge.told = True

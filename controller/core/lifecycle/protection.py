@@ -237,9 +237,10 @@ def _tell(
     assert job.standby is not None
     is_urgent = job.interval_s is None and _nothing_is_safe(cluster, job)
     interval_s = job.interval_s = interval.interval_s
-    rate = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key].rate_bytes_per_s
+    flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
+    rate = flow.rate_bytes_per_s
     first_s = 0.0 if is_urgent else _first_s(job, interval_s, now_s)
-    told = Protect(job.name, job.attempt, cluster.endpoint(job.standby), rate, interval_s, first_s)
+    told = Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s)
     planned_fact = facts.CheckpointPlanned(
         job.name,
         job.attempt,

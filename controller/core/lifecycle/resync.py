@@ -121,7 +121,7 @@ def _send_again(cluster: Cluster, host: HostState) -> list[do.Effect]:
     for _, flow in sorted(cluster.flows.items()):
         job = cluster.jobs[flow.job]
         if flow.source == host.name and job.phase is Phase.FETCHING and job.restore is not None:
-            to, rate = cluster.endpoint(flow.destination), flow.rate_bytes_per_s
+            to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
             order = SendStored(job.name, job.restore.stored.sequence, to, rate)
             effects.append(do.Tell(host.name, order))
     return effects

@@ -44,13 +44,14 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint, now_s: fl
         job.vault = _choose(cluster, job, now_s)
     if job.vault is None:
         return []
+    sequence, cap = checkpoint.stored.sequence, _rate(cluster, job)
     flow = CheckpointFlow(
-        job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=_rate(cluster, job)
+        job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=cap, sequence=sequence
     )
     open_flow(cluster, flow)
     effects = settle(cluster)
-    to, rate = cluster.endpoint(job.vault), flow.rate_bytes_per_s
-    send = SendStored(job.name, checkpoint.stored.sequence, to, rate, urgent=False)
+    to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
+    send = SendStored(job.name, sequence, to, rate, urgent=False)
     return [*effects, do.Tell(job.standby, send)]
 
 

@@ -25,7 +25,7 @@ from controller.core.placement.tree_rates import Known, Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
-from testbed.messages import Endpoint
+from testbed.messages import Endpoint, Expect
 from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
 
@@ -55,6 +55,12 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
+    secret: bytes = b""  # that no host knows: key of the numbers of transfers
+    opened: int = 0  # flows so far
+    announced: dict[str, tuple[str, Expect]] = field(
+        default_factory=dict
+    )  # flow -> (receiver, what it was told)
+    changed_flows: dict[str, None] = field(default_factory=dict)  # since receivers were last told
     _paths: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _path_of: dict[str, tuple[int, ...]] = field(
         default_factory=dict, repr=False
@@ -151,10 +157,10 @@ class Cluster:
         """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
         self._watched = None
 
-    def endpoint(self, host: str) -> Endpoint:
-        """Where a host takes checkpoints."""
-        state = self.hosts[host]
-        return Endpoint(host, str(state.spec.address), state.data_port)
+    def endpoint(self, flow: CheckpointFlow) -> Endpoint:
+        """Where a flow goes, and under which number."""
+        host = self.hosts[flow.destination]
+        return Endpoint(host.name, str(host.spec.address), host.data_port, flow.ticket)
 
     def fits(self, job: JobState, host: HostState) -> bool:
         """Whether a GPU of the host can run the job at all."""

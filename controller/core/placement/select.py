@@ -192,22 +192,26 @@ def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: flo
     """T_mig + alpha * risk * mean T_mig, in seconds (eq. 11).
 
     A risk is 1 - S, or the expected number of reclaims in the second form. Without risk there is no penalty, even where
-    there is no way on.
+    there is no way on; nor where leaving costs nothing, whatever the risk.
     """
-    weight = alpha * risk
-    return migration_s if weight == 0.0 else migration_s + weight * mean_migration_s
+    if alpha == 0.0 or risk == 0.0 or mean_migration_s == 0.0:
+        return migration_s
+    return migration_s + alpha * risk * mean_migration_s
 
 
 @compiled
 def _least_score(
     rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, alpha: float
 ) -> tuple[int, float]:
-    """(the first of these rows with the least score, its score); where nobody else could take the job T_mig is the mean."""
+    """(the first of these rows with the least score, its score); where nobody else could take the job T_mig is the mean.
+
+    Infinite scores (a reclaim is certain, or there is no way on) tell nothing apart: then the nearest is the best.
+    """
     best, least_s = rows[0], np.inf
     for row in rows:
         away_s = there_s[row] if np.isnan(mean_s[row]) else mean_s[row]
         score = score_s(there_s[row], risks[row], away_s, alpha)
-        if score < least_s:
+        if score < least_s or (score == least_s == np.inf and there_s[row] < there_s[best]):
             best, least_s = row, score
     return best, least_s
 
@@ -221,7 +225,7 @@ def select(
     k_min: int | None = None,
     second_form: bool = False,
 ) -> DestinationChoice | NoDestination:
-    """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name.
+    """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name, of infinite scores to the nearest.
 
     `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
     never.

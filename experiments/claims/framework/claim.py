@@ -23,10 +23,12 @@ class ClaimOutcome(StrEnum):
 
 
 class ClaimKind(StrEnum):
-    """What a check is about; those beyond the paper say how our own policies do, and do not move the verdict."""
+    """What a check is about. Two kinds move no verdict: what holds because of how the world is built, whatever is measured in
+    it, and what is beyond the paper: how our own policies do. Whatever the paper prints is none of the latter."""
 
     VALUE = "value"
     ORDERING = "ordering"
+    BUILT = "by construction"
     BEYOND = "beyond the paper"
 
 
@@ -35,6 +37,7 @@ class Level(StrEnum):
 
     REPRODUCED = "reproduced"
     ORDERING = "ordering reproduced"
+    ORDERINGS_ONLY = "orderings only"
     UNDECIDED = "undecided"
     NOT_REPRODUCED = "not reproduced"
     NOT_COMPARABLE = "not comparable"

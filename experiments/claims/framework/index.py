@@ -28,6 +28,7 @@ from experiments.results.provenance import provenance
 TONES = {
     Level.REPRODUCED: "good",
     Level.ORDERING: "warn",
+    Level.ORDERINGS_ONLY: "warn",
     Level.UNDECIDED: "warn",
     Level.NOT_REPRODUCED: "bad",
     Level.NOT_COMPARABLE: "calm",
@@ -40,12 +41,14 @@ MARKS = {
 PAPERS = {
     "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
     "Paper B": "Paper B: when to wait for a spot instance",
+    "Both papers": "Both papers at once",
 }
 LEAD = (
     "Tables and figures of the two papers, run again. A value is reproduced if its whole 95 % interval lies within the "
     "tolerance of theory or of what the paper prints; an ordering if its whole interval lies on the right side. Undecided: "
-    "the interval is too wide to say, more seeds would. Lines beyond the paper are about our own policies, and about what "
-    "the paper does not say; they move no verdict."
+    "the interval is too wide to say, more seeds would. Orderings only: they hold, and no printed value beside them does. "
+    "What holds by construction follows from how the world is built, and lines beyond the paper are about our own policies "
+    "and what the paper does not say; neither moves a verdict."
 )
 QUICK = (
     "Some of these runs were quick: a few seeds of a few days, in which reclaims are too few for most differences to "
@@ -242,17 +245,19 @@ def _cell(row: Value | None, published_is_told: bool) -> str:
     return f"{_number(row.ours)}{ends}{printed}"
 
 
-def _checks(checks: Iterable[Check]) -> str:
-    """Those of the paper in sight, with their numbers; those beyond it folded away unless one does not hold."""
-    of_paper = [check for check in checks if check.kind is not ClaimKind.BEYOND]
-    beyond = [check for check in checks if check.kind is ClaimKind.BEYOND]
-    shown = f"<h3>Checks</h3>{_check_table(of_paper)}" if of_paper else ""
-    if not beyond:
-        return shown
-    held = sum(check.outcome is ClaimOutcome.HOLDS for check in beyond)
-    summary = f"Beyond the paper: {held} of {len(beyond)} hold"
-    is_open = "" if held == len(beyond) else " open"
-    return f"{shown}<details{is_open}><summary>{summary}</summary>{_check_table(beyond)}</details>"
+def _checks(checks: Sequence[Check]) -> str:
+    """Those that judge in sight, with their numbers; those that do not folded away unless one does not hold."""
+    folded = (ClaimKind.BUILT, ClaimKind.BEYOND)
+    judging = [check for check in checks if check.kind not in folded]
+    shown = f"<h3>Checks</h3>{_check_table(judging)}" if judging else ""
+    for kind in folded:
+        some = [check for check in checks if check.kind is kind]
+        held = sum(check.outcome is ClaimOutcome.HOLDS for check in some)
+        summary = f"{kind.capitalize()}, in no verdict: {held} of {len(some)} hold"
+        is_open = "" if held == len(some) else " open"
+        if some:
+            shown += f"<details{is_open}><summary>{summary}</summary>{_check_table(some)}</details>"
+    return shown
 
 
 def _check_table(checks: Iterable[Check]) -> str:

@@ -9,6 +9,8 @@ from experiments.claims.framework.claim import ClaimKind, ClaimOutcome
 from experiments.claims.framework.index import held_of, in_order
 from experiments.claims.framework.records import ClaimRecord
 from experiments.claims.framework.values import Value, Values
+from experiments.claims.not_covered import NOT_COVERED
+from experiments.claims.registry import CLAIMS
 
 
 def page(out: Path, *, date: str, commit: str) -> str:
@@ -19,13 +21,27 @@ def page(out: Path, *, date: str, commit: str) -> str:
         "",
         f"Written by `reclaimnet reproduce ... --result`, {date}, commit {commit}; `reclaimnet reproduce all` makes the page",
         "with pictures and all values. Counted are the checks that hold, of those judged. Intervals: 95 %, over the seeds.",
+        "What holds by construction and what is beyond the paper move no verdict; orderings only: no printed value holds.",
         "",
-        "| claim | what | verdict | values | orderings | beyond the paper | seeds |",
-        "|---|---|---|---|---|---|---|",
+        f"| claim | what | verdict | {' | '.join(_plural(kind) for kind in ClaimKind)} | seeds |",
+        "|---" * (4 + len(ClaimKind)) + "|",
         *(_line(record, values) for _, record, values in found),
         *(line for _, record, values in found for line in _section(record, values)),
+        *_not_covered([record.name for _, record, _ in found]),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _plural(kind: ClaimKind) -> str:
+    return {ClaimKind.VALUE: "values", ClaimKind.ORDERING: "orderings"}.get(kind, f"{kind}")
+
+
+def _not_covered(run: Sequence[str]) -> Iterator[str]:
+    """The claims that were not run, and what no claim judges."""
+    yield from ("", "## Not covered", "")
+    yield f"Claims that have not been run: {', '.join(name for name in CLAIMS if name not in run) or 'none'}."
+    yield from ("", "| item of a paper | why no check judges it |", "|---|---|")
+    yield from (f"| {_plain(item)} | {_plain(why)} |" for item, why in NOT_COVERED)
 
 
 def _line(record: ClaimRecord, values: Values) -> str:

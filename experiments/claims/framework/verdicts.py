@@ -56,8 +56,9 @@ def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Chec
 
 
 def decide(checks: Sequence[Check]) -> ClaimVerdict:
-    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and there is one. Not reproduced: an
-    ordering fails, or a value where there is no ordering. Undecided: neither, more seeds would say.
+    """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and a value beside them; orderings only:
+    no value does, or none was judged. Not reproduced: an ordering fails, or a value where there is no ordering. Undecided:
+    neither, more seeds would say.
 
     ValueError: nothing to judge by.
     """
@@ -66,11 +67,13 @@ def decide(checks: Sequence[Check]) -> ClaimVerdict:
     if not values and not orderings:
         raise ValueError("no check of a value or an ordering: give one, or say that it is not comparable")
     open_orderings, open_values = _not_held(orderings), _not_held(values)
-    if not open_orderings and not open_values:
+    if values and not open_orderings and not open_values:
         held = f"{len(values)} values and {len(orderings)} orderings hold"
         return ClaimVerdict(Level.REPRODUCED, held, tuple(checks))
     if orderings and not open_orderings:
-        return ClaimVerdict(Level.ORDERING, _because(open_values), tuple(checks))
+        level = Level.ORDERING if len(open_values) < len(values) else Level.ORDERINGS_ONLY
+        because = _because(open_values) or f"{len(orderings)} orderings hold, no value is judged"
+        return ClaimVerdict(level, because, tuple(checks))
     decisive = open_orderings if orderings else open_values
     is_refuted = any(check.outcome is ClaimOutcome.FAILS for check in decisive)
     level = Level.NOT_REPRODUCED if is_refuted else Level.UNDECIDED

@@ -144,7 +144,7 @@ def _checks(values: Values) -> Iterator[Check]:
     for row in values.rows:
         if row.group == GROUP and row.published is not None:
             yield near(
-                ClaimKind.VALUE,
+                ClaimKind.BUILT,
                 f"{row.quantity}: {row.published:g} {row.unit}".rstrip(),
                 row,
                 row.published,

@@ -97,17 +97,18 @@ def judge(values: Values) -> ClaimVerdict:
 
 def _checks(values: Values) -> Iterator[Check]:
     median, tail = (values.find("latency", SWITCH, quantity) for quantity in ("median", "p99"))
-    yield below(ClaimKind.VALUE, "half of the uses block within a millisecond", median, LIMIT_MS)
-    yield below(ClaimKind.VALUE, "99 of 100 uses block within a millisecond", tail, LIMIT_MS)
+    yield below(ClaimKind.ORDERING, "half of the uses block within a millisecond", median, LIMIT_MS)
+    yield below(ClaimKind.ORDERING, "99 of 100 uses block within a millisecond", tail, LIMIT_MS)
     passed = values.find("passed", SWITCH, "packets after the store")
-    yield below(ClaimKind.VALUE, "nothing that is sent after the store gets in", passed, 0.5)
+    yield below(ClaimKind.ORDERING, "nothing that is sent after the store gets in", passed, 0.5)
     for row in values.rows:
         if row.group == "latency" and row.system != SWITCH and row.quantity == "median":
             text = f"the switch is a hundred times sooner than {row.system}"
             yield below(
-                ClaimKind.BEYOND, text, median, (row.low if row.low is not None else row.ours) / 100.0
+                ClaimKind.ORDERING, text, median, (row.low if row.low is not None else row.ours) / 100.0
             )
-    yield near(ClaimKind.BEYOND, "the median is the printed .6 ms", median, PRINTED_MS["median"], 0.2)
+    yield near(ClaimKind.VALUE, "the median is the printed .6 ms", median, PRINTED_MS["median"], 0.2)
+    yield near(ClaimKind.VALUE, "the 99th percentile is the printed .9 ms", tail, PRINTED_MS["p99"], 0.2)
 
 
 def draw(values: Values, path: Path) -> None:

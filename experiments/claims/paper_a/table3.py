@@ -36,6 +36,9 @@ from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
 
 OURS, PRINTED = "reclaimnet", "reclaimnet-as-printed"
 GROUP, RATIOS = "Table III", "ReclaimNet over others"
+BOUND = "The least that checkpoints can lose"
+# "Within 8 % of the oracle": what ReclaimNet may lose for each hour that the oracle loses.
+NEAR_ORACLE = 1.08
 DEGRADATION = "degradation"
 PUBLISHED: dict[str, dict[str, float]] = {
     "slurm-pr": {"work loss": 8.2, "downtime": 195, "success": 64.5, DEGRADATION: 26.4, "utilisation": 38.1},
@@ -55,6 +58,13 @@ PUBLISHED: dict[str, dict[str, float]] = {
     OURS: {"work loss": 2.8, "downtime": 61, "success": 91.3, DEGRADATION: 2.8, "utilisation": 68.7},
     ORACLE: {"work loss": 2.6, "downtime": 53, "success": 94.1, DEGRADATION: 0.0, "utilisation": 71.4},
 }
+# ours and the baseline, both of which take the write for what a checkpoint costs; ours as it is takes the snapshot
+EQUAL_PRICE = "writes-stop-jobs", "tv-fixed-interval"
+BESIDE = (EQUAL_PRICE[0], "one-copy")  # the other: what ours is without its vault and without taking up again
+CELLS = {"downtime": 0.15, "success": 0.05, DEGRADATION: 0.2, "utilisation": 0.05}  # relative tolerances
+# cells that the model of a system decides: a system that moves nothing disturbs nothing and hands nothing over, and a
+# replica's steps are slower by a constant
+BUILT_CELLS = {("no-migration", "success"), ("no-migration", DEGRADATION), ("bamboo", "utilisation")}
 WORSE = ("slurm-pr", "no-migration", "static", "bamboo", "random-dst", "no-tc-bpf", "tv-fixed-interval")
 
 CLAIM_TEXT = (
@@ -70,13 +80,18 @@ LIMITS = (
     "are models of what their papers say, in the same virtual campus; traffic degradation is that of a wave of seven "
     "migrations beside a workload that asks for the reserve (Fig. 5). Systems that keep one copy of a checkpoint on a volunteer "
     "lose hours in a few interruptions of a hundred, because no host that holds one is lent at that moment; these make most of "
-    "their sums and of the intervals (see the values). Ours sends one checkpoint in six on to a third host."
+    "their sums and of the intervals (see the values). Ours sends one checkpoint in six on to a third host: what that is worth, "
+    "the row one-copy says. Against TV-FI ours is judged by the row writes-stop-jobs, since the paper prices a checkpoint alike "
+    "in both. Absolute work losses are printed and not judged. The oracle is two figures: a schedule that was played, on line or "
+    "planned ahead, whichever lost less; and a bound of all choices of checkpoints with the jobs where they were "
+    "(`experiments.worlds.oracle.bound`), for over all schedules there is none. It is loose: it counts whole steps of 10 s, "
+    "and only what owners ended without notice."
 )
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
-    """Those of the paper, every other row that has a label, and those asked for."""
-    return tuple(dict.fromkeys((*SYSTEMS, ORACLE, *config.systems)))
+    """Those of the paper, every other row that has a label, ours priced and stored otherwise, and those asked for."""
+    return tuple(dict.fromkeys((*SYSTEMS, ORACLE, *BESIDE, *config.systems)))
 
 
 def run(config: Config) -> Values:
@@ -95,6 +110,8 @@ def run(config: Config) -> Values:
         config,
     )
     rows += _ratios(runs)
+    for system in (OURS, PRINTED, ORACLE):
+        rows += numbers.metric_rows(BOUND, system, runs[system], None, (numbers.LEAST, numbers.OVER_LEAST))
     return Values(tuple(rows), (), settings(size.days, size.seeds, runs))
 
 
@@ -110,6 +127,10 @@ def degradations(group: str, published: Mapping[str, float | None], config: Conf
 
 
 def _ratios(runs: Mapping[str, Sequence[Result]]) -> Iterator[Value]:
+    ours, fixed = (runs[system] for system in EQUAL_PRICE)
+    part = PUBLISHED[OURS]["work loss"] / PUBLISHED[EQUAL_PRICE[1]]["work loss"]
+    yield from numbers.ratio_row(RATIOS, numbers.WORK_LOSS, EQUAL_PRICE, ours, fixed, part)
+    yield from numbers.difference_row(RATIOS, numbers.WORK_LOSS, EQUAL_PRICE, ours, fixed)
     for other in runs:
         if other == OURS:
             continue
@@ -144,32 +165,34 @@ def judge(values: Values) -> ClaimVerdict:
 
 def _checks(values: Values) -> Iterator[Check]:
     for other in WORSE:
-        apart = values.get(RATIOS, f"{OURS} - {other}", "work loss")
-        yield below(ClaimKind.ORDERING, f"ReclaimNet loses less work than {label(other)}", apart, 0.0)
-    for ratio in _work_ratios(values, WORSE):
-        text = f"{ratio.system.replace(OURS, 'ReclaimNet')}: the work loss is the printed part"
-        yield near(ClaimKind.VALUE, text, ratio, ratio.published or 1.0, 0.1)
+        one = EQUAL_PRICE[0] if other == EQUAL_PRICE[1] else OURS
+        text = f"ReclaimNet loses less work than {label(other)}{'' if one == OURS else AT_EQUAL_PRICE}"
+        yield below(ClaimKind.ORDERING, text, values.get(RATIOS, f"{one} - {other}", "work loss"), 0.0)
+        ratio = values.get(RATIOS, f"{one} / {other}", "work loss")
+        if ratio is not None:  # over a system that loses nothing there is none
+            text = f"{ratio.system.replace(OURS, 'ReclaimNet')}: the work loss is the printed part"
+            yield near(ClaimKind.VALUE, text, ratio, ratio.published or 1.0, 0.1)
+    to_schedule = values.get(RATIOS, f"{OURS} / {ORACLE}", "work loss")
+    text = "ReclaimNet loses at most 8 % more work than the oracle's schedule, which was played"
+    yield below(ClaimKind.VALUE, text, to_schedule, NEAR_ORACLE)
+    to_bound = values.get(BOUND, OURS, numbers.OVER_LEAST.quantity)
+    text = "ReclaimNet loses at most 8 % more work than the bound of all checkpoints, its jobs being where they were"
+    yield below(ClaimKind.VALUE, text, to_bound, NEAR_ORACLE)
     lacking = values.get(GROUP, OURS, DEGRADATION)
-    yield below(ClaimKind.VALUE, "ReclaimNet: research loses less than 3 %", lacking, 3.0)
+    yield below(ClaimKind.BUILT, "ReclaimNet: research loses less than 3 %", lacking, 3.0)
     success = values.get(GROUP, OURS, "success")
     yield above(ClaimKind.VALUE, "ReclaimNet hands over more than 91 % of jobs under notice", success, 91.0)
-    yield near(
-        ClaimKind.VALUE,
-        "ReclaimNet: median downtime of 61 s",
-        values.get(GROUP, OURS, "downtime"),
-        61.0,
-        0.15,
-    )
+    for system, cells in PUBLISHED.items():
+        for quantity, tolerance in CELLS.items():
+            if system != ORACLE and quantity in cells:
+                kind = ClaimKind.BUILT if (system, quantity) in BUILT_CELLS else ClaimKind.VALUE
+                text = f"{label(system)}: {quantity} of {cells[quantity]:g}, as printed"
+                yield near(kind, text, values.get(GROUP, system, quantity), cells[quantity], tolerance)
     for apart in _differences(values):
         other = apart.system.removeprefix(f"{OURS} - ")
-        if other not in (*WORSE, ORACLE):
-            yield below(ClaimKind.BEYOND, f"ours loses less work than {label(other)}", apart, 0.0)
-
-
-def _work_ratios(values: Values, others: Sequence[str]) -> Iterator[Value]:
-    """Those that could be had: over a system that loses nothing there is none."""
-    wanted = {f"{OURS} / {other}" for other in others}
-    return (row for row in values.rows if row.system in wanted and row.quantity == "work loss")
+        if other == EQUAL_PRICE[1] or other not in (*WORSE, ORACLE):
+            text = f"ours loses less work than {label(other)}"
+            yield below(ClaimKind.BEYOND, text + (PRICED_APART if other in EQUAL_PRICE else ""), apart, 0.0)
 
 
 def _differences(values: Values) -> Iterator[Value]:
@@ -182,6 +205,8 @@ def label(system: str) -> str:
     return row.label if row is not None and row.label else "Oracle (B6)" if system == ORACLE else system
 
 
+AT_EQUAL_PRICE = ", a checkpoint costing both its write"
+PRICED_APART = ", though ours takes a checkpoint to cost its snapshot and the other its write"
 PANELS = (
     ("work loss", "GPU-h in 61 days (log)", "Work loss", True),
     ("downtime", "s (log)", "Median downtime after a notice", True),

@@ -87,15 +87,18 @@ class Jobs:
     A lognormal of sigma 1.2 puts the two ends at the 0.3 % and the 98.8 % quantile.
     """
 
+    # between two submissions
     interarrival: InverseLaw = field(default=InverseLaw("exponential", 600.0), metadata=drawn(D.DURATION))
     initial: int = whole(0, 100_000, 0)  # a burst at the start: ten times as dense as the rest
     count: int | None = whole(0, 1_000_000, None, optional=True)  # exactly so many, at any time alike
     work_s: float = quantity(
         D.DURATION, 0.0
     )  # with `count`: what all run times add up to; 0: as they are drawn
+    # of a checkpoint
     payload: InverseLaw = field(
         default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE)
     )
+    # on a GPU, without interruptions
     run_time: InverseLaw = field(
         default=InverseLaw("lognormal", 2 * 3600.0, 1.0, 600.0, 24 * 3600.0), metadata=drawn(D.DURATION)
     )
@@ -115,8 +118,11 @@ class Jobs:
 class ResearchFlow:
     """Traffic that is not ours: a TCP flow from host to host, at a rate or as fast as it goes."""
 
+    # the host that sends
     source: str = choice(())
+    # the host that receives
     target: str = choice(())
+    # payload; greedy: as fast as it goes
     rate_bytes_per_s: float = quantity(D.RATE, math.inf, above=True, infinite="greedy")
 
     def __post_init__(self) -> None:

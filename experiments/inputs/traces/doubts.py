@@ -8,8 +8,9 @@ from rich.console import Console
 
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces.trace import Trace
+from topologies.units import format_duration
 
-# Below this share of hosts that ever leave, most of the campus is a cluster that nobody reclaims.
+# Below this share of hosts that ever leave, or of the time in which they do, most of the run is one that no owner disturbs.
 ENOUGH = 0.5
 
 
@@ -30,6 +31,12 @@ def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
     if len(hosts) - len(never_lent) < ENOUGH * len(hosts):
         found.append(
             f"{len(never_lent)} of {len(hosts)} hosts are never lent: most of the campus is not there"
+        )
+    last_s = max((event.at_s for event in trace.owner_events), default=0.0)
+    if leave and last_s < ENOUGH * scenario.duration_s:
+        last, whole = format_duration(last_s), format_duration(scenario.duration_s)
+        found.append(
+            f"no owner does anything after {last} of {whole}: the record may be shorter than the run"
         )
     if not trace.arrivals:
         found.append("no job arrives")

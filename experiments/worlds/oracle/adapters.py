@@ -13,6 +13,7 @@ from math import inf
 
 import numpy as np
 
+from controller.core.admission import admission
 from controller.core.admission.admission import (
     Admission,
     LinkShares,
@@ -28,6 +29,9 @@ from controller.core.checkpointing.intervals import (
     Interval,
     RateBound,
 )
+from controller.core.model.cluster import Cluster
+from controller.core.network.links import Floats, Numbers
+from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
     AnyCandidates,
@@ -129,10 +133,39 @@ class PlannedMigrations:
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
-                    size, key = rate * (piece.until_s - from_s), f"{way.job} {number}"
+                    size, key = (
+                        rate * (piece.until_s - from_s),
+                        f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}",
+                    )
                     yield MigrationRequest(
                         key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
                     )
+
+
+@dataclass(frozen=True)
+class SharesThatFit:
+    """P3's sharing with floors that fit on every link: what the plan wants for a checkpoint yields to promised migrations.
+
+    The plan's rates fit together as planned. A checkpoint or a migration that takes longer than that meets the next one on
+    its links, and floors that do not fit would be granted in full, beyond the links' shares.
+    """
+
+    share: admission.Share
+    promised: Callable[
+        [], Sequence[bool]
+    ]  # of each flow, in the order of the demands: whether P3 promised its floor
+
+    def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
+        """Called like `admission.share_totals`."""
+        promised = np.array(self.promised(), dtype=bool)
+        floor, left = np.zeros_like(wants.floor), capacity
+        for mine in (promised, ~promised):
+            wanted = np.where(mine, wants.floor, 0.0)
+            load = wants.paths.load(wanted, len(wants.network))
+            fits = np.divide(np.maximum(left, 0.0), load, out=np.ones_like(load), where=load > left)
+            floor = floor + wanted * wants.paths.least(fits, 1.0)
+            left = capacity - wants.paths.load(floor, len(wants.network))
+        return self.share(replace(wants, floor=floor), capacity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +178,18 @@ class OraclePolicy(Policy):
         return True
 
 
-def seated(row: Policy, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool) -> Policy:
-    """The row with the oracle's columns in place of its own."""
+def seated(
+    cluster: Cluster, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool
+) -> Policy:
+    """The row that a cluster has, with the oracle's columns in place of its own."""
+
+    def promised() -> list[bool]:
+        keys, _ = cluster.flow_paths()
+        return [cluster.flows[key].pledge is not None for key in keys]
+
+    row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
     columns["plan"], columns["admit"] = PlannedCheckpoints(book), PlannedMigrations(book)
     columns["select"] = Destinations(book, carriage, now_s, at_first)
+    columns["share"] = SharesThatFit(row.share, promised)
     return OraclePolicy(**columns)

@@ -93,7 +93,7 @@ class Player:
         hosts = world.stage.campus.hosts
         self._building = {host.name: host.building for host in hosts}
         self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
-        inside.policy = seated(inside.policy, self._book, self._carriage, lambda: world.now_s, self._at_first)
+        inside.policy = seated(inside, self._book, self._carriage, lambda: world.now_s, self._at_first)
         world.at(BEGIN_S, self._begin_window)
 
     @property
@@ -278,8 +278,8 @@ class Player:
         flow.floor_bytes_per_s = rate
         open_flow(world, flow)
         effects += settle(world)
-        granted = world.flows[flow.key].rate_bytes_per_s
-        order = Protect(name, job.attempt, world.endpoint(holder), granted, NO_TIMER_S, 0.0)
+        opened = world.flows[flow.key]
+        order = Protect(name, job.attempt, world.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0)
         self._do([*effects, do.Tell(job.host, order)])
 
     def _stands(self, way: Handover, job: JobState) -> bool:

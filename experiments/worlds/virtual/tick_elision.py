@@ -44,6 +44,8 @@ QUIET = frozenset(
         facts.GrantEnded,
         m.Grant,
         m.SendStored,
+        m.Expect,
+        m.ExpectNoMore,
         m.CancelTransfers,
         m.HeartbeatAck,
         m.Forget,

@@ -50,9 +50,16 @@ class Phases:
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread of its own: it may change its network namespace, and the caller's stays as it is."""
+    """Run `work` in a thread of its own: it may change its network namespace, and the caller's stays as it is.
+
+    When the interpreter ends there are no new threads: then it runs here, since no other code will.
+    """
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
+        try:
+            future = pool.submit(work)
+        except RuntimeError:
+            return work()
+        return future.result()
 
 
 class KernelCampus:
@@ -74,8 +81,9 @@ class KernelCampus:
         self._fabric, self._enforcement, self._ports, self._ipv6 = fabric, enforcement, ports, ipv6
         self._holders: Holders | None = None
 
-    def build(self, ledger: Ledger, campus_id: str) -> None:
-        """Make everything and read it back. SetupError, NetlinkRefused or KernelMismatch; then call `tear_down`."""
+    def build(self, ledger: Ledger, campus_id: str, check: Callable[[], None]) -> None:
+        """Make everything and read it back; `check` is called between the phases. SetupError, NetlinkRefused, KernelMismatch,
+        or what `check` raises: then call `tear_down`."""
         with self.phases.timed("fork"):
             self._fork_holders(ledger, campus_id)
         with self._loading_programs():
@@ -83,10 +91,12 @@ class KernelCampus:
                 assert self._holders is not None
                 self._holders.release()
                 self._holders.wait_unshared()
-            in_thread(self._build_fabric)
-            in_thread(self._build_hosts)
-        in_thread(self._finish_hosts)
-        in_thread(self._finish_fabric)
+            for phase in (self._build_fabric, self._build_hosts):
+                check()
+                in_thread(phase)
+        for phase in (self._finish_hosts, self._finish_fabric):
+            check()
+            in_thread(phase)
 
     def _fork_holders(self, ledger: Ledger, campus_id: str) -> None:
         hosts = list(self.plan.host_cables)

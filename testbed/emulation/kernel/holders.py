@@ -30,6 +30,7 @@ class Holders:
             cwd="/",
             env={**os.environ, **environment},
             bufsize=0,
+            start_new_session=True,  # what is typed at the campus's terminal interrupts the campus, which ends them
         )
         self.pids: Sequence[int] = ()
         self._count = count

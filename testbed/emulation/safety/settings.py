@@ -12,14 +12,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-from testbed.emulation.safety.ledger import (
-    Ledger,
-    owner_lives,
-    read_entries,
-    restore_sysctl,
-)
+from testbed.emulation.safety.ledger import Ledger, owner_lives, read_entries
 
 NEIGHBOURS = Path("/proc/sys/net/ipv4/neigh/default")
 WANTED = {
@@ -34,9 +28,8 @@ def out_of_reach() -> list[Path]:
     return [path for path in WANTED if not os.access(path, os.W_OK)]
 
 
-def raise_settings(ledger: Ledger) -> list[dict[str, Any]]:
-    """Raise what is too low and within reach; returns the ledger's entries."""
-    entries = []
+def raise_settings(ledger: Ledger) -> None:
+    """Raise what is too low and within reach; removing what the ledger lists puts the machine's own values back."""
     beyond = out_of_reach()
     for path, wanted in WANTED.items():
         if path in beyond:
@@ -45,17 +38,8 @@ def raise_settings(ledger: Ledger) -> list[dict[str, Any]]:
         original = _original(path, ledger) or (now if int(now) < wanted else None)
         if original is None:
             continue
-        entry = {"kind": "sysctl", "path": str(path), "before": original, "after": str(wanted)}
-        ledger.record(entry)
-        entries.append(entry)
+        ledger.record({"kind": "sysctl", "path": str(path), "before": original, "after": str(wanted)})
         path.write_text(str(max(int(now), wanted)))
-    return entries
-
-
-def restore_settings(entries: list[dict[str, Any]], ledger: Ledger) -> None:
-    """Put the machine's own values back, unless another running campus needs ours."""
-    for entry in reversed(entries):
-        restore_sysctl(entry, ledger.path)
 
 
 def _original(path: Path, own: Ledger) -> str | None:

@@ -1,0 +1,78 @@
+"""Which transfers receivers are to expect: those of the flows that are open, under numbers that cannot be guessed.
+
+A host takes only what was announced to it (`messages.Expect`), so a flow that opens is announced to its destination and one that
+closes is called off there. That is not done where flows open and close, in a dozen places: these mark the flow, and once an
+event has been decided, what was told of each marked flow is compared with what is so now. What is told comes before the orders
+to senders.
+
+Numbers are a keyed hash of a count. A coordinator that decides its journal's events again comes to the same numbers, so that what
+was announced and ordered before it died goes on; a host that does not know the key cannot tell the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from controller.core.model import effects as do
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import CheckpointFlow
+from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT
+from testbed.messages import Expect, ExpectNoMore, Welcome
+
+# a snapshot is as long as its job said, and what its workload adds: a trailer, or a little more than was thought
+MOST_TIMES, MOST_MORE_BYTES = 2, 1 << 20
+
+
+def with_announcements(cluster: Cluster, effects: list[do.Effect]) -> list[do.Effect]:
+    """The effects, with what receivers are to be told first; behind the Welcome of a host that has just registered."""
+    if not cluster.changed_flows:
+        return effects
+    told = [effect for key in cluster.changed_flows for effect in _announced(cluster, key)]
+    cluster.changed_flows.clear()
+    after = (
+        1 if effects and isinstance(effects[0], do.Tell) and isinstance(effects[0].message, Welcome) else 0
+    )
+    return [*effects[:after], *told, *effects[after:]]
+
+
+def announce_again(cluster: Cluster, host: str) -> None:
+    """A host has registered: with its Welcome, what was announced to it is void."""
+    for key in [key for key, (to, _) in cluster.announced.items() if to == host]:
+        del cluster.announced[key]
+    for key, flow in cluster.flows.items():
+        if flow.destination == host:
+            cluster.changed_flows[key] = None
+
+
+def ticket(secret: bytes, count: int) -> int:
+    """The one-time number of the flow that was opened as that many."""
+    digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
+    return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1
+
+
+def _announced(cluster: Cluster, key: str) -> list[do.Effect]:
+    """What has changed of one flow, for its receiver."""
+    flow, before = cluster.flows.get(key), cluster.announced.get(key)
+    if flow is None:
+        if before is None:
+            return []
+        del cluster.announced[key]
+        return [do.Tell(before[0], ExpectNoMore(before[1].ticket))]
+    now = _expected(cluster, flow)
+    if before is not None and before[1] == now:
+        return []
+    cluster.announced[key] = (flow.destination, now)
+    told: list[do.Effect] = [do.Tell(flow.destination, now)]
+    if before is not None and before[1].ticket != now.ticket:  # it was closed and opened again at once
+        told.append(do.Tell(flow.destination, ExpectNoMore(before[1].ticket)))
+    return told
+
+
+def _expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
+    job, source = cluster.jobs[flow.job], cluster.hosts[flow.source].spec
+    first, last = flow.sequence, flow.sequence
+    if first is None or last is None:
+        first = job.attempt * SEQUENCES_PER_ATTEMPT
+        last = first + SEQUENCES_PER_ATTEMPT - 1
+    most_bytes = MOST_TIMES * job.spec.payload_bytes + MOST_MORE_BYTES
+    return Expect(flow.ticket, job.name, first, last, source.name, str(source.address), most_bytes)
