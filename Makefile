@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test signals measure storm mutants lint clean-build
+.PHONY: setup native demo test signals measure storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -39,9 +39,9 @@ demo: setup
 
 test: setup
 	$(MAKE) -j2 --output-sync lint native
-	# tests of the kernel's part have the machine to themselves; the others share its processors
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not kernel"
-	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m kernel
+	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
+	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m "kernel or alone"
 
 # SIGINT, SIGTERM and SIGHUP, 40 times each, at random moments of a campus's life
 signals: setup
@@ -57,6 +57,13 @@ storm: native
 # which broken rules storms alone notice (Python: a quarter of an hour on two quiet cores)
 mutants: setup
 	$(BIN)/reclaimnet storm --mutants all --seeds 0:60
+
+# the documentation as a site; README links to the same pages
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo out/docs/index.html
 
 lint: setup
 	$(BIN)/ruff check .

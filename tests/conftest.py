@@ -1,4 +1,5 @@
-"""Tests of the kernel's part have the machine to themselves: what they make (namespaces, pinned maps, ledgers) is shared."""
+"""Some tests have the machine to themselves: what those of the kernel's part make (namespaces, pinned maps, ledgers) is shared,
+and others watch spans of real time that a busy machine stretches."""
 
 from __future__ import annotations
 
@@ -8,8 +9,7 @@ import pytest
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fails a test marked `kernel` that was given to one of several processes (`pytest -n`)."""
-    if item.get_closest_marker("kernel") and os.environ.get("PYTEST_XDIST_WORKER"):
-        pytest.fail(
-            'it shares the machine with other tests: run it with pytest -m kernel, and -n with -m "not kernel"'
-        )
+    """Fails a test marked `kernel` or `alone` that was given to one of several processes (`pytest -n`)."""
+    is_alone = any(item.iter_markers("kernel")) or any(item.iter_markers("alone"))
+    if is_alone and os.environ.get("PYTEST_XDIST_WORKER"):
+        pytest.fail('it must have the machine to itself: with -n, run -m "not (kernel or alone)"')

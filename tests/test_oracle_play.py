@@ -155,6 +155,18 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
 
+def test_checkpoints_of_one_job_before_two_ends_are_two_bookings() -> None:
+    """A job has a way out of each stay that it comes to: P3 leaves room for the checkpoints of both."""
+    link, share = DirectedLink("a", "b"), 100.0
+    first, second = Stay("a", 0.0, 500.0, 500.0), Stay("c", 0.0, 600.0, 600.0)
+    book = Book(Future({"a": (first,), "c": (second,)}))
+    for stay, from_s in ((first, 10.0), (second, 20.0)):
+        booked = Reservation((link,), from_s, from_s + 10.0, share)
+        book.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
+    fits, too_much = (MigrationRequest(f"j{size:g}", size, 30.0, 0.0, (link,)) for size in (900.0, 1900.0))
+    assert set(PlannedMigrations(book)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
+
+
 # ---------------------------------------------------------------- by hand
 
 

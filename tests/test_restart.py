@@ -316,6 +316,7 @@ def test_by_hand_the_reason_is_printed(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- time
 
 
+@pytest.mark.alone
 def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
     started_s = time.monotonic() - 50.0
     origin = origin_of(small_campus(), SETTINGS, 1, started_s)
@@ -323,6 +324,7 @@ def test_time_goes_on_from_the_same_boot_and_never_back(tmp_path: Path) -> None:
     assert time.monotonic() - start_after(origin, 80.0) == pytest.approx(80.0, abs=0.01)
 
 
+@pytest.mark.alone
 def test_after_a_boot_the_calendar_says_how_long_it_was(tmp_path: Path) -> None:
     origin = {**origin_of(small_campus(), SETTINGS, 1, time.monotonic() - 50.0), "boot": "another"}
     assert time.monotonic() - start_after(origin, 20.0) == pytest.approx(50.0, abs=0.05)

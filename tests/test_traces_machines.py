@@ -17,7 +17,7 @@ from experiments.cli.traces import make_traces
 from experiments.inputs.scenario import OwnerEvent, Owners, Scenario
 from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.availability_counts import Counts, parse_counts_csv, together
-from experiments.inputs.traces.machines import Life, fit_machines, parse_machines
+from experiments.inputs.traces.machines import Life, fit_machines, parse_machines, parse_series
 from topologies.errors import SpecError
 from topologies.presets import three_tier
 
@@ -80,6 +80,10 @@ def test_samples_of_hosts_are_lives_in_whatever_order_their_rows_are() -> None:
     ]
     assert parse_machines(texts[0]) == parse_machines(texts[1])
     assert parse_machines(texts[0]).lives == ((Life(0.0, 60.0), Life(120.0)), (Life(60.0),))
+    wide = "timestamp,a,b\n0,1,0\n60,0,1\n120,1,1\n"
+    assert parse_series(wide) == parse_machines(texts[0])
+    assert parse_series(wide + "180,2,1\n") is None
+    assert parse_series("timestamp,a\n0,1\n60,0\n") is None
 
 
 @pytest.mark.parametrize(
@@ -194,6 +198,12 @@ def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do
     assert len(leavers(nine)) >= 5
     assert nine.warnings == ()
     assert nine.origin.startswith("r0 + r1 + r2")
+    columns = zip(*(json.loads(zone)["data"] for zone in zones), strict=True)
+    names = "time," + ",".join(f"z{number}" for number in range(9))
+    rows = (f"{300 * step},{','.join(map(str, row))}" for step, row in enumerate(columns))
+    together = loaded(tmp_path, "\n".join((names, *rows)))
+    assert "9 of 9 places" in together.origin
+    assert len(leavers(together)) >= 5
 
 
 def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(tmp_path: Path) -> None:
@@ -253,10 +263,11 @@ WRONG = {
     "neither": ("5,6,7,8\n", "line 1", "time,machine_id,event"),
     "count": (ZONES + "0,1,1\n5,1,-1\n", "line 3, b", "0 to 100000"),
     "fraction": (ZONES + "0,1,1\n5,1.5,1\n", "line 3, a", "whole number"),
-    "order": (ZONES + "5,1,1\n4,1,1\n", "line 3, time", "row before"),
+    "order": (ZONES + "5,1,2\n4,1,1\n", "line 3, time", "row before"),
     "one row": (ZONES + "0,1,1\n", "rows", "two rows"),
     "one moment": (ZONES + "0,1,1\n0,1,2\n", "rows", "different times"),
-    "zeros": (ZONES + "0,0,0\n5,0,0\n", "rows", "above 0"),
+    "zeros": ("time,a\n0,0\n5,0\n", "rows", "above 0"),
+    "zeros of machines": (ZONES + "0,0,0\n5,0,0\n", "rows", "some time"),
 }
 
 

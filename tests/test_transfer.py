@@ -52,7 +52,7 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 CHUNK = 64 << 10
-pytestmark = pytest.mark.trio
+pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
 
 @dataclass

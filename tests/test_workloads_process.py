@@ -33,6 +33,8 @@ from testbed.workloads.process import (
 from testbed.workloads.runner import EXIT_LEASE_LAPSED
 from testbed.workloads.synthetic import Synthetic
 
+pytestmark = pytest.mark.alone
+
 PAYLOAD = 300_000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from experiments.claims.both import queue
 from experiments.claims.framework.claim import Claim
 from experiments.claims.paper_a import (
     drift,
@@ -48,6 +49,7 @@ ALL = (
     b3.CLAIM,
     b4.CLAIM,
     b5.CLAIM,
+    queue.CLAIM,
 )
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 

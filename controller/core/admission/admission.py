@@ -12,11 +12,12 @@ Where this departs from the print:
 - **No time, no demand.** tau <= T_r makes eq. (12) negative or infinite: such a flow is infeasible and frees
   no budget for others.
 - **Earliest deadline first skips** a flow that does not fit and goes on. The printed rule can be read as
-  stopping there; with 7 flows at 87.5 MB/s that admits .66 on average instead of 3.60 (3.99 for the smallest
-  demand first). Both are rows.
+  stopping there; with 7 flows at 87.5 MB/s, of the law fitted to earlier work, that admits .66 on average instead of
+  3.60 (3.99 for the smallest demand first). Both are rows.
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
   room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
-  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s it admits 4.67.
+  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s with the paper campus's notices
+  it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work: 4.67).
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.

@@ -95,6 +95,12 @@ class JobState:
     )  # completed ones that are held, by sequence
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
+    # hosts that were told to run it, or that a checkpoint of it was ordered to: no other can hold one
+    keepers: set[str] = field(default_factory=set)
+    taken: dict[int, int] = field(
+        default_factory=dict
+    )  # its latest snapshots, as its hosts told: sequence -> step
+    killed: int = 0  # times that its process was killed from outside
     standby: str | None = None
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`vault`)
     interval_s: float | None = None

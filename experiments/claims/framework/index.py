@@ -41,6 +41,7 @@ MARKS = {
 PAPERS = {
     "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
     "Paper B": "Paper B: when to wait for a spot instance",
+    "Both papers": "Both papers at once",
 }
 LEAD = (
     "Tables and figures of the two papers, run again. A value is reproduced if its whole 95 % interval lies within the "

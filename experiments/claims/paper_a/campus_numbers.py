@@ -82,6 +82,14 @@ def _per_61_days(run: Result) -> Floats:
     return np.array([sum(lost_s(run)) / 3600.0 * FULL_DAYS, float(len(run["days"]))])
 
 
+def _over_least(run: Result) -> Floats:
+    return np.array([sum(lost_s(run)), run["least_s"]])
+
+
+def _least_per_61_days(run: Result) -> Floats:
+    return np.array([run["least_s"] / 3600.0 * FULL_DAYS, float(len(run["days"]))])
+
+
 def _per_event(run: Result) -> Floats:
     losses = lost_s(run)
     return np.array([sum(losses) / 60.0, float(len(losses))])
@@ -125,6 +133,16 @@ DEAR = Metric(
 )
 ORDINARY = Metric(
     "work loss of the others", "GPU-h in 61 days", _ordinary, ratio_of_sums, "at most an hour each"
+)
+LEAST = Metric(
+    "least work loss",
+    "GPU-h in 61 days",
+    _least_per_61_days,
+    ratio_of_sums,
+    "bound: of any choice of checkpoints, with the jobs where this system had them",
+)
+OVER_LEAST = Metric(
+    "work loss over the least", "ratio", _over_least, ratio_of_sums, "what was lost over that bound"
 )
 METRICS = (WORK_LOSS, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 

@@ -129,7 +129,10 @@ def _checks(values: Values) -> Iterator[Check]:
         ours, bound = (values.get(name, system, lost) for system in ("reclaimnet", ORACLE))
         most = NEAR_ORACLE * bound.ours if bound is not None else 0.0
         yield below(
-            ClaimKind.VALUE, f"{name}: within 12 % of the oracle", None if bound is None else ours, most
+            ClaimKind.VALUE,
+            f"{name}: within 12 % of the oracle's schedule",
+            None if bound is None else ours,
+            most,
         )
     off_peak = values.get(OFF_PEAK, "reclaimnet", "downtime")
     for regime in REGIMES:

@@ -2,7 +2,8 @@
 
     {"metadata": {"gap_seconds": 300}, "data": [4, 4, 1, 0, ...]}
 
-    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b
+    time,available              or one column a zone, which are added up: time,us-east-1a,us-east-1b (of
+                                1 and 0 only, see `machines`)
     0,4                         times at any distance, in order; without the line of names the columns are time and one count
     300,1
 

@@ -1,8 +1,9 @@
-"""Recorded lives of machines: when each one joined a cluster and when it left. Three ways to write it down:
+"""Recorded lives of machines: when each one joined a cluster and when it left. Four ways to write it down:
 
     time,event,node             Bamboo (NSDI 23): add and remove; without a header, in milliseconds: 480000,add,node1
     time,machine_id,event       Alibaba (cluster-trace-v2017, server_event.csv): add, softerror, harderror; without a header
     time,host,available         samples of each host, 1 or 0 (a column may also be called node, machine, instance or vm)
+    time,a,b,c                  the same, a column of 1 and 0 for each machine
 
 Rows may come in any order. A machine whose first row is not its joining was there from the beginning; a row that says what
 is known already (another error of a machine that is gone) is passed over. After a soft error a machine is back within the
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -88,10 +89,21 @@ def parse_machines(text: str, header: Sequence[str] | None = None) -> Machines:
         told.setdefault(machine, []).append(
             (at_s, _event(row, event) if event else _change(row, state or ""))
         )
-    lives = tuple(filter(None, (tuple(_lives(story)) for _, story in sorted(told.items()))))
-    if not lives:
-        raise SpecError("rows", len(rows), "at least one machine that is there for some time")
-    return Machines(lives, max(times_s), unit)
+    return _machines(told, max(times_s), unit)
+
+
+def parse_series(text: str) -> Machines | None:
+    """The lives in a CSV text with a column of 1 and 0 for each of several machines; None if it is no such text."""
+    rows = list(read_rows(text, ()))
+    time, *names = rows[0].fields if rows else ("",)
+    if min(len(rows), len(names)) < 2 or not all(
+        row.text(name) in ("0", "1") for row in rows for name in names
+    ):
+        return None
+    times_s, unit = elapsed_s(rows, time)
+    ordered = sorted(zip(times_s, rows, strict=True), key=lambda pair: pair[0])
+    told = {name: [(at_s, _change(row, name)) for at_s, row in ordered] for name in names}
+    return _machines(told, max(times_s), unit)
 
 
 def column_of(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -129,6 +141,15 @@ def fit_machines(
         f"from {begin_s:.0f} s of {span_s:.0f} s on, played {speed:g} times as fast"
     )
     return Recorded(origin, in_order(events, duration_s), tuple(away))
+
+
+def _machines(told: Mapping[str, Sequence[tuple[float, str]]], span_s: float, unit: str) -> Machines:
+    lives = tuple(filter(None, (tuple(_lives(story)) for _, story in sorted(told.items()))))
+    if not lives:
+        raise SpecError(
+            "rows", sum(map(len, told.values())), "at least one machine that is there for some time"
+        )
+    return Machines(lives, span_s, unit)
 
 
 def _event(row: CsvRow, column: str) -> str:

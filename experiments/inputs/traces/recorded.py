@@ -109,7 +109,7 @@ def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
             text, everybody, name, scenario.duration_s, Moments(scenario.owners.day_start_s)
         )
     if first[0].lower() in machines.TIMES and len(first) > 1:
-        return availability_counts.parse_counts_csv(text)
+        return machines.parse_series(text) or availability_counts.parse_counts_csv(text)
     raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)
 
 

@@ -133,7 +133,10 @@ class PlannedMigrations:
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
-                    size, key = rate * (piece.until_s - from_s), f"{way.job} {number}"
+                    size, key = (
+                        rate * (piece.until_s - from_s),
+                        f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}",
+                    )
                     yield MigrationRequest(
                         key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
                     )

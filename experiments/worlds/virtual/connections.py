@@ -34,6 +34,7 @@ class Connections:
             tuple[str, bool], list[Callable[[], None]]
         ] = {}  # what waits, by host and whether to it
         self.heard: Callable[[Machine, Any], None] = lambda machine, message: None
+        self.not_yet: Callable[[m.Hello], str] = lambda hello: ""  # why an agent is refused for now
         self.lost = 0  # messages, with their connection
         self.refused = False  # nobody listens: the coordinator's process is dead
 
@@ -172,6 +173,12 @@ class Connections:
             self.lost += 1
             return
         if isinstance(message, m.Hello) and not link.coordinator_open:
+            if self.not_yet(message):
+                link.cut = True
+                self._stage.after(
+                    self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE
+                )
+                return
             self._replace(link)
         if link.coordinator_open:
             self._stage.decide(cev.AgentSaid(link.host, message))

@@ -24,6 +24,7 @@ from math import inf
 from typing import Any
 
 from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
@@ -122,6 +123,7 @@ class VirtualWorld:
         )
         if self.quiet:
             self.connections.heard = self.pulses.heard
+        self.connections.not_yet = self._not_yet
         faults.plan(self)
 
     # ------------------------------------------------------------ the cores
@@ -202,6 +204,10 @@ class VirtualWorld:
             self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self.decide(cev.JobSubmitted(spec, draw))
+
+    def _not_yet(self, hello: m.Hello) -> str:
+        cluster = self.coordinator.cluster
+        return not_yet(cluster, cluster.hosts[hello.host], hello, self.stage.heap.now_s)
 
     def decide(self, event: cev.Event) -> None:
         """Hand an event to the coordinator, and do what it says."""

@@ -1,0 +1,137 @@
+"""Both papers at once: the spot queue decides who waits, while owners take back the hosts that it hands out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.claims.both import queue_runs
+from experiments.claims.both.queue_runs import DELTA_H, K, LoadedRun, play
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimVerdict, Config
+from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.rows import mean_row, paired_row
+from experiments.claims.framework.sweep import Task
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.verdicts import above, below, decide, near
+from experiments.claims.paper_a.campus_runs import run_tasks
+
+LOADS = (0.3, 0.6, 0.9)
+LEARNED, CAPPED, FIXED = "r learned, r_max = 64", "r learned, r_max = 8", "r = 1 for ever"
+# (row of the policies, r_max): 8 is what paper B's claims use
+SYSTEMS: dict[str, tuple[str, float]] = {
+    LEARNED: ("reclaimnet", 64.0),
+    CAPPED: ("reclaimnet", 8.0),
+    FIXED: ("fixed-level", 8.0),
+}
+QUICK_DAYS, QUICK_SEEDS = 2.0, 3
+FULL_DAYS, FULL_SEEDS = 14.0, 8
+TOLERANCE = 0.1  # of delta, over runs of some hundreds of jobs
+
+CLAIM_TEXT = (
+    "With r learned, jobs pay least while their mean delay is the target (paper B), and this on hosts that owners take back, "
+    "from which admitted migrations are in time (paper A)."
+)
+LIMITS = (
+    "What the papers' own settings give: neither plays the other. Owners, payloads and notices are those of paper A's campus on "
+    "a third of its hosts, lengths and arrivals of jobs are choices, lent GPUs stand until they are wanted (a patient campus), "
+    "and rented capacity has no end. Where owners lend more than jobs ask for, no job waits and the queue has nothing to decide."
+)
+
+
+def run(config: Config) -> Values:
+    """Every system at every load."""
+    seeds = range(1, 1 + (config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)))
+    days = QUICK_DAYS if config.quick else FULL_DAYS
+    wanted = {
+        (name, load): [LoadedRun(system, load, seed, days, level_max) for seed in seeds]
+        for name, (system, level_max) in SYSTEMS.items()
+        for load in LOADS
+    }
+    tasks = {each: Task(each.key, play, (each,)) for some in wanted.values() for each in some}
+    results = run_tasks(list(tasks.values()), config, (queue_runs, sys.modules[__name__]))
+    found = {case: [results[tasks[each].key] for each in some] for case, some in wanted.items()}
+    rows = [value for (name, load), runs in found.items() for value in _numbers(name, load, runs)]
+    for load in LOADS:
+        costs = ([run["cost"] for run in found[name, load]] for name in (LEARNED, FIXED))
+        rows.append(paired_row(group(load), f"{LEARNED} - {FIXED}", "cost", "", *costs))
+    every = [run for runs in found.values() for run in runs]
+    settings = {
+        "runs": f"{len(seeds)} seeds of {days:g} days, {sum(run['submitted'] for run in every)} jobs in all",
+        "promises broken": ", ".join(sorted({rule for run in every for rule in run["broken"]}))
+        or "none, in any run",
+        "queue": f"k = {K:g}, delta = {DELTA_H:g} h, offers stand until they are taken or withdrawn",
+        "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
+    }
+    return Values(tuple(rows), (), settings)
+
+
+def group(load: float) -> str:
+    """The rows of one load."""
+    return f"load {load:g}"
+
+
+def _numbers(name: str, load: float, runs: Sequence[Mapping[str, Any]]) -> Iterator[Value]:
+    yield mean_row(
+        group(load), name, "delay", "h", [run["delay_h"] for run in runs], "of all jobs", exact=DELTA_H
+    )
+    yield mean_row(group(load), name, "cost", "", [run["cost"] for run in runs], f"of a job; k = {K:g}")
+    yield mean_row(group(load), name, "rented", "%", [100.0 * run["rented"] for run in runs], "of jobs")
+    levels = [run["level"] for run in runs if run["level"] is not None]
+    if levels:
+        yield mean_row(group(load), name, "r", "jobs", levels, "when a job was last sent to on-demand")
+    admitted = sum(run["admitted"] for run in runs)
+    if admitted:
+        in_time = [100.0 * run["in_time"] / run["admitted"] for run in runs if run["admitted"]]
+        yield mean_row(group(load), name, "in time", "%", in_time, f"of {admitted} admitted migrations")
+
+
+def judge(values: Values) -> ClaimVerdict:
+    """From the values alone."""
+    return decide(list(_checks(values)))
+
+
+def _checks(values: Values) -> Iterator[Check]:
+    for load in LOADS:
+        delay = values.find(group(load), LEARNED, "delay")
+        text = f"{group(load)}: jobs wait no longer than delta on average"
+        yield below(ClaimKind.ORDERING, text, delay, DELTA_H * (1.0 + TOLERANCE))
+        in_time = values.get(group(load), LEARNED, "in time")
+        yield above(ClaimKind.ORDERING, f"{group(load)}: admitted migrations are in time", in_time, 99.0)
+    most = group(LOADS[-1])
+    text = f"{most}: what jobs may wait is used: the mean delay is delta"
+    yield near(ClaimKind.VALUE, text, values.find(most, LEARNED, "delay"), DELTA_H, TOLERANCE)
+    saved = values.get(most, f"{LEARNED} - {FIXED}", "cost")
+    yield below(ClaimKind.ORDERING, f"{most}: r learned costs less than r = 1", saved, 0.0)
+    capped = values.find(most, CAPPED, "delay")
+    yield near(ClaimKind.BEYOND, f"{most}: r_max = 8 leaves room for delta", capped, DELTA_H, TOLERANCE)
+
+
+def draw(values: Values, path: Path) -> None:
+    """Delay and cost over the load."""
+    with canvas(path, 1, 2, (11.0, 4.6), "The spot queue on hosts that owners take back") as (_, panels):
+        for axes, (quantity, words) in zip(
+            panels[0], (("delay", "mean delay, h"), ("cost", "mean cost a job")), strict=True
+        ):
+            for name in SYSTEMS:
+                rows = [values.find(group(load), name, quantity) for load in LOADS]
+                axes.plot(LOADS, [row.ours for row in rows], "o-", color=colour(name), label=name)
+                ends = ([row.low or 0.0 for row in rows], [row.high or 0.0 for row in rows])
+                axes.fill_between(LOADS, *ends, color=colour(name), alpha=0.15, linewidth=0)
+            dress(axes, "GPU time asked for, of what is lent", words)
+        panels[0][0].axhline(DELTA_H, color=INK, linewidth=1.0, linestyle="--", label="delta")
+        panels[0][0].legend(frameon=False)
+
+
+CLAIM = Claim(
+    name="AB-queue",
+    paper="Both papers",
+    title="The spot queue on reclaimed hosts",
+    text=CLAIM_TEXT,
+    does_not_prove=LIMITS,
+    headline=("delay", "cost", "rented", "r", "in time"),
+    run=run,
+    draw=draw,
+    check=judge,
+)

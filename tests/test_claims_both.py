@@ -1,0 +1,67 @@
+"""The claim in which both papers act: jobs wait, pay and are moved in one run, and its judge can fail."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from experiments.claims.both import queue, queue_runs
+from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Config, Level
+from experiments.claims.framework.records import PICTURE
+from experiments.claims.framework.values import Value, Values, read, write
+
+
+def rows() -> Iterator[Value]:
+    for load in queue.LOADS:
+        for name in queue.SYSTEMS:
+            delay_h = 1.0 if load == queue.LOADS[-1] else 0.1
+            for quantity, ours in (("delay", delay_h), ("cost", 1.0 + load), ("in time", 100.0)):
+                yield Value(queue.group(load), name, quantity, "", ours, ours, ours, 20)
+        apart = f"{queue.LEARNED} - {queue.FIXED}"
+        yield Value(queue.group(load), apart, "cost", "", -0.1, -0.1, -0.1, 20)
+
+
+@pytest.mark.parametrize(
+    ("system", "quantity", "ours", "level"),
+    [
+        (queue.LEARNED, "in time", 100.0, Level.REPRODUCED),
+        (queue.LEARNED, "delay", 1.3, Level.NOT_REPRODUCED),
+        (queue.LEARNED, "delay", 0.3, Level.ORDERINGS_ONLY),
+        (queue.LEARNED, "in time", 90.0, Level.NOT_REPRODUCED),
+        (f"{queue.LEARNED} - {queue.FIXED}", "cost", 0.1, Level.NOT_REPRODUCED),
+        (queue.CAPPED, "delay", 0.2, Level.REPRODUCED),
+    ],
+)
+def test_one_wrong_number_is_seen(system: str, quantity: str, ours: float, level: Level) -> None:
+    most = queue.group(queue.LOADS[-1])
+    changed = tuple(
+        replace(row, ours=ours, low=ours, high=ours)
+        if (row.group, row.system, row.quantity) == (most, system, quantity)
+        else row
+        for row in rows()
+    )
+    verdict = queue.CLAIM.check(Values(changed))
+    assert verdict.level is level
+    capped = [check for check in verdict.checks if check.kind is ClaimKind.BEYOND]
+    assert all(c.outcome is ClaimOutcome.FAILS for c in capped) == (system == queue.CAPPED)
+
+
+def test_owners_reclaim_while_jobs_are_sent_to_rented_capacity() -> None:
+    found = queue_runs.play(queue_runs.LoadedRun("fixed-level", 2.0, 1, 1.0, 8.0))
+    assert found["rented"] > 0.0 and found["cost"] > 1.0 and found["delay_h"] > 0.0
+    assert found["reclaims"] + found["admitted"] > 0
+    assert found["lost_jobs"] == 0 and found["broken"] == []
+
+
+def test_the_claim_goes_from_runs_to_values_picture_and_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "QUICK_DAYS", 0.3)
+    monkeypatch.setattr(queue, "LOADS", (0.3, 0.9))
+    monkeypatch.setattr("experiments.claims.paper_a.campus_runs.POOL_FROM", 10_000)
+    place = tmp_path / "AB-queue"
+    write(queue.CLAIM.run(Config(place, quick=True, seeds=2)), place)
+    queue.CLAIM.draw(read(place), place / PICTURE)
+    assert (place / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert queue.CLAIM.check(read(place)).checks
