@@ -157,9 +157,9 @@ class Shipping:
         """Removes what arrived of checkpoints that were given up, once no announced transfer could go on with it."""
         while True:
             await trio.sleep(ATTEMPT_KEPT_S)
-            if (announced := self._announced()).ever:
-                collect = partial(self._store.collect_attempts, announced.jobs(), ATTEMPT_KEPT_S)
-                await trio.to_thread.run_sync(collect)
+            await trio.to_thread.run_sync(
+                self._store.collect_attempts, self._announced().jobs(), ATTEMPT_KEPT_S
+            )
 
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
