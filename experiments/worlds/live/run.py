@@ -250,6 +250,7 @@ def _context(run: LiveRun, fidelity: FidelityRecord) -> RunContext:
         share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=scenario.queue.on_demand_cost,
+        level_max=scenario.queue.level_max,
         target_delay_s=scenario.queue.target_delay_s,
         research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),
         switches=tuple(run.owners.probes),
