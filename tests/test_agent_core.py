@@ -277,13 +277,6 @@ def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
     assert sorted(core.stored) == [("a", 7), ("a", 9), ("b", 1)]
 
 
-def test_a_checkpoint_that_is_offered_again_is_said_to_be_stored_again() -> None:
-    core, kept = agent(), m.StoredCheckpoint("a", 5, 1, 1, "")
-    core.handle(ev.CheckpointReceived(kept), 10.3)
-    assert do.Send(m.CheckpointStored(kept)) in core.handle(ev.CheckpointRepeated("a", 5), 10.4)
-    assert not core.handle(ev.CheckpointRepeated("a", 6), 10.4), "it has no such checkpoint"
-
-
 # ---------------------------------------------------------------- moves
 
 

@@ -302,7 +302,7 @@ ALL = (
     Mutant("flows left open", f"{LIFE}.grants:close_flow", _without(m.CancelTransfers)),
     Mutant("rates never told", f"{LIFE}.grants:_grant", _without(m.Grant)),
     Mutant("rates not reminded", f"{LIFE}.grants:tell_grants", _nothing),
-    Mutant("lands before it is there", f"{LIFE}.migration:land_if_there", _land_anyway),
+    Mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there", _land_anyway),
     Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
     Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
     Mutant("final snapshot late", f"{LIFE}.migration:_final_within_s", _later(3.0)),

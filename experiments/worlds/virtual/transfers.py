@@ -110,7 +110,7 @@ class Transfers:
     def _repeated(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
         """The receiver has it already and says so to the sender; its own agent hears of it, as live."""
         target = self._stage.machines[transfer.order.destination.host]
-        self._stage.tell_agent(target, aev.CheckpointRepeated(stored.job, stored.sequence))
+        self._stage.tell_agent(target, aev.CheckpointReceived(stored))
         ended = self._account_of(transfer, stored, self._stage.now_s)
         self._stage.after(
             self._stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK

@@ -93,9 +93,6 @@ class AgentCore:
                 return self._snapshot_done(event)
             case ev.CheckpointReceived(checkpoint):
                 return self._keep(checkpoint)
-            case ev.CheckpointRepeated(job, sequence):
-                known = self.stored.get((job, sequence))
-                return [] if known is None else [do.Send(m.CheckpointStored(known))]
             case ev.Connected():
                 return self._greet(now_s)
             case ev.Disconnected():

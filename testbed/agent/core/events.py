@@ -106,13 +106,6 @@ class CheckpointReceived(Struct, frozen=True):
     checkpoint: StoredCheckpoint
 
 
-class CheckpointRepeated(Struct, frozen=True):
-    """Another host offered a checkpoint that is complete here already: the coordinator may not know that it is."""
-
-    job: str
-    sequence: int
-
-
 class Sampled(Struct, frozen=True):
     """Egress counters, read from the kernel every 100 ms."""
 
@@ -138,7 +131,6 @@ Event = (
     | SnapshotFailed
     | SendEnded
     | CheckpointReceived
-    | CheckpointRepeated
     | Sampled
     | Woke
 )

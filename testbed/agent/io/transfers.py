@@ -166,16 +166,11 @@ class Shipping:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
-<<<<<<< HEAD
-            case ReceiveRepeated(job=job, sequence=sequence):
-                self._handle(ev.CheckpointRepeated(job, sequence))
-=======
             case ReceiveRepeated(
                 job=job, sequence=sequence
             ):  # the word that it is here may have been lost, or is waited for
                 with suppress(NotStored):
                     self._handle(ev.CheckpointReceived(_stored(self._store.get(job, sequence))))
->>>>>>> main/main
             case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
                 self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
 
