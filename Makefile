@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test signals measure storm lint clean-build
+.PHONY: setup native demo test signals measure storm lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -53,6 +53,13 @@ measure: setup
 
 storm: native
 	$(BIN)/reclaimnet storm --seeds 0:10000 --out out/storm --result experiments/storms/RESULTS.md
+
+# the documentation as a site; README links to the same pages
+docs: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo out/docs/index.html
 
 lint: setup
 	$(BIN)/ruff check .

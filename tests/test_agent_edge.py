@@ -20,7 +20,7 @@ from testbed.agent.core.announced import Announced
 from testbed.agent.io.kernel_maps import MARKED_MOST, Edge
 from testbed.agent.io.transfers import Shipping
 from testbed.checkpoints import CheckpointStore
-from testbed.messages import Endpoint
+from testbed.messages import Endpoint, Expect
 from testbed.transfer import TransferFailed
 from tests.bpf_machine import programs_fixture
 from topologies.spec import TrafficClass
@@ -48,7 +48,9 @@ def edge_of(host, tmp_path: Path) -> Edge:
 
 def shipping_of(edge: Edge, store: CheckpointStore) -> tuple[Shipping, Ends]:
     ends = Ends()
-    return Shipping(store, edge, lambda: False, Announced, ends.append), ends
+    announced = Announced()
+    announced.tell(Expect(7, "job", 1, 1, "h1", str(LOOPBACK), 1 << 20))
+    return Shipping(store, edge, lambda: False, lambda: announced, ends.append), ends
 
 
 def ingest(store: CheckpointStore) -> None:
@@ -58,7 +60,7 @@ def ingest(store: CheckpointStore) -> None:
 
 def order_to(listener: trio.SocketListener) -> do.StartSending:
     port = listener.socket.getsockname()[1]
-    return do.StartSending("job", 1, Endpoint("h2", "127.0.0.1", port), 1e8, TrafficClass.PRESYNC)
+    return do.StartSending("job", 1, Endpoint("h2", "127.0.0.1", port, ticket=7), 1e8, TrafficClass.PRESYNC)
 
 
 async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):

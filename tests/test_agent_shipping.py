@@ -28,7 +28,9 @@ async def receiving(
     tmp_path: Path, announced: Announced | None = None
 ) -> AsyncIterator[tuple[CheckpointStore, Shipping, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
-    announced = announced or Announced()
+    if announced is None:
+        announced = Announced()
+        announced.tell(TRUE)
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
@@ -69,7 +71,7 @@ async def test_attempts_that_a_newer_checkpoint_or_the_jobs_end_made_useless_are
             directory.mkdir()
             for name in ("7.partial", "3.partial"):
                 (directory / name).write_bytes(bytes(9))
-            await send(own, 5, address, 0)
+            await send(own, 5, address, TRUE.ticket)
             assert [type(event) for event in events] == [ev.CheckpointReceived]
             assert sorted(path.name for path in directory.iterdir()) == [
                 "5.manifest",
@@ -85,12 +87,10 @@ async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one
     tmp_path: Path,
 ) -> None:
     """`job, sequence 2**62 - 1, step 99999`, pushed by a host that was not told to, made its receiver delete the true ones."""
-    announced = Announced()
-    announced.tell(TRUE)
     with CheckpointStore(tmp_path / "own") as own, CheckpointStore(tmp_path / "forger") as forger:
         ingest(own, 5)
         ingest(forger, LARGEST_SEQUENCE, step=99_999)
-        async with receiving(tmp_path, announced) as (store, _, address, events):
+        async with receiving(tmp_path) as (store, _, address, events):
             await send(own, 5, address, TRUE.ticket)
             with pytest.raises(TransferFailed, match="announced, not 4611686018427387903") as refused:
                 await send(forger, LARGEST_SEQUENCE, address, TRUE.ticket)
@@ -101,7 +101,6 @@ async def test_forged_checkpoint_of_a_later_sequence_is_refused_and_the_true_one
 
 async def test_hello_that_overtakes_its_announcement_waits_for_it(tmp_path: Path) -> None:
     announced = Announced()
-    announced.tell(Expect(1, "other", 1, 2, "h9", "127.0.0.9", 1))
     with CheckpointStore(tmp_path / "own") as own:
         ingest(own, 5)
         async with receiving(tmp_path, announced) as (store, _, address, _), trio.open_nursery() as nursery:
@@ -118,11 +117,9 @@ async def test_transfer_that_nobody_announced_is_refused_after_a_moment_and_may_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.agent.io.transfers.ANNOUNCED_WITHIN_S", 0.05)
-    announced = Announced()
-    announced.tell(TRUE)
     with CheckpointStore(tmp_path / "own") as own:
         ingest(own, 5)
-        async with receiving(tmp_path, announced) as (store, _, address, events):
+        async with receiving(tmp_path) as (store, _, address, events):
             with pytest.raises(TransferFailed, match="no such transfer is announced") as refused:
                 await send(own, 5, address, TRUE.ticket + 1)
             assert refused.value.retryable
@@ -138,3 +135,14 @@ async def test_attempts_stay_while_something_may_go_on_with_them(tmp_path: Path)
         assert len(list(tmp_path.glob("*/*.partial"))) == 2
         store.collect_attempts({"kept"}, -60.0)
         assert [path.parent.name for path in tmp_path.glob("*/*.partial")] == ["kept"]
+
+
+async def test_checkpoint_that_is_here_already_is_told_again(tmp_path: Path) -> None:
+    """The coordinator may wait for that word: it may have been lost, or its host struck off as a holder meanwhile."""
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own, 5)
+        async with receiving(tmp_path) as (_, _, address, events):
+            await send(own, 5, address, 0)
+            await send(own, 5, address, 0)
+            assert [type(event) for event in events] == [ev.CheckpointReceived] * 2
+            assert events[0] == events[1]

@@ -26,6 +26,8 @@ pytestmark = kernel
 MOMENTS = int(os.environ.get("MOMENTS", "3"))
 # the nth moment is drawn from the nth part of the campus's life and a little beyond
 BEYOND = 1.15
+# between two signals: a teardown takes some times as long
+AGAIN_S = 0.01
 # what a program ends with that has no handlers of its own: by the signal, or, while a campus stands, by SystemExit
 STATUS = {
     signal.SIGINT: {-signal.SIGINT},
@@ -88,15 +90,16 @@ class Nursery:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
 
-    def run(self, signum: int = 0, after_s: float = 0.0) -> tuple[int, int, float]:
-        """(pid, exit status, seconds) of one campus; `signum` is sent to its process `after_s` after it began."""
-        self._write("signalled" if signum else "undisturbed")
+    def run(self, *signums: int, after_s: float = 0.0) -> tuple[int, int, float]:
+        """(pid, exit status, seconds) of one campus; `signums` are sent to its process `after_s` after it began."""
+        self._write("signalled" if signums else "undisturbed")
         word, pid = self._read()
         assert word == "begins"
         began_s = time.monotonic()
-        if signum:
-            time.sleep(after_s)
+        time.sleep(after_s)
+        for signum in signums:
             os.kill(int(pid), signum)
+            time.sleep(AGAIN_S)
         word, status = self._read()
         assert word == "ended"
         self._write("seen")
@@ -141,9 +144,21 @@ def test_signal_at_any_moment_leaves_nothing_and_ends_the_program(
     wrong = []
     for number in range(MOMENTS):
         after_s = (number + draws.random()) / MOMENTS * whole_s * BEYOND
-        pid, status, _ = nursery.run(signum, after_s)
+        pid, status, _ = nursery.run(signum, after_s=after_s)
         left = remains(nursery, pid)
         settings_now = [path.read_text() for path in WANTED if path.exists()]
         if status not in STATUS[signum] or left or settings_now != settings:
             wrong.append((after_s, status, left, settings_now, nursery.errors.read_text()[-2000:]))
     assert wrong == []
+
+
+def test_signals_one_after_another_do_not_cut_the_teardown_short(nursery: Nursery) -> None:
+    _, _, whole_s = nursery.run()
+    draws = random.Random("signals again")
+    for _ in range(MOMENTS):
+        after_s = draws.random() * whole_s
+        pid, status, _ = nursery.run(
+            signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, after_s=after_s
+        )
+        assert status in set.union(*STATUS.values())
+        assert remains(nursery, pid) == [], nursery.errors.read_text()[-2000:]

@@ -32,6 +32,8 @@ STATUSES = [
     (LocalProtocolError("a bug"), ExitStatus.INTERNAL),
     (OSError(errno.ENOENT, "No such file or directory"), ExitStatus.INTERNAL),
     (KeyError("x"), ExitStatus.INTERNAL),
+    (ModuleNotFoundError("No module named 'mininet'", name="mininet"), ExitStatus.NOT_RUN),
+    (ModuleNotFoundError("No module named 'bpf.x'", name="bpf.x"), ExitStatus.INTERNAL),
 ]
 
 

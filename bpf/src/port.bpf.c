@@ -15,9 +15,9 @@
  * - The host may send at its link's rate and no faster.
  *
  * What a root user of a host still can do: spend its own port's shares as it likes (forge code points within them, flood its own
- * link, starve its own flows), receive what it should not be awake for by taking off its own ingress program, and lie in
- * what it says under its own address. Its owner's kill-switch is inside the host: it guards the owner against the
- * campus, not the campus against the owner.
+ * link, starve its own flows, send broadcasts to all hosts at its link's rate), hear what its owner's switch would have
+ * dropped by taking off its own ingress program, and lie in what it says under its own address. The kill-switch is inside the
+ * host: it guards the owner against the campus, not the campus against the owner.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

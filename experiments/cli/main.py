@@ -41,6 +41,12 @@ Records = Annotated[
         help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
     ),
 ]
+OwnPolicies = Annotated[
+    Path | None,
+    typer.Option(
+        "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
+    ),
+]
 CampusId = Annotated[
     str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
 ]
@@ -72,12 +78,14 @@ def run(
     seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
+    policies: OwnPolicies = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
     from experiments.cli.demo import play
     from experiments.cli.simulate import described_with_trace
 
+    _add(policies)
     raise typer.Exit(
         play(console, out, *described_with_trace(str(scenario), seed, trace or ()), owners_gid=group)
     )
@@ -97,6 +105,7 @@ def simulate(
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
     ] = False,
+    policies: OwnPolicies = None,
     out: Out = Path("out/simulate"),
 ) -> None:
     """Run a scenario in virtual time: the same decisions over a simulated network, deterministic, nothing needed.
@@ -104,6 +113,7 @@ def simulate(
     Exit status 0: every promise was kept; 1: one was broken; 2: it could not be run.
     """
     native.prefer()
+    _add(policies)
     from experiments.cli import oracle
     from experiments.cli.simulate import simulate_file as play
 
@@ -197,7 +207,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
-            "B2 ... B5, or all."
+            "B2 ... B5, AB-queue, or all."
         ),
     ] = None,
     quick: Annotated[
@@ -334,6 +344,13 @@ def theory_check(file: Annotated[Path, typer.Argument(help="Reference vectors (J
 @theory_app.callback()
 def theory() -> None:
     """Closed forms of both papers."""
+
+
+def _add(policies: Path | None) -> None:
+    if policies is not None:
+        from experiments.inputs.own_policies import add_policies
+
+        add_policies(policies)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ CAUSES = {
     "agent_lost": "its host fell silent",
     "final_checkpoint": "final checkpoint taken",
     "failed_start": "it could not start",
+    "killed": "its process was killed from outside",
     "stopped": "stopped by the coordinator",
     "superseded": "a better checkpoint has come into reach",
     "destination_lost": "the host it was going to was lost",
@@ -143,6 +144,11 @@ def _waits(fact: f.JobWaits) -> str:
 def _completed(fact: f.CheckpointCompleted) -> str:
     size = format_size(fact.payload_bytes)
     return f"{fact.job}: checkpoint of step {fact.step} ({size}) verified and on disk at {fact.holder}"
+
+
+@_of(f.CheckpointRefused)
+def _refused(fact: f.CheckpointRefused) -> str:
+    return f"what {fact.holder} says it holds of {fact.job} counts for nothing: {fact.reason}"
 
 
 @_of(f.TransferFinished)

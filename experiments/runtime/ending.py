@@ -26,13 +26,17 @@ from testbed.errors import InvariantBroken, LocalProtocolError, TestbedError
 
 # Errors of a command line; typer brings a copy of click or uses the installed one.
 _UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
-# What the machine refuses, rather than this program: full or read-only disks, rights, descriptors, processes, memory.
+# What the machine refuses, rather than this program: full or read-only disks, names, rights, descriptors, processes, memory.
 _MACHINE = frozenset(
     (
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG),
+        *(errno.ENAMETOOLONG, errno.ELOOP),
         *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM),
     )
 )
+
+
+_OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
 class ExitStatus(IntEnum):
@@ -81,6 +85,8 @@ def status_of(error: BaseException) -> int:
             return ExitStatus.NOT_RUN
         case _ if isinstance(error, _UsageError):
             return ExitStatus.NOT_RUN
+        case ModuleNotFoundError() if (error.name or "").partition(".")[0] not in _OURS:
+            return ExitStatus.NOT_RUN
         case OSError() if error.errno in _MACHINE:
             return ExitStatus.NOT_RUN
         case _:
@@ -128,6 +134,11 @@ def _text(error: BaseException) -> str | None:
             return "reclaimnet: interrupted"
         case MemoryError():
             return "reclaimnet: there is not enough memory"
+        case ModuleNotFoundError(name="mininet"):
+            return (
+                "reclaimnet: Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
+                "(/usr/bin/python3 -m venv --system-site-packages)"
+            )
         case _ if status_of(error) == ExitStatus.INTERNAL:
             return f"reclaimnet: an internal error, a fault of this program: {type(error).__name__}: {error}"
         case _:

@@ -5,7 +5,7 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 
 from __future__ import annotations
 
-from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, start
+from controller.core.lifecycle.dispatch import EVERYTHING, PATIENCE, interrupt, start, start_s
 from controller.core.lifecycle.grants import close_flows, settle
 from controller.core.lifecycle.migration import land, replan
 from controller.core.lifecycle.protection import forget_standby, protect
@@ -32,16 +32,39 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, now
     job = cluster.jobs.get(stored.job)
     if job is None or job.phase in OVER:
         return [do.Tell(host.name, m.Forget(stored.job, EVERYTHING))]
+    if why := _not_ordered(job, host, stored):
+        refused = record(facts.CheckpointRefused(job.name, stored.sequence, host.name, why))
+        is_stranger = host.name not in job.keepers
+        return [refused, do.Tell(host.name, m.Forget(job.name, EVERYTHING))] if is_stranger else [refused]
+    is_known = stored.sequence in job.completed or stored.sequence in job.taken
     effects = _complete(cluster, job, host, stored)
-    if host.name == job.standby and stored.sequence in job.checkpoints:
+    if is_known and host.name == job.standby and stored.sequence in job.checkpoints:
         effects += keep_safe(cluster, job, job.checkpoints[stored.sequence], now_s)
     restore = job.restore
     if job.phase is Phase.FETCHING and job.host == host.name and restore is not None:
         if restore.stored.sequence == stored.sequence:
             job.to("stored")
+            cluster.expect_word(job, PATIENCE * start_s(cluster, job))
             effects += [*close_flows(cluster, job=job.name), start(job, host), *settle(cluster)]
         return effects
     return [*effects, *land_if_there(cluster, job, now_s)]
+
+
+def _not_ordered(job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
+    """Why a checkpoint cannot be what was ordered: its host, its attempt, its step or its content; empty if it can."""
+    if host.name not in job.keepers:
+        return "nothing of this job was ordered to that host"
+    if not 1 <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= job.attempt:
+        return f"attempts so far are 1 to {job.attempt}"
+    if stored.step > job.spec.steps:
+        return f"step {stored.step}, and the job has {job.spec.steps}"
+    told = job.taken.get(stored.sequence, stored.step)
+    if told != stored.step:
+        return f"step {stored.step}, and the snapshot of that number was of step {told}"
+    known = job.checkpoints.get(stored.sequence)
+    if known is not None and known.stored != stored:
+        return "another checkpoint of that number is known"
+    return ""
 
 
 def _complete(
@@ -114,6 +137,8 @@ def transfer_ended(
             job.unfit[message.destination] = _again_s(cluster, now_s)
         return [*effects, *copied, *settle(cluster)]
     if message.ok:
+        if job.phase is Phase.FETCHING and job.host == message.destination:
+            cluster.expect_word(job, 0.0)  # the receiver has it, and is to say so
         if message.destination == job.standby and job.host == host.name:
             job.sent_bytes, job.misses = message.bytes_sent, 0
         return effects

@@ -44,6 +44,7 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
         cluster.opened += 1
         flow.ticket = ticket(cluster.secret, cluster.opened)
     cluster.flows[key] = flow
+    cluster.jobs[flow.job].keepers.add(flow.destination)
     cluster.changed_flows[key] = None
 
 

@@ -16,6 +16,9 @@ from controller.core.model.cluster import Cluster, present, record
 from controller.core.model.entities import OVER, HostState, Phase
 from testbed import messages as m
 
+# a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
+MOST_KILLED = 5
+MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one has been replaced long ago
 TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
 
 
@@ -45,24 +48,34 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted, now_s:
 
 
 def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded, now_s: float) -> list[do.Effect]:
-    """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint."""
+    """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
+
+    Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times.
+    """
     job = present(cluster, host, message.job, message.attempt)
     if job is None or job.phase not in TOLD:
         goes_on = message.job in cluster.jobs and cluster.jobs[message.job].phase not in OVER
         return [do.Tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))]
-    job.step = max(job.step, message.step)
+    job.step = max(job.step, min(message.step, job.spec.steps))
     if message.outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
         job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
         return [*interrupt(cluster, job, "failed_start", now_s), *protect(cluster, now_s)]
-    if message.outcome == "finished":
-        done: facts.Fact = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
-    elif message.outcome == "failed":
-        done = facts.JobFailed(job.name, job.attempt, host.name, message.reason)
-    else:
+    if message.outcome == "stopped":
         cause = "superseded" if further(cluster, job) else "stopped"
         return [*interrupt(cluster, job, cause, now_s), *protect(cluster, now_s)]
-    ended = over(cluster, job, message.outcome, now_s)
-    return [record(done), *ended, *protect(cluster, now_s)]
+    outcome, reason = message.outcome, message.reason
+    if outcome == "finished" and message.step != job.spec.steps:
+        outcome, reason = "killed", f"it is said to have finished at step {message.step} of {job.spec.steps}"
+    if outcome == "killed":
+        job.killed += 1
+        if job.killed <= MOST_KILLED:
+            return [*interrupt(cluster, job, "killed", now_s), *protect(cluster, now_s)]
+        outcome, reason = "failed", f"{reason}; {job.killed} times something like that has ended it"
+    if outcome == "finished":
+        done: facts.Fact = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
+    else:
+        done = facts.JobFailed(job.name, job.attempt, host.name, reason)
+    return [record(done), *over(cluster, job, outcome, now_s), *protect(cluster, now_s)]
 
 
 def snapshot_taken(
@@ -70,9 +83,12 @@ def snapshot_taken(
 ) -> list[do.Effect]:
     """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
     job = present(cluster, host, message.job, message.attempt)
-    if job is None:
+    if job is None or message.sequence // m.SEQUENCES_PER_ATTEMPT != job.attempt:
         return []
     job.last_checkpoint_s = now_s
+    job.taken[message.sequence] = message.step
+    if len(job.taken) > MOST_TAKEN:
+        del job.taken[min(job.taken)]
     taken = facts.CheckpointTaken(
         job.name, job.attempt, message.sequence, message.step, message.payload_bytes, message.final
     )

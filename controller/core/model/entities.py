@@ -95,6 +95,12 @@ class JobState:
     )  # completed ones that are held, by sequence
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
+    # hosts that were told to run it, or that a checkpoint of it was ordered to: no other can hold one
+    keepers: set[str] = field(default_factory=set)
+    taken: dict[int, int] = field(
+        default_factory=dict
+    )  # its latest snapshots, as its hosts told: sequence -> step
+    killed: int = 0  # times that its process was killed from outside
     standby: str | None = None
     vault: str | None = None  # keeps a second copy, seldom brought up to date (`vault`)
     interval_s: float | None = None
@@ -126,6 +132,21 @@ class JobState:
             self.phase = TRANSITIONS[self.phase, trigger]
         except KeyError:
             raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
+
+
+@dataclass
+class Wait:
+    """A job's agent, or its receiver, is to say something by then; for how long it was given, how often it was asked before."""
+
+    phase: Phase
+    attempt: int
+    until_s: float
+    within_s: float
+    asked: int = 0
+
+    def holds(self, job: JobState) -> bool:
+        """Whether the job still waits for that word."""
+        return job.phase is self.phase and job.attempt == self.attempt
 
 
 @dataclass

@@ -87,7 +87,8 @@ class JobStopped(Fact, frozen=True):
     job: str
     attempt: int
     host: str
-    cause: str  # emergency, deadline, agent_lost, failed_start, stopped, superseded, checkpoint_lost, destination_lost
+    cause: str
+    # emergency, deadline, agent_lost, failed_start, killed, stopped, superseded, checkpoint_lost, destination_lost
     last_step: int
 
 
@@ -162,6 +163,15 @@ class CheckpointHeld(Fact, frozen=True):
     job: str
     sequence: int
     holder: str
+
+
+class CheckpointRefused(Fact, frozen=True):
+    """A host says that it holds a checkpoint that was not ordered to it, or another than was taken: that counts for nothing."""
+
+    job: str
+    sequence: int
+    holder: str
+    reason: str
 
 
 class TransferFinished(Fact, frozen=True):
@@ -312,6 +322,7 @@ AnyFact = (
     | CheckpointTaken
     | CheckpointCompleted
     | CheckpointHeld
+    | CheckpointRefused
     | TransferFinished
     | Granted
     | GrantEnded

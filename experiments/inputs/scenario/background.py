@@ -33,6 +33,7 @@ class BackgroundLaw:
     hazard_weight: float = quantity(D.NUMBER, 0.42, high=1.0)  # gives the correlation of F4, -.43
     building_sigma: float = quantity(D.NUMBER, 0.1, high=3.0)  # of each building apart; not in the paper
     memory: float = quantity(D.NUMBER, 0.5, high=0.999)  # from epoch to epoch; not in the paper
+    # between two changes of the rates
     epoch_s: float = quantity(D.DURATION, 3600.0, above=True)
 
     def __post_init__(self) -> None:

@@ -42,10 +42,15 @@ class OwnerEvent:
     section VII-A). A return has neither.
     """
 
+    # since the scenario's beginning
     at_s: float = quantity(D.DURATION)
+    # a volunteer
     host: str = choice(())
+    # taken back, or lent again
     kind: str = choice(KINDS, "reclaim")
+    # 0: an emergency
     notice_s: float = quantity(D.DURATION, 0.0)
+    # an emergency lets transfers under way finish for a short while
     grace: bool = flag(False)
 
     def __post_init__(self) -> None:
@@ -64,8 +69,11 @@ class OwnerEvent:
 class Peak:
     """A part of the day, in seconds since midnight, in which the hazard is `factor` times as high."""
 
+    # since midnight
     start_s: float = quantity(D.DURATION)
+    # since midnight
     end_s: float = quantity(D.DURATION)
+    # times the off-peak hazard
     factor: float = quantity(D.NUMBER, 6.0)
 
     def __post_init__(self) -> None:
@@ -87,8 +95,10 @@ class Owners:
     """
 
     hazard_per_s: float = quantity(D.PER_TIME, 0.2 / HOUR_S)  # of any reclaim, off-peak
+    # parts of the day with a higher hazard
     peaks: tuple[Peak, ...] = parts(Peak, (LUNCH, EVENING))
     weekends: bool = flag(False)  # on Saturdays and Sundays weekend_peaks stand for peaks
+    # those of Saturdays and Sundays
     weekend_peaks: tuple[Peak, ...] = parts(Peak)
     first_weekday: int = whole(0, WEEK_DAYS - 1, 0)  # of the day on which the run begins; 0: Monday
     count: int | None = whole(
@@ -104,15 +114,18 @@ class Owners:
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
     emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
     grace_share: float = quantity(D.NUMBER, 0.25, high=1.0)  # of emergencies; not in the paper
+    # how long transfers under way may go on after an emergency with grace
     grace_s: float = quantity(D.DURATION, 10.0)
     # Definition 1: at least 10 s
     notice: InverseLaw = field(
         default=InverseLaw("exponential", 120.0, minimum=10.0, maximum=1800.0), metadata=drawn(D.DURATION)
     )
+    # from a reclaim to the return
     absence: InverseLaw = field(
         default=InverseLaw("lognormal", 1.5 * HOUR_S, 0.8, 300.0, 12 * HOUR_S), metadata=drawn(D.DURATION)
     )
     loyal: tuple[str, ...] = names()  # say, hosts whose research flows a closed host would cut
+    # exact events; the hosts that it names follow nothing else
     script: tuple[OwnerEvent, ...] = parts(OwnerEvent)
 
     def __post_init__(self) -> None:

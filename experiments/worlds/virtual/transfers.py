@@ -87,8 +87,6 @@ class Transfers:
         self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
     ) -> bool:
         """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
-        if not announced.ever:
-            return False
         stage, ticket = self._stage, transfer.order.destination.ticket
         if announced.knows(ticket):
             address = str(stage.campus.host_by_name[machine.name].address)

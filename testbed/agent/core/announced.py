@@ -19,24 +19,20 @@ LOOK_AGAIN_S = 0.05
 
 @dataclass
 class Announced:
-    """Announcements in force, by their one-time number. Nothing is refused before the first was ever told."""
+    """Announcements in force, by their one-time number."""
 
     table: dict[int, Expect] = field(default_factory=dict)
-    ever: bool = False
 
     def tell(self, announcement: Expect) -> None:
         """It is in force; one of the same number is replaced."""
         self.table[announcement.ticket] = announcement
-        self.ever = True
 
     def knows(self, ticket: int) -> bool:
-        """Whether it can be said by now that a transfer of this number is expected, or is not."""
-        return ticket in self.table or not self.ever
+        """Whether something is expected under this number."""
+        return ticket in self.table
 
     def refusal(self, ticket: int, job: str, sequence: int, payload_bytes: int, address: str) -> str:
         """Why a checkpoint that comes from `address` is not taken; empty if it is."""
-        if not self.ever:
-            return ""
         expected = self.table.get(ticket)
         if expected is None:
             return "no such transfer is announced"

@@ -1,0 +1,124 @@
+"""The documentation says what the program does: pages are current, links lead somewhere, commands run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from controller.core.policies.table import POLICIES
+from experiments.cli.main import app
+from experiments.inputs.own_policies import add_policies
+from topologies.errors import SpecError
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_pages_are_those_that_the_program_makes_today() -> None:
+    for page, made in generator().PAGES.items():
+        assert (DOCS / page).read_text() == made(), f"{page}: run `python docs/generate.py`"
+
+
+def test_every_scenario_key_says_what_it_means() -> None:
+    bare = [
+        line for line in (DOCS / "reference/scenario.md").read_text().splitlines() if line.endswith("|  |")
+    ]
+    assert not bare
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_that_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_the_readme_is_at_most_900_words() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+def named(text: str) -> list[list[str]]:
+    """Each `reclaimnet ...` in the text, as words."""
+    return [
+        shlex.split(m, comments=True)[1:] for m in re.findall(r"(?:^|[\s`/])(reclaimnet [a-z][^`|\n]*)", text)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_and_options_that_are_named_exist(page: Path) -> None:
+    for words in named(page.read_text()):
+        command = typer.main.get_command(app)
+        while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+            assert words[0] in command.commands, words
+            command = command.commands[words.pop(0)]
+        options = {opt for param in command.params for opt in param.opts} | {"--help", "-h"}
+        assert {word for word in words if word.startswith("--")} <= options, words
+
+
+def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
+    commands = re.findall(r"```sh\n(.*?)\n```", (DOCS / "tutorial.md").read_text(), re.S)
+    assert len(commands) == 3
+    for command in commands:
+        words = [word.replace("out/tutorial", str(tmp_path)) for word in shlex.split(command)]
+        if words[0] == ".venv/bin/reclaimnet":
+            words[:1] = [sys.executable, "-m", "experiments.cli"]
+        else:
+            words[0] = sys.executable
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "lost.svg").read_text().count("<path") > 5
+
+
+def test_policies_of_a_file_stand_beside_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.core.policies.table.POLICIES", dict(POLICIES))
+    monkeypatch.setattr("experiments.inputs.own_policies.POLICIES", (mine := dict(POLICIES)))
+    assert add_policies(DOCS / "examples/stable_first.py") == ("stable-first",)
+    assert "stable-first" in mine
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("x = 1\ny = x / 0\n", r"line 2: ZeroDivisionError"),
+        ("def f(:\n", r"SyntaxError"),
+        ("", r"POLICIES"),
+        ("POLICIES = {'mine': 3}", r"POLICIES\['mine'\]"),
+        (
+            "from controller.core.policies.table import Policy\nPOLICIES = {'reclaimnet': Policy('another')}",
+            r"a name that no row of the project has",
+        ),
+    ],
+)
+def test_a_wrong_file_of_policies_says_what_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(SpecError, match=wrong) as error:
+        add_policies(file)
+    assert str(file) in str(error.value)
+    with pytest.raises(SpecError, match=r"a Python file"):
+        add_policies(tmp_path / "none.py")

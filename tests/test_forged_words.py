@@ -1,0 +1,125 @@
+"""What an agent says of jobs and checkpoints is compared with what was ordered: a forged word changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from controller.core.lifecycle.job_reports import MOST_KILLED
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from testbed import messages as m
+from tests.cores_world import a_running_job
+from tests.test_coordinator import a_world, job
+
+
+class Campus:
+    """A job "a" that runs on a host, with a standby that holds a completed checkpoint of it."""
+
+    def __init__(self) -> None:
+        self.world = a_world(5, 1)
+        self.host = a_running_job(self.world, job("a", payload_bytes=100_000))
+        self.world.run(40.0)
+        standby = self.known.standby
+        assert standby is not None
+        self.standby = standby
+        self.sequence = max(self.known.checkpoints)
+        self.true = self.known.checkpoints[self.sequence].stored
+
+    @property
+    def known(self) -> Any:
+        """The job, as the coordinator knows it."""
+        return self.world.jobs["a"]
+
+    def say(self, host: str, message: m.FromAgent) -> list[do.Effect]:
+        """What follows from a word."""
+        return self.world.coordinator.handle(ev.AgentSaid(host, message), self.world.now_s)
+
+    def stored(self, host: str, **changes: Any) -> list[do.Effect]:
+        """A host says that it holds this, changed so."""
+        return self.say(host, m.CheckpointStored(structs.replace(self.true, **changes)))
+
+
+@pytest.fixture
+def campus() -> Campus:
+    return Campus()
+
+
+def facts_of(effects: list[do.Effect], kind: type[f.Fact]) -> list[Any]:
+    return [e.fact for e in effects if isinstance(e, do.Record) and isinstance(e.fact, kind)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sequence": 2**62 - 1, "step": 99_999}, "attempts so far"),
+        ({"sequence": 5}, "attempts so far"),
+        ({"sequence": 2_000_001}, "attempts so far"),
+        ({"sequence": 1_900_000, "step": 10**9}, "the job has"),
+        ({"step": 1}, "the snapshot of that number"),
+        ({"digest": "another"}, "another checkpoint"),
+        ({"payload_bytes": 17}, "another checkpoint"),
+    ],
+)
+def test_a_forged_checkpoint_counts_for_nothing_and_is_not_spread(
+    campus: Campus, changes: dict[str, Any], why: str
+) -> None:
+    before = {number: set(known.holders) for number, known in campus.known.checkpoints.items()}
+    effects = campus.stored(campus.standby, **changes)
+    [refused] = facts_of(effects, f.CheckpointRefused)
+    assert why in refused.reason
+    assert {number: known.holders for number, known in campus.known.checkpoints.items()} == before
+    assert not [
+        e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.SendStored | m.Forget)
+    ]
+
+
+def test_a_host_that_nothing_was_ordered_to_holds_nothing(campus: Campus) -> None:
+    stranger = next(
+        name for name in campus.world.coordinator.cluster.hosts if name not in campus.known.keepers
+    )
+    effects = campus.stored(stranger)
+    assert facts_of(effects, f.CheckpointRefused)
+    assert stranger not in campus.known.checkpoints[campus.sequence].holders
+    assert [e.message.job for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.Forget)] == [
+        "a"
+    ]
+
+
+def test_a_checkpoint_that_nobody_saw_taken_is_not_sent_on(campus: Campus) -> None:
+    effects = campus.stored(campus.standby, sequence=campus.sequence + 1000, step=campus.true.step + 1)
+    assert not [e for e in effects if isinstance(e, do.Tell) and isinstance(e.message, m.SendStored)]
+
+
+def test_the_true_one_is_taken_again(campus: Campus) -> None:
+    assert not facts_of(campus.stored(campus.standby), f.CheckpointRefused)
+
+
+def test_a_job_is_finished_at_its_last_step(campus: Campus) -> None:
+    effects = campus.say(campus.host, m.JobEnded("a", campus.known.attempt, "finished", 3))
+    assert not facts_of(effects, f.JobFinished)
+    assert [stopped.cause for stopped in facts_of(effects, f.JobStopped)] == ["killed"]
+    assert campus.known.phase in (Phase.STARTING, Phase.FETCHING)
+    assert campus.known.restore is not None
+
+
+def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) -> None:
+    for _ in range(MOST_KILLED):
+        attempt, host = campus.known.attempt, campus.known.host
+        effects = campus.say(host, m.JobEnded("a", attempt, "killed", 0, reason="killed by signal 9"))
+        assert facts_of(effects, f.JobStopped)[0].cause == "killed"
+        [dispatched] = facts_of(effects, f.JobDispatched)
+        assert dispatched.restore_sequence == campus.sequence
+        campus.world.run(campus.world.now_s + 0.5)
+        while campus.known.phase is Phase.FETCHING:
+            campus.world.run(campus.world.now_s + 0.1)
+    effects = campus.say(
+        campus.known.host, m.JobEnded("a", campus.known.attempt, "killed", 0, reason="killed by signal 9")
+    )
+    [failed] = facts_of(effects, f.JobFailed)
+    assert "killed by signal 9" in failed.reason
+    assert campus.known.phase is Phase.FAILED
