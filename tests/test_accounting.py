@@ -57,6 +57,24 @@ def test_every_job_of_a_story_is_somewhere(seed: int) -> None:
     assert jobs.lost == 0
 
 
+@pytest.mark.parametrize(
+    ("level", "waited_s", "binds"), [(8.0, 0.2, True), (7.0, 0.2, False), (8.0, 2.9, False)]
+)
+def test_a_limit_of_r_that_keeps_jobs_from_waiting_is_said(
+    level: float, waited_s: float, binds: bool
+) -> None:
+    """The target is 1.5 s; one job waits, the other is sent to on-demand at once."""
+    facts = (
+        submitted("waits"),
+        dispatched("waits", 1, "h1", waited_s, cost=1.0, delay_s=waited_s),
+        submitted("pays", 5.0),
+        (5.0, f.JobRedirected("pays", 8, level)),
+        dispatched("pays", 1, "od1", 5.0, cost=10.0, delay_s=0.0),
+    )
+    said = told(*facts, context=replace(CONTEXT, level_max=8.0)).warnings
+    assert any("r_max = 8" in words and "level_max" in words for words in said) == binds
+
+
 def test_empty_journal_has_figures_without_means() -> None:
     summary = told()
     assert summary.jobs.submitted == 0

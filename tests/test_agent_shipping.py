@@ -135,3 +135,14 @@ async def test_attempts_stay_while_something_may_go_on_with_them(tmp_path: Path)
         assert len(list(tmp_path.glob("*/*.partial"))) == 2
         store.collect_attempts({"kept"}, -60.0)
         assert [path.parent.name for path in tmp_path.glob("*/*.partial")] == ["kept"]
+
+
+async def test_checkpoint_that_is_here_already_is_told_again(tmp_path: Path) -> None:
+    """The coordinator may wait for that word: it may have been lost, or its host struck off as a holder meanwhile."""
+    with CheckpointStore(tmp_path / "own") as own:
+        ingest(own, 5)
+        async with receiving(tmp_path) as (_, _, address, events):
+            await send(own, 5, address, TRUE.ticket)
+            await send(own, 5, address, TRUE.ticket)
+            assert [type(event) for event in events] == [ev.CheckpointReceived] * 2
+            assert events[0] == events[1]

@@ -88,6 +88,7 @@ def table4() -> Iterator[Value]:
         ratio = a_table4.PUBLISHED[with_it][column] / a_table4.PUBLISHED[without][column]
         pair = f"{a_table4.name(with_it)} / {a_table4.name(without)}"
         yield value(a_table4.RATIOS, pair, "downtime" if column else "work loss", ratio, ratio)
+    yield value(a_table4.PARTS, "P1", "work loss", a_table4.PART_OF_P1)
 
 
 def fig3() -> Iterator[Value]:
@@ -229,6 +230,7 @@ def test_every_printed_cell_of_table_3_is_judged_but_work_loss_which_is_by_its_r
         ("table3", (a_table3.GROUP, "reclaimnet", "degradation"), 3.5, Level.ORDERING),
         ("table4", (a_table4.RATIOS, "P1+P2+P3 / P2+P3", "work loss"), 1.1, Level.NOT_REPRODUCED),
         ("table4", (a_table4.RATIOS, "P2 / none", "downtime"), 0.9, Level.ORDERING),
+        ("table4", (a_table4.PARTS, "P1", "work loss"), 30.0, Level.ORDERING),
         ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 1.2, Level.NOT_REPRODUCED),
         ("fig3", (a_fig3.RATIOS, "reclaimnet / random-dst", "median"), 0.8, Level.ORDERING),
         ("fig4", ("1 at once", "reclaimnet", "admitted and late"), 1.0, Level.ORDERING),

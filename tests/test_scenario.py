@@ -178,7 +178,7 @@ WRONG = {
         "research #1.rate",
         'or "greedy"',
     ),
-    "scale": (GOOD + "[scale]\nbytes = 0", "scale.bytes", "greater than 0"),
+    "scale": (GOOD + "[scale]\nbytes = 0", "scale.bytes", "a number from 1e-12 to 1e+12"),
     "scale key": (GOOD + "[scale]\nspeed = 2", "scale.speed", "bytes, time"),
     "seed": (GOOD + "seed = -1", "seed", "whole number"),
     "duration": (GOOD + "duration = '0 s'", "duration", "greater than 0"),

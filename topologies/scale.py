@@ -10,7 +10,6 @@ process): a scale that makes a transfer shorter than those measures the machine,
 
 from __future__ import annotations
 
-import math
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ from topologies.dimension import NUMBER, Dimension
 from topologies.errors import SpecError
 
 T = TypeVar("T")
+LEAST, MOST = 1e-12, 1e12  # beyond, products of two scaled quantities leave the range of floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,10 @@ class Scale:
     def __post_init__(self) -> None:
         for name in ("bytes", "time"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
-                raise SpecError(f"scale.{name}", value, "a finite number greater than 0 (1 is real size)")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
+                raise SpecError(
+                    f"scale.{name}", value, f"a number from {LEAST:g} to {MOST:g} (1 is real size)"
+                )
 
     def factor(self, dimension: Dimension) -> float:
         """What a quantity of this dimension is multiplied by: bytes^a time^b."""

@@ -30,6 +30,7 @@ from controller.core.lifecycle.measured import links_measured
 from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.protection import improve_standby, protect
 from controller.core.lifecycle.status import status
+from controller.core.lifecycle.waiting import ask_again
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -104,6 +105,7 @@ class Coordinator:
             return self._reunion.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
+        next_s = min(next_s, cluster.next_word_s())
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
         if watched := cluster.watched():
@@ -151,6 +153,8 @@ class Coordinator:
             if now_s >= host.fence_at_s:
                 effects += membership.fence(cluster, host, now_s)
         effects += resume_requeued(cluster, now_s)
+        if now_s >= cluster.next_word_s():
+            effects += ask_again(cluster, now_s)
         if now_s >= cluster.regrant_at_s:
             effects += settle(cluster)
         if now_s >= self._tick_s:

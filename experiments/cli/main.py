@@ -207,7 +207,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
-            "B2 ... B5, or all."
+            "B2 ... B5, AB-queue, or all."
         ),
     ] = None,
     quick: Annotated[

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from controller.core.policies.table import POLICIES
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
@@ -17,6 +18,7 @@ from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
+from testbed.errors import SpecError
 from testbed.units import format_duration
 
 
@@ -31,6 +33,8 @@ def simulate_file(
     until_over: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
+    if system is not None and system not in POLICIES:
+        raise SpecError("--system", system, f"oracle, or one of {', '.join(POLICIES)}")
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
     compile_once()

@@ -17,12 +17,14 @@ from rich.progress import (
 )
 
 from controller.warm_up import compile_once
+from experiments.inputs.scenario.scenario import MAX_SEED
 from experiments.runtime.ending import ExitStatus
 from experiments.runtime.revision import revision
 from experiments.storms.campaign import CHUNK, Campaign, CampaignPlan, FailedStorm, one_of_each, run
 from experiments.storms.play import play
 from experiments.storms.results import admissions_told, page, story, write_failures
 from experiments.storms.script import parse
+from topologies import toml
 from topologies.errors import SpecError
 
 LINE_EVERY = 400  # storms, where there is no terminal to draw on
@@ -58,10 +60,7 @@ def storm(
 
 def replay(console: Console, file: Path) -> int:
     """Play one script again and tell its story. Returns 0, or 1 if it breaks a promise. SpecError: it cannot be read."""
-    try:
-        script = parse(file.read_text(), str(file))
-    except OSError as error:
-        raise SpecError("--replay", str(file), f"a script that can be read ({error.strerror})") from error
+    script = parse(toml.read_text(file, "a script of a storm"), str(file))
     compile_once()
     outcome = play(script, tells_story=True)
     if outcome.failure is not None:
@@ -76,8 +75,10 @@ def replay(console: Console, file: Path) -> int:
 
 def _range(seeds: str) -> tuple[int, int]:
     first, _, last = seeds.partition(":")
-    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
-        raise SpecError("--seeds", seeds, "A:B with whole numbers A < B: from A to B - 1")
+    digits = len(str(MAX_SEED))
+    numbers = all(each.isdecimal() and len(each) <= digits for each in (first, last))
+    if not (numbers and int(first) < int(last) <= MAX_SEED):
+        raise SpecError("--seeds", seeds[:80], f"A:B with whole numbers A < B <= {MAX_SEED}: from A to B - 1")
     return int(first), int(last)
 
 

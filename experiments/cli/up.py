@@ -32,7 +32,7 @@ def up(
     """Until the user leaves the command line (or the script of its commands ends); everything is removed after."""
     if script is not None:
         toml.read_text(script, "a file of Mininet commands")
-    spec = files.load(campus) if campus else presets.three_tier(hosts, buildings, 1)
+    spec = files.load(campus) if campus is not None else presets.three_tier(hosts, buildings, 1)
     setLogLevel("output")  # what the command line prints goes through Mininet's log
     if not agents:
         with LiveCampus(spec) as net:

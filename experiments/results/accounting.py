@@ -55,6 +55,7 @@ from experiments.results.summary import (
     TrafficFigures,
     value_of,
 )
+from topologies.units import format_duration
 
 __all__ = [
     "Death",
@@ -68,12 +69,24 @@ __all__ = [
 ]
 
 
+# of the target: a mean delay this far below it is no noise of a few jobs
+WELL_BELOW = 0.8
+
+
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     verdict, journal = context.fidelity, _Journal(facts)
     migrations, warnings = _migrations(journal, end_s(facts, context.ended_at_s)), list(context.warnings)
     if not migrations.planned and not journal.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
+    level, mean_delay_s = _level(journal), _mean(d.delay_s for d in journal.of(f.JobDispatched))
+    is_at_limit = journal.of(f.JobRedirected) and level is not None and level >= context.level_max
+    if is_at_limit and (mean_delay_s or 0.0) < WELL_BELOW * context.target_delay_s:
+        told = f"{format_duration(mean_delay_s or 0.0)} of {format_duration(context.target_delay_s)}"
+        warnings.append(
+            f"r is at its limit r_max = {context.level_max:g} while jobs wait less than they may ({told}): jobs paid for "
+            "on-demand that could have waited; give the queue a larger level_max"
+        )
     summary = Summary(
         jobs=_jobs(journal),
         migrations=migrations,
@@ -84,8 +97,8 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         traffic=_traffic(journal),
         research=_research(context),
         cost=Cost(_mean(d.cost for d in journal.of(f.JobDispatched)), context.on_demand_cost),
-        delay=Delay(_mean(d.delay_s for d in journal.of(f.JobDispatched)), context.target_delay_s),
-        level=_level(journal),
+        delay=Delay(mean_delay_s, context.target_delay_s),
+        level=level,
         kill_switch=_kill_switch(context.switches),
         fidelity=RunVerdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
         invariants_broken=broken(facts, context, journal.telling),

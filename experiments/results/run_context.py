@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -106,7 +107,8 @@ class RunContext:
     is more) and one super-packet of debt. `research_tolerance` is the part of
     the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
     shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.results.promises` -> why the system that
-    ran does not promise it. `warnings`: what the trace does not put to the test.
+    ran does not promise it. `warnings`: what the trace does not put to the test. `level_max`: r_max, the most that paper B's
+    r may be.
     """
 
     seed: int
@@ -128,6 +130,7 @@ class RunContext:
     research_tolerance: float = 0.05
     not_promised: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    level_max: float = math.inf
 
 
 def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[DirectedLink, float]:

@@ -86,7 +86,7 @@ def load(path: Path) -> list[Vector]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SpecError("file", error.strerror, "a file of vectors that can be read", str(path)) from error
-    except ValueError as error:  # no JSON, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8, or nested without end
         raise SpecError("file", str(error), "JSON", str(path)) from error
     try:
         return [_vector(f"vectors[{i}]", item) for i, item in enumerate(_listed(document))]

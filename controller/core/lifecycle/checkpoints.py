@@ -5,7 +5,7 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 
 from __future__ import annotations
 
-from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, start
+from controller.core.lifecycle.dispatch import EVERYTHING, PATIENCE, interrupt, start, start_s
 from controller.core.lifecycle.grants import close_flows, settle
 from controller.core.lifecycle.migration import land, replan
 from controller.core.lifecycle.protection import forget_standby, protect
@@ -44,6 +44,7 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint, now
     if job.phase is Phase.FETCHING and job.host == host.name and restore is not None:
         if restore.stored.sequence == stored.sequence:
             job.to("stored")
+            cluster.expect_word(job, PATIENCE * start_s(cluster, job))
             effects += [*close_flows(cluster, job=job.name), start(job, host), *settle(cluster)]
         return effects
     return [*effects, *land_if_there(cluster, job, now_s)]
@@ -136,6 +137,8 @@ def transfer_ended(
             job.unfit[message.destination] = _again_s(cluster, now_s)
         return [*effects, *copied, *settle(cluster)]
     if message.ok:
+        if job.phase is Phase.FETCHING and job.host == message.destination:
+            cluster.expect_word(job, 0.0)  # the receiver has it, and is to say so
         if message.destination == job.standby and job.host == host.name:
             job.sent_bytes, job.misses = message.bytes_sent, 0
         return effects

@@ -39,6 +39,9 @@ from topologies.spec import TrafficClass
 
 EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
+# times what it should take: a word that is later than that is asked for
+PATIENCE = 10.0
+
 # ---------------------------------------------------------------- arrivals and offers
 
 
@@ -184,6 +187,7 @@ def dispatch(
     effects = begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
         job.to("offered")
+        cluster.expect_word(job, PATIENCE * start_s(cluster, job))
         return [*effects, start(job, host)]
     job.to("fetch")
     sender = _best_holder(cluster, checkpoint, host, now_s)
@@ -191,6 +195,8 @@ def dispatch(
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
     effects += settle(cluster)
+    rate = max(flow.rate_bytes_per_s, 1.0)
+    cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + job.spec.payload_bytes / rate))
     send = SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s)
     return [*effects, do.Tell(sender, send)]
 
@@ -235,6 +241,11 @@ def _taken_up(job: JobState, restore_step: int) -> list[do.Effect]:
         return []
     saved_s = (restore_step - job.step) * job.spec.step_s
     return [record(facts.WorkTakenUp(job.name, job.attempt + 1, job.step, restore_step, saved_s))]
+
+
+def start_s(cluster: Cluster, job: JobState) -> float:
+    """What it takes to start a job, its state read as slowly as it is written."""
+    return cluster.settings.restart_s + cluster.settings.writes_s(job.spec.payload_bytes)
 
 
 def start(job: JobState, host: HostState) -> do.Effect:

@@ -27,11 +27,13 @@ from controller.core.admission.reservation import (
 from controller.core.checkpointing.intervals import latest_final_start_s
 from controller.core.lifecycle.candidates import candidates, request, residual
 from controller.core.lifecycle.dispatch import (
+    PATIENCE,
     begin_attempt,
     drop_move,
     gpu_freed,
     reserve,
     start,
+    start_s,
 )
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
@@ -44,7 +46,7 @@ from controller.core.lifecycle.grants import (
 )
 from controller.core.model import effects as do
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, record
+from controller.core.model.cluster import LEAST_LEASES, Cluster, record
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
@@ -135,6 +137,7 @@ def land(cluster: Cluster, job: JobState, checkpoint: Checkpoint, now_s: float) 
     job.to("landed")
     destination = cluster.hosts[move.destination]
     effects += begin_attempt(cluster, job, destination, checkpoint)
+    cluster.expect_word(job, PATIENCE * start_s(cluster, job))
     return [*effects, start(job, destination), *gpu_freed(cluster, source, now_s), *settle(cluster)]
 
 
@@ -327,6 +330,8 @@ def _depart(cluster: Cluster, jobs: list[JobState], now_s: float, settled: Settl
     for job in jobs:
         job.degraded = False
         job.to("migrate")
+        if job.move is not None:
+            cluster.expect_word(job, job.move.deadline_s - now_s + LEAST_LEASES * cluster.settings.lease_s)
     effects = settled(cluster)
     moved = [cluster.jobs[flow.job] for flow, pledge in pledged(cluster) if not pledge.told]
     return [*effects, *order(cluster, [*jobs, *(job for job in moved if job not in jobs)], now_s)]

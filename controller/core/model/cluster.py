@@ -15,6 +15,7 @@ from controller.core.model.entities import (
     CheckpointFlow,
     HostState,
     JobState,
+    Wait,
 )
 from controller.core.model.facts import Fact
 from controller.core.network.bandwidth import LinkBandwidth
@@ -29,6 +30,8 @@ from testbed.messages import Endpoint, Expect
 from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
 
+# what is on its way when a connection ends is known to be lost after one, and said again on the next
+LEAST_LEASES = 3.0
 LEAST_FALL = 0.01  # a rate that falls by less than 1 % is not worth a message: only so much less than a share is given out
 
 
@@ -55,6 +58,7 @@ class Cluster:
     requeued: dict[str, float] = field(default_factory=dict)  # interrupted job -> when it may start again
     homes: dict[str, str] = field(default_factory=dict)  # interrupted job -> the host that it waits for
     timers: int = 0  # checkpoint timers given so far
+    waits: dict[str, Wait] = field(default_factory=dict)  # job -> what it waits for (`waiting`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     announced: dict[str, tuple[str, Expect]] = field(
@@ -156,6 +160,19 @@ class Cluster:
     def watch(self) -> None:
         """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
         self._watched = None
+
+    def expect_word(self, job: JobState, within_s: float, asked: int = 0) -> None:
+        """The phase that the job is in now is to end within that time, or it is asked why."""
+        within_s = max(LEAST_LEASES * self.settings.lease_s, within_s)
+        self.waits[job.name] = Wait(job.phase, job.attempt, self.now_s + within_s, within_s, asked)
+
+    def next_word_s(self) -> float:
+        """When the first word is overdue; inf if none is waited for."""
+        if not self.waits:
+            return inf
+        for name in [name for name, wait in self.waits.items() if not wait.holds(self.jobs[name])]:
+            del self.waits[name]
+        return min([wait.until_s for wait in self.waits.values()], default=inf)
 
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Where a flow goes, and under which number."""

@@ -135,6 +135,21 @@ class JobState:
 
 
 @dataclass
+class Wait:
+    """A job's agent, or its receiver, is to say something by then; for how long it was given, how often it was asked before."""
+
+    phase: Phase
+    attempt: int
+    until_s: float
+    within_s: float
+    asked: int = 0
+
+    def holds(self, job: JobState) -> bool:
+        """Whether the job still waits for that word."""
+        return job.phase is self.phase and job.attempt == self.attempt
+
+
+@dataclass
 class HostState:
     """One host, as far as the coordinator knows."""
 

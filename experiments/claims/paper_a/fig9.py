@@ -21,7 +21,7 @@ from experiments.claims.framework.pictures import (
 )
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import below, decide, near
+from experiments.claims.framework.verdicts import above, below, decide, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_numbers import DOWNTIME, WORK_LOSS
@@ -37,7 +37,7 @@ from experiments.claims.paper_a.table3 import DEGRADATION, settings
 SYSTEM = "reclaimnet"
 SWEEPS: dict[str, tuple[float, ...]] = {
     "beta_p1": (0.1, 0.2, 0.3),
-    "alpha": (0.5, 1.0, 2.0),
+    "alpha": (0.5, 1.0, 1.5, 2.0),  # 1.5: of the grid in section VI
     "beta_p3": (0.2, 0.3, 0.4),
 }
 DEFAULTS = {"beta_p1": 0.2, "alpha": 1.0, "beta_p3": 0.3}
@@ -120,11 +120,14 @@ def _checks(values: Values) -> Iterator[Check]:
                 yield near(
                     ClaimKind.VALUE, f"{name}: {quantity} within 6.4 % of the default's", ratio, 1.0, FLAT
                 )
+                text = f"{name}: {quantity} is not 6.4 % less than the default's, which is near the minimum"
+                yield above(ClaimKind.ORDERING, text, ratio, 1.0 - FLAT)
     for value in SWEEPS["beta_p3"]:
         lacking = values.find("beta_p3", cell("beta_p3", value), DEGRADATION)
-        yield below(
-            ClaimKind.VALUE, f"beta_p3 = {value:g}: research loses at most 1.1 points", lacking, FLAT_POINTS
-        )
+        # the workload asks for 30 %: where that is reserved, it has it
+        kind = ClaimKind.BUILT if value >= DEFAULTS["beta_p3"] else ClaimKind.VALUE
+        text = f"beta_p3 = {value:g}: research loses at most 1.1 points"
+        yield below(kind, text, lacking, FLAT_POINTS)
 
 
 def draw(values: Values, path: Path) -> None:
@@ -151,7 +154,7 @@ def _panel(axes: Any, values: Values, parameter: str, quantity: str, unit: str, 
         axes.errorbar(place, row.ours, yerr=off, color=INK, capsize=3, linewidth=1.1, zorder=3)
         if is_default:
             axes.axhspan((1.0 - FLAT) * row.ours, (1.0 + FLAT) * row.ours, color=INK, alpha=0.08, zorder=1)
-    axes.set_xticks(range(3), [f"{value:g}" for value in SWEEPS[parameter]])
+    axes.set_xticks(range(len(SWEEPS[parameter])), [f"{value:g}" for value in SWEEPS[parameter]])
     dress(axes, parameter, f"{quantity}, {unit}", title)
     axes.set_ylim(bottom=0.0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario.fields import (
     check,
     choice,
@@ -18,6 +19,7 @@ from experiments.inputs.scenario.fields import (
 )
 from experiments.inputs.scenario.law import InverseLaw
 from topologies.dimension import Dimension
+from topologies.errors import SpecError
 
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
@@ -32,7 +34,9 @@ class Queue:
     on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)  # k; a spot slot costs 1
     target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)  # delta, over all jobs
     learner: str = choice(LEARNERS, "policy")  # who learns r
-    level_step_per_s: float = quantity(D.PER_TIME, 0.01 / 3600.0)  # alpha: paper B's is per hour of delay
+    level_step_per_s: float = quantity(
+        D.PER_TIME, 0.01 / 3600.0, above=True
+    )  # alpha: paper B's is per hour of delay
     level_window: int = whole(1, 1_000_000, 100)  # W arrivals between two corrections of r
     level_start: float = quantity(D.NUMBER, 1.0)  # r_0
     level_max: float = quantity(D.NUMBER, 8.0)  # r_max
@@ -43,6 +47,8 @@ class Queue:
 
     def __post_init__(self) -> None:
         check(self, "queue")
+        if self.level_start > self.level_max:
+            raise SpecError("queue.level_start", self.level_start, f"at most level_max, {self.level_max:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,8 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check(self, "protocol")
+        if self.policy not in POLICIES:
+            raise SpecError("protocol.policy", self.policy, f"one of {', '.join(POLICIES)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from topologies.scale import Scale
 from topologies.spec import Campus, GpuModel, Host, Role
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
+MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
 MAX_SEED = 2**63 - 1
 
 
@@ -109,6 +110,9 @@ class Scenario:
             raise SpecError(
                 "jobs.interarrival", self.jobs.interarrival.typical, f"at most {MAX_EVENTS} jobs in a run"
             )
+        steps = self.jobs.run_time.quantile(1.0 - 1e-9) / self.jobs.step_s
+        if steps > MAX_STEPS:
+            raise SpecError("jobs.step", self.jobs.step_s, f"at most {MAX_STEPS:g} steps in a job")
         factor = max((peak.factor for peak in self.owners.peaks), default=1.0)
         reclaims = self.duration_s * self.owners.hazard_per_s * max(1.0, factor) * len(self.volunteers)
         if reclaims > MAX_EVENTS:

@@ -179,7 +179,7 @@ class LiveRun:
         scope.cancel()
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 self.ended = INTERRUPTED
                 scope.cancel()
@@ -250,6 +250,7 @@ def _context(run: LiveRun, fidelity: FidelityRecord) -> RunContext:
         share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=scenario.queue.on_demand_cost,
+        level_max=scenario.queue.level_max,
         target_delay_s=scenario.queue.target_delay_s,
         research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),
         switches=tuple(run.owners.probes),

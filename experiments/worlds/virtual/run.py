@@ -158,6 +158,7 @@ def _context(scenario: Scenario, trace: Trace, seed: int, world: VirtualWorld) -
         share=migration_shares(campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
         on_demand_cost=queue.on_demand_cost,
+        level_max=queue.level_max,
         target_delay_s=queue.target_delay_s,
         world=WORLD,
         research=tuple(world.research.samples),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -23,6 +24,7 @@ from testbed.transfer import (
     ReceiveCompleted,
     ReceiveEvent,
     ReceiveFailed,
+    ReceiveRepeated,
     SendResult,
     TransferFailed,
     send_checkpoint,
@@ -164,6 +166,11 @@ class Shipping:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
                 self._handle(ev.CheckpointReceived(_stored(manifest)))
+            case ReceiveRepeated(
+                job=job, sequence=sequence
+            ):  # the word that it is here may have been lost, or is waited for
+                with suppress(NotStored):
+                    self._handle(ev.CheckpointReceived(_stored(self._store.get(job, sequence))))
             case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
                 self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
 

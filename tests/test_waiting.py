@@ -1,0 +1,116 @@
+"""No job waits for ever for a word that does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import pytest
+
+from controller.core.lifecycle.dispatch import dispatch, release
+from controller.core.lifecycle.waiting import MOST_ASKED
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from testbed import messages as m
+from tests.cores_world import a_running_job
+from tests.test_coordinator import a_world, job
+
+
+class Silent:
+    """A coordinator whose agents say nothing but what a test says for them, and whose leases do not end."""
+
+    def __init__(self) -> None:
+        world = a_world(5, 0)
+        self.host = a_running_job(world, job("a", payload_bytes=100_000))
+        world.run(40.0)
+        self.core, self.now_s = world.coordinator, world.now_s
+        self.job = self.core.cluster.jobs["a"]
+        for host in self.core.cluster.hosts.values():
+            host.lease_until_s = inf
+        self.core.cluster.watch()
+
+    def say(self, host: str, message: m.FromAgent) -> list[do.Effect]:
+        return self.core.handle(ev.AgentSaid(host, message), self.now_s)
+
+    def wakes(self, until_s: float) -> Iterator[list[do.Effect]]:
+        """What follows whenever the coordinator wants to be woken."""
+        while (due_s := self.core.next_deadline_s()) < until_s:
+            self.now_s = max(self.now_s, due_s)
+            yield self.core.handle(ev.Woke(), self.now_s)
+
+    def fetch(self) -> tuple[str, str]:
+        """(sender, receiver) of the job's checkpoint, which is on its way to a host that has none."""
+        cluster = self.core.cluster
+        checkpoint = cluster.freshest(self.job)
+        assert checkpoint is not None
+        self.job.to("interrupted")
+        release(cluster, self.job)
+        self.job.standby = None
+        cluster.flows.clear()
+        to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
+        effects = dispatch(cluster, self.job, to, checkpoint, self.now_s)
+        [(sender, _)] = orders(effects, m.SendStored)
+        assert self.job.phase is Phase.FETCHING
+        return sender, to.name
+
+
+def orders(effects: list[do.Effect], kind: type[Any]) -> list[tuple[str, Any]]:
+    return [(e.host, e.message) for e in effects if isinstance(e, do.Tell) and isinstance(e.message, kind)]
+
+
+@pytest.fixture
+def silent() -> Silent:
+    return Silent()
+
+
+def test_a_checkpoint_that_arrived_without_a_word_is_ordered_again_and_its_receiver_says_so(
+    silent: Silent,
+) -> None:
+    sender, to = silent.fetch()
+    assert silent.job.restore is not None
+    stored = silent.job.restore.stored
+    silent.say(sender, m.TransferEnded("t", "a", stored.sequence, to, True, 0, 1, 0.1))
+    again = next(found for effects in silent.wakes(1000.0) if (found := orders(effects, m.SendStored)))
+    assert [(host, order.sequence, order.destination.host) for host, order in again] == [
+        (sender, stored.sequence, to)
+    ]
+    silent.say(to, m.CheckpointStored(stored))  # it has had it all the time
+    assert silent.job.phase is Phase.STARTING
+
+
+def test_a_receiver_that_never_says_anything_is_given_up(silent: Silent) -> None:
+    _, to = silent.fetch()
+    asked = 0
+    for effects in silent.wakes(1e6):
+        asked += len(orders(effects, m.SendStored))
+        if any(isinstance(e, do.Record) and isinstance(e.fact, f.JobStopped) for e in effects):
+            break
+    assert asked >= MOST_ASKED
+    assert silent.job.host != to
+    assert to in silent.job.unfit
+
+
+def test_a_start_that_is_not_answered_is_ordered_to_stop(silent: Silent) -> None:
+    _, to = silent.fetch()
+    assert silent.job.restore is not None
+    silent.say(to, m.CheckpointStored(silent.job.restore.stored))
+    attempt = silent.job.attempt
+    told = next(found for effects in silent.wakes(1e6) if (found := orders(effects, m.StopJob)))
+    assert told == [(to, m.StopJob("a", attempt))]
+    silent.say(to, m.JobEnded("a", attempt, "stopped", 0, reason="it is not here"))
+    assert silent.job.attempt == attempt + 1
+
+
+def test_a_move_whose_notice_never_ends_is_ordered_to_stop(silent: Silent) -> None:
+    silent.say(silent.host, m.OwnerReclaims(10.0, False, []))
+    assert silent.job.phase is Phase.MOVING
+    told = next(found for effects in silent.wakes(1e6) if (found := orders(effects, m.StopJob)))
+    assert told == [(silent.host, m.StopJob("a", 1))]
+
+
+def test_a_word_that_came_is_not_waited_for(silent: Silent) -> None:
+    assert silent.job.phase is Phase.RUNNING
+    assert silent.core.cluster.next_word_s() == inf
