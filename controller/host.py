@@ -30,6 +30,7 @@ from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.wire import MAX_BYTES, Channel, Codec
+from testbed.workloads.submission import cannot_run
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
@@ -272,6 +273,8 @@ class CoordinatorHost:
     async def _answer_operator(self, number: int, peer: Peer, channel: Channel[m.FromOperator]) -> None:
         while (message := await channel.receive()) is not None:
             match message:
+                case m.Submit(job) if why := cannot_run(job):
+                    peer.tell(m.Rejected(job.name, why))
                 case m.Submit(job):
                     self.handle(ev.JobSubmitted(job, self.draws.random(), number), "operator")
                 case m.StatusRequest():

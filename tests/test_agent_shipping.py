@@ -142,7 +142,7 @@ async def test_checkpoint_that_is_here_already_is_told_again(tmp_path: Path) -> 
     with CheckpointStore(tmp_path / "own") as own:
         ingest(own, 5)
         async with receiving(tmp_path) as (_, _, address, events):
-            await send(own, 5, address, 0)
-            await send(own, 5, address, 0)
+            await send(own, 5, address, TRUE.ticket)
+            await send(own, 5, address, TRUE.ticket)
             assert [type(event) for event in events] == [ev.CheckpointReceived] * 2
             assert events[0] == events[1]

@@ -24,11 +24,11 @@ CONTAINED = """
 import sys
 from pathlib import Path
 from mininet.log import setLogLevel
-from testbed.emulation.campus import Campus
+from testbed.emulation.campus import LiveCampus
 from testbed.emulation.safety.capabilities import Need, probe
 from tests.emulation_campuses import small_campus
 setLogLevel("error")
-with Campus(small_campus(2), root=Path(sys.argv[1])) as net:
+with LiveCampus(small_campus(2), root=Path(sys.argv[1])) as net:
     lost = net.pingAll(timeout="2")
 (table,) = [c for c in probe([Need.OPTIONAL]) if c.name == "size of the neighbour table"]
 print(lost, table.present, table.detail)

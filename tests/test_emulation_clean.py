@@ -22,9 +22,9 @@ pytestmark = kernel
 OWNER = """
 import sys, time
 from pathlib import Path
-from testbed.emulation.campus import Campus
+from testbed.emulation.campus import LiveCampus
 from tests.emulation_campuses import small_campus
-net = Campus(small_campus(3), root=Path(sys.argv[1]))
+net = LiveCampus(small_campus(3), root=Path(sys.argv[1]))
 net.start()
 net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
 net.fork("h2", lambda: time.sleep(1000), label="agent")

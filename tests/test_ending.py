@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import trio
@@ -90,6 +92,36 @@ def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_pro
 
     assert ending.run(lambda: trio.run(told_in_trio)) == ExitStatus.CUT_SHORT
     assert ending.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_an_interrupt_in_a_callback_from_c_is_not_lost(
+    signum: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "_SWALLOWED", [])
+    after = []
+
+    def told_in_a_callback() -> None:
+        ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signum))()
+        after.append("the callback swallowed it")
+        time.sleep(20.0)
+        after.append("lost")
+
+    assert ending.run(told_in_a_callback) == ExitStatus.CUT_SHORT
+    assert after == ["the callback swallowed it"]
+
+
+def test_what_fails_since_it_was_interrupted_is_no_fault_of_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("half done")  # as a compiler says
+
+    assert ending.run(interrupted) == ExitStatus.CUT_SHORT
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def command(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

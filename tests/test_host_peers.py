@@ -11,9 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from msgspec import structs
 from trio.testing import MockClock
 
 from controller import connections, host
@@ -379,3 +381,36 @@ def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
 def submitted(name: str) -> JobSubmitted:
     """The event that a job of that name was submitted."""
     return JobSubmitted(m.JobSpec(name, 1000, 1.0, 1000), 0.0)
+
+
+# ---------------------------------------------------------------- jobs that no agent can run
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"payload_bytes": 2**50}, "payload_bytes"),
+        ({"payload_bytes": 2**35}, "payload_bytes"),
+        ({"workload": "nothing"}, "workload"),
+        ({"workload": "os.path:join:x"}, "workload"),
+        ({"workload": "../x:Y"}, "workload"),
+        ({"params": {"speed": 2}}, "speed"),
+        ({"params": {"dirty_fraction": 1.5}}, "dirty_fraction"),
+        ({"params": {"dirty_fraction": "much"}}, "dirty_fraction"),
+    ],
+)
+def test_a_job_that_no_agent_can_run_is_refused_and_not_written_down(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    async def scenario(coordinator: Running) -> None:
+        stream = await trio.open_unix_socket(str(coordinator.operators))
+        ask, answers = Channel(stream, host.OPERATOR_IN), Channel(stream, host.OPERATOR_OUT)
+        await ask.send(m.Submit(structs.replace(m.JobSpec("a", 10, 1.0, 1000), **changes)))
+        refused = await answers.receive()
+        assert isinstance(refused, m.Rejected)
+        assert why in refused.reason
+        assert coordinator.host.submitted == 0
+        await ask.send(m.Submit(m.JobSpec("a", 10, 1.0, 1000, "somebody.elses:Work", {"speed": 2})))
+        assert isinstance(await answers.receive(), m.Accepted)
+
+    play(tmp_path, scenario)

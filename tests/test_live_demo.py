@@ -122,10 +122,11 @@ def test_coordinator_that_dies_again_and_again_ends_the_run_with_every_job_in_th
     assert leftovers() == []
 
 
-def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_interrupted_run_still_reports_and_leaves_nothing(tmp_path: Path, signum: signal.Signals) -> None:
     with running(tmp_path, "demo", "--hosts", "4", "--seconds", "60") as run:
         run.wait_until_jobs_run()
-        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(signum)
         assert run.finish(20) == 3
     assert run.summary()["ended"] == "interrupted"
     assert leftovers() == []

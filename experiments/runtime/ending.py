@@ -6,10 +6,12 @@ script, and none of them may look like a broken promise.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,6 +38,9 @@ _MACHINE = frozenset(
 )
 
 
+AGAIN_S = 0.05  # long enough for a callback to have returned, too short for a person to notice
+_INTERRUPTS = (KeyboardInterrupt, SystemExit)
+_SWALLOWED: list[int] = []  # signals that came where nothing could be raised
 _OURS = ("bpf", "controller", "experiments", "testbed", "topologies")
 
 
@@ -59,11 +64,14 @@ def run(command: Callable[[], int | None]) -> int:
     SIGTERM and SIGHUP end it as SIGINT does: what it has begun is put away, and the status is CUT_SHORT.
     """
     _end_on_signals()
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         ended = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
         return _told(error)
+    finally:
+        sys.unraisablehook = before
     # typer's own word for an interrupt is 130
     return ExitStatus.CUT_SHORT if ended == 128 + signal.SIGINT else ended or ExitStatus.KEPT
 
@@ -90,7 +98,15 @@ def status_of(error: BaseException) -> int:
         case OSError() if error.errno in _MACHINE:
             return ExitStatus.NOT_RUN
         case _:
-            return ExitStatus.INTERNAL
+            return ExitStatus.CUT_SHORT if _is_of_an_interrupt(error) else ExitStatus.INTERNAL
+
+
+def _is_of_an_interrupt(error: BaseException) -> bool:
+    """Whether an interrupt came first, and what it cut short then failed."""
+    if _SWALLOWED:
+        return True
+    earlier = error.__cause__ or error.__context__
+    return earlier is not None and (isinstance(earlier, _INTERRUPTS) or _is_of_an_interrupt(earlier))
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -130,7 +146,7 @@ def _text(error: BaseException) -> str | None:
             return None
         case _ if isinstance(error, _UsageError):
             return None  # told in its own frame
-        case KeyboardInterrupt() | typer.Abort():
+        case _ if status_of(error) == ExitStatus.CUT_SHORT:
             return "reclaimnet: interrupted"
         case MemoryError():
             return "reclaimnet: there is not enough memory"
@@ -150,6 +166,19 @@ def _end_on_signals() -> None:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) == signal.SIG_DFL:
             signal.signal(signum, _interrupt)
+
+
+def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more, a moment later, if an interrupt came where it cannot be raised: in a callback from C (numba has some)
+    or while an object is removed. Python would only print it."""
+    if isinstance(ignored.exc_value, _INTERRUPTS):
+        signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
+        _SWALLOWED.append(signum)
+        later = threading.Timer(AGAIN_S, _thread.interrupt_main, (signum,))
+        later.daemon = True
+        later.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:

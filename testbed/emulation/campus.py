@@ -1,6 +1,6 @@
 """The live campus: Mininet's network object, built from a description at netlink speed.
 
-    with Campus(campus54()) as net:
+    with LiveCampus(campus54()) as net:
         net.pingAll()
         agent = net.fork("a1", main, label="agent")
 

@@ -58,6 +58,8 @@ from testbed.wire import Channel
 
 THREADS: Final = 64  # transfers that can arrive at once; more wait
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
+# of what a refused sender says all the same, read at a time to be thrown away: little, since there may be many
+DRAINED_BYTES: Final = 1 << 16
 
 Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
@@ -199,7 +201,7 @@ class _Conversation:
             try:
                 await self._out.send(Rejected(reason, failure.retryable, failure.chunk))
                 await self._stream.send_eof()
-                while await self._stream.receive_some(1 << 20):
+                while await self._stream.receive_some(DRAINED_BYTES):
                     pass
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return

@@ -179,7 +179,7 @@ class LiveRun:
         scope.cancel()
 
     async def _end_on_signal(self, scope: trio.CancelScope) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
                 self.ended = INTERRUPTED
                 scope.cancel()

@@ -16,6 +16,7 @@ from testbed.errors import SpecError
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
+from testbed.workloads.submission import params_of
 
 KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may still be on its way
 LOG = logging.getLogger("agent")
@@ -54,7 +55,7 @@ class JobProcesses:
         try:
             path = self._payload(restore) if restore else None
             process = await WorkloadProcess.start(
-                WorkloadSpec(spec.workload, _params(spec)), restore=path, lease=self._lease, log=self._log
+                WorkloadSpec(spec.workload, params_of(spec)), restore=path, lease=self._lease, log=self._log
             )
         except (OSError, SpecError, CheckpointError) as error:
             self._over(key, ev.WorkloadEnded(*key, False, 0, reason=str(error)))
@@ -119,9 +120,3 @@ class JobProcesses:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
-
-
-def _params(spec: m.JobSpec) -> dict[str, object]:
-    """A built-in workload is told the job's own figures; a third party's knows its own parameters."""
-    own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
-    return {**own, **spec.params} if ":" not in spec.workload else dict(spec.params)
