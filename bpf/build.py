@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from bpf.caches import kept_beside
+from bpf.caches import fingerprint, kept_beside
 from bpf.errors import BpfError
 
 HERE = Path(__file__).resolve().parent
@@ -33,10 +32,7 @@ def object_path(name: str) -> Path:
 
 def source_hash(name: str) -> str:
     """Of the program, of every header, and of how they are compiled."""
-    told = hashlib.sha256(" ".join(FLAGS).encode())
-    for path in [SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))]:
-        told.update(path.read_bytes())
-    return told.hexdigest()[:16]
+    return fingerprint([SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))], *FLAGS)
 
 
 def is_stale(name: str) -> bool:

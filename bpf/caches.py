@@ -1,14 +1,28 @@
-"""Where what is compiled on this machine is kept: beside its source or, if that cannot be written, in a cache of the user."""
+"""Where what is compiled on this machine is kept (beside its source, or in a cache of the user), and under which name."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 NAME = "reclaimnet"
+
+
+def fingerprint(paths: Iterable[Path], *words: str) -> str:
+    """16 hexadecimal digits of the words and of the files' names and bytes: what is made of these carries them in its name."""
+    digest = hashlib.sha256()
+    for word in words:
+        digest.update(f"{len(word)} {word}".encode())
+    for path in paths:
+        text = path.read_bytes()
+        digest.update(f"{path.name} {len(text)} ".encode())
+        digest.update(text)
+    return digest.hexdigest()[:16]
 
 
 def kept_beside(folder: Path) -> Path:

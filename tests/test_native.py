@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.claims.framework.sweep import fingerprint
+from bpf.caches import fingerprint
 from experiments.runtime import native
 from experiments.runtime.workers import workers
 from tests.native_digests import digests
@@ -55,13 +55,17 @@ def test_all_modules_are_compiled_and_their_source_can_be_read(built: Path) -> N
     told = program(
         "import json",
         "from experiments.runtime import native",
-        "from experiments.claims.framework.sweep import fingerprint",
+        "from bpf.caches import fingerprint",
         "from importlib import import_module",
         "assert native.prefer() and native.prefer()",
         "modules = [import_module(name) for name in native.MODULES]",
-        "print(json.dumps([{m.__file__.rsplit('.', 1)[1] for m in modules} == {'so'}, fingerprint(modules)]))",
+        "compiled = {m.__file__.rsplit('.', 1)[1] for m in modules} == {'so'}",
+        "print(json.dumps([compiled, fingerprint((), *map(native.source, modules))]))",
     )
-    assert json.loads(told) == [True, fingerprint(import_module(name) for name in native.MODULES)]
+    assert json.loads(told) == [
+        True,
+        fingerprint((), *(native.source(import_module(name)) for name in native.MODULES)),
+    ]
 
 
 def test_where_one_module_is_imported_already_all_stay_python(elsewhere: Path) -> None:
@@ -105,7 +109,7 @@ def test_commands_that_play_virtually_prefer_it(
 ) -> None:
     told = program(
         "from experiments.runtime import native",
-        "from experiments.cli import app",
+        "from experiments.cli.main import app",
         f"app([*{command!r}, '--out', {str(tmp_path)!r}], standalone_mode=False)",
         "print(native.is_preferred())",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from experiments.cli import options
 from experiments.cli.simulate import simulate_file
 from experiments.inputs.scenario import load
 from experiments.results.provenance import provenance
+from experiments.runtime.revision import revision
 from testbed.errors import SetupError
 
 SEEDLESS = {"date", "version", "commit", "command", "kernel", "processor", "python"}
@@ -76,3 +78,9 @@ def test_a_second_run_into_one_directory_is_refused_while_the_first_lives(tmp_pa
     assert (tmp_path / "journal.sqlite").read_text() == "the first's"
     assert options._results(tmp_path) == tmp_path
     assert options._results(tmp_path) == tmp_path, "one process may write there again"
+
+
+def test_a_checkout_names_its_commit() -> None:
+    if not (Path(__file__).parents[1] / ".git").exists():
+        pytest.skip("not a checkout")
+    assert re.fullmatch(r"[\w.-]*[0-9a-f]{7,}(-dirty)?", revision())

@@ -9,11 +9,8 @@ Python (NUMBA_DISABLE_JIT=1), some hundred times slower. Division by zero gives 
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import math
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -22,8 +19,7 @@ import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from bpf.caches import kept_beside
-from controller.numerics import portable_math
+from bpf.caches import fingerprint, kept_beside
 from controller.numerics.portable_math import (
     PER_LN2,
     ROOT_HALF,
@@ -37,14 +33,11 @@ from controller.numerics.portable_math import (
 MOST = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])
 
-_SOURCES = sorted(
-    text
-    for file in Path(str(files("controller.core"))).rglob("*.py")
-    if "@compiled" in (text := file.read_text())
-)
-_STAMP = hashlib.sha256("\0".join([*_SOURCES, inspect.getsource(portable_math)]).encode()).hexdigest()[:16]
+HERE = Path(__file__).parent
+_SOURCES = (file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text())
+_STAMP = fingerprint((HERE / "portable_math.py", HERE / "jit.py", *_SOURCES))
 # the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place
-_KEPT = numba.config.CACHE_DIR or kept_beside(Path(__file__).parent / "__pycache__")  # type: ignore[attr-defined]
+_KEPT = numba.config.CACHE_DIR or kept_beside(HERE / "__pycache__")  # type: ignore[attr-defined]
 FOLDER = f"{_KEPT}/compiled-{_STAMP}"
 numba.config.CACHE_DIR = FOLDER  # type: ignore[attr-defined]
 MADE: list[Callable[..., object]] = []  # all of them

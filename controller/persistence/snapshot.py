@@ -9,7 +9,6 @@ Taking one costs some 10 ms with 12 hosts and 27 with 52, and a restart a few mi
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from bpf.caches import fingerprint
 from controller.core.coordinator import Coordinator
 
 DECIDING = (
@@ -61,12 +61,10 @@ def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
 @cache
 def program() -> str:
     """A digest of all that decisions are made of: modules, interpreter, and the libraries that compute."""
-    root, digest = Path(__file__).parents[2], hashlib.sha256(sys.version.encode())
-    for part in DECIDING:
-        files = sorted((root / part).rglob("*.py")) or [root / part]
-        for path in files:
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
-    for name in ("numpy", "scipy", "msgspec"):
-        digest.update(f"{name} {getattr(sys.modules.get(name), '__version__', '')}".encode())
-    return digest.hexdigest()
+    parts = [Path(__file__).parents[2] / part for part in DECIDING]
+    files = (path for part in parts for path in (sorted(part.rglob("*.py")) or [part]))
+    libraries = (
+        f"{name} {getattr(sys.modules.get(name), '__version__', '')}"
+        for name in ("numpy", "scipy", "msgspec")
+    )
+    return fingerprint(files, sys.version, *libraries)

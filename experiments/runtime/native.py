@@ -8,7 +8,6 @@ until it is built anew. Only virtual runs prefer it: live coordinators and agent
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import io
 import os
@@ -26,6 +25,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from bpf.caches import fingerprint
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).parent / "__pycache__"
@@ -54,11 +55,8 @@ MODULES = tuple(
 @cache
 def folder() -> Path:
     """Where the machine code of just this program, for just this interpreter, is kept."""
-    digest = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
-    for package in PROGRAM:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return KEPT / f"native-{digest.hexdigest()[:16]}"
+    files = (path for package in PROGRAM for path in sorted((ROOT / package).rglob("*.py")))
+    return KEPT / f"native-{fingerprint(files, sys.version, sysconfig.get_platform())}"
 
 
 def prefer() -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def revision() -> str:
     """The commit of this source, if git knows; an installed package is in nobody's working tree, whatever lies around it."""
-    if not (Path(__file__).parents[1] / ".git").exists():
+    if not (Path(__file__).parents[2] / ".git").exists():
         return "unknown"
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:

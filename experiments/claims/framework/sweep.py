@@ -6,7 +6,6 @@ are not taken for those of this one, and nobody has to remember to throw them aw
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bpf.caches import fingerprint
 from experiments.claims.framework.claim import Config
 from experiments.runtime import native
 from experiments.runtime.workers import workers
@@ -38,7 +38,7 @@ def sweep(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType]) 
     """
     if len({task.key for task in tasks}) < len(tasks):
         raise ValueError("two tasks of one key: the key names everything that a result depends on")
-    path, code = config.directory / "runs.jsonl", fingerprint(modules)
+    path, code = config.directory / "runs.jsonl", fingerprint((), *map(native.source, modules))
     wanted = {task.key for task in tasks}
     results = {key: result for key, result in kept(path, code).items() if key in wanted}
     missing = [task for task in tasks if task.key not in results]
@@ -69,12 +69,6 @@ def kept(path: Path, code: str) -> dict[str, Result]:
         if entry["code"] == code:
             found[entry["key"]] = entry["result"]
     return found
-
-
-def fingerprint(modules: Iterable[ModuleType]) -> str:
-    """Of the source text of the modules."""
-    text = "\0".join(map(native.source, modules))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _is_cut_off(path: Path) -> bool:
