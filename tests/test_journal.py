@@ -173,3 +173,20 @@ def test_a_coordinator_goes_on_with_what_is_before_a_bad_event(tmp_path: Path) -
     with pytest.raises(SetupError, match="earlier cut"):
         journal.cut(0.0)
     journal.close()
+
+
+def test_a_second_writer_whose_lock_file_was_taken_away_fences_the_first(tmp_path: Path) -> None:
+    first = journals.Journal(tmp_path / "journal.sqlite")
+    first.begin()
+    first.append_fact(1.0, facts.LevelLearned(1.0))
+    first.commit()
+    (tmp_path / "journal.sqlite.lock").unlink()
+    second = journals.Journal(tmp_path / "journal.sqlite")
+    with pytest.raises(InvariantBroken, match="another coordinator goes on"):
+        first.begin()
+    second.begin()
+    second.append_fact(2.0, facts.LevelLearned(2.0))
+    second.commit()
+    assert [at_s for at_s, _ in second.facts()] == [1.0, 2.0]
+    first.close()
+    second.close()

@@ -1,4 +1,7 @@
-"""Storms can fail: each rule that is broken on purpose is noticed, and the storm is shrunk to a few lines."""
+"""Storms can fail: rules that are broken on purpose are noticed, and the storm is shrunk to a few lines.
+
+A few of `experiments.storms.mutants` only; `make mutants` plays all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +9,71 @@ from pathlib import Path
 
 import pytest
 
-from experiments.storms import StormFailure, generate, parse, play, shrink
-from tests.storm_mutants import MUTANTS
+from controller.core.admission import admission
+from controller.core.policies.table import POLICIES
+from experiments.storms import generate, mutation, parse, play, shrink
+from experiments.storms.mutants import ALL, BY_NAME, Mutant, planted
+from topologies.errors import SpecError
 
-RARE = {
-    "ObeysOldOrders": "start_ordered_before_a_short_reclaim_was_heard_is_not_obeyed"
-}  # one storm in some hundreds
-MOST_STORMS = 40
-RULES = {
-    "GrantsTwice": "granted",
-    "ForgetsAJob": "",  # the core itself falls over what it forgot, or the check says so
-    "NeverWaitsForLeases": "more than one copy computes",
-    "LeavesFlowsOpen": "",
-    "SaysStoredTooSoon": "no disk ever held it",
-    "KeepsComputing": "comput",  # on a host which its owner closed, or beside the copy that took its place
-    "NeverSlowsDown": "migrations send",
-    "ObeysOldOrders": "compute",
-    "OutlivesItsLease": "more than one copy computes",
+FEW_STORMS = range(12)
+NOTICED = {
+    "no research reserve": "may be",
+    "no wait for leases": "more than one copy computes",
+    "agent says a step too much": "",
+    "agent keeps computing": "comput",
+    "tell before kill": "kills its processes after",
 }
 
 
-def caught(name: str) -> tuple[int, StormFailure]:
-    """The first storm that notices."""
-    for seed in range(MOST_STORMS):
-        if (failure := play(generate(seed), world_of=MUTANTS[name]).failure) is not None:
-            return seed, failure
-    raise AssertionError(f"{MOST_STORMS} storms did not notice {name}")
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_every_mutant_finds_what_it_replaces_and_puts_it_back(mutant: Mutant) -> None:
+    before = (admission.share_totals, admission.migration_share, POLICIES["reclaimnet"].share)
+    with planted(mutant):
+        pass
+    assert (admission.share_totals, admission.migration_share, POLICIES["reclaimnet"].share) == before
 
 
-@pytest.mark.parametrize("name", sorted(MUTANTS.keys() - RARE.keys()))
+def test_there_are_thirty_mutants_of_different_names() -> None:
+    assert len(BY_NAME) == len(ALL) >= 30
+
+
+def test_a_mutant_is_planted_in_rows_of_the_policies_too() -> None:
+    with planted(BY_NAME["grants doubled"]):
+        assert POLICIES["reclaimnet"].share is admission.share_totals
+        assert admission.share_totals.__qualname__ != "share_totals"
+
+
+@pytest.mark.parametrize("name", NOTICED)
 def test_a_broken_rule_is_noticed(name: str) -> None:
-    _, failure = caught(name)
-    assert RULES[name] in failure.rule
-
-
-@pytest.mark.parametrize("name", RARE)
-def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_left(name: str) -> None:
-    script = parse((Path(__file__).parent / "scenarios" / f"{RARE[name]}.txt").read_text())
-    failure = play(script, world_of=MUTANTS[name]).failure
+    failure = mutation.attempt(name, FEW_STORMS).failure
     assert failure is not None
-    assert RULES[name] in failure.rule
+    assert NOTICED[name] in failure.rule
 
 
-@pytest.mark.parametrize("name", ["GrantsTwice", "SaysStoredTooSoon"])
-def test_a_storm_that_noticed_is_shrunk_to_a_few_lines_that_still_fail(name: str) -> None:
-    seed, failure = caught(name)
-    short = shrink(generate(seed), failure, tries=250, world_of=MUTANTS[name])
-    assert len(short.lines) <= 6
-    again = play(parse(str(short)), world_of=MUTANTS[name], tells_story=True).failure
+def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_left() -> None:
+    kept = "start_ordered_before_a_short_reclaim_was_heard_is_not_obeyed.txt"
+    script = parse((Path(__file__).parent / "scenarios" / kept).read_text())
+    with planted(BY_NAME["agent starts what is stale"]):
+        failure = play(script).failure
+    assert failure is not None
+    assert "compute" in failure.rule
+
+
+def test_a_storm_that_noticed_is_shrunk_to_a_few_lines_that_still_fail() -> None:
+    with planted(BY_NAME["grants doubled"]):
+        tried = mutation.attempt("grants doubled", FEW_STORMS)
+        assert tried.failure is not None
+        assert tried.seed is not None
+        short = shrink(generate(tried.seed), tried.failure, tries=150)
+        assert len(short.lines) <= 6
+        again = play(parse(str(short)), tells_story=True).failure
     assert again is not None
-    assert again.kind == failure.kind
+    assert again.kind == tried.failure.kind
     assert again.story
     assert play(short).failure is None, "without the mutant it is no failure"
+
+
+@pytest.mark.parametrize("names", ["no such thing", "no research reserve,nor this"])
+def test_a_mutant_that_does_not_exist_is_refused_with_those_that_do(names: str) -> None:
+    with pytest.raises(SpecError, match="vault never"):
+        mutation.named(names)

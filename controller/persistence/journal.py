@@ -11,7 +11,8 @@ disk, is named by its number and time, and a reader may ask for what is before i
 
 .venv/bin/python -m controller.persistence.journal journal.sqlite events.jsonl [--up-to SECONDS]
 
-One process at a time writes a journal: it holds a lock on the file beside it, which its death releases.
+One process at a time writes a journal: it holds a lock on the file beside it, which its death releases. Should that file be gone,
+the epoch in the journal itself tells: each writer raises it, and one that finds another's there writes no more.
 """
 
 from __future__ import annotations
@@ -64,10 +65,21 @@ class Journal:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(_SCHEMA)
+        self._db.execute("BEGIN IMMEDIATE")
+        self._epoch = self._written_epoch() + 1
+        self._db.execute(f"PRAGMA user_version = {self._epoch}")
+        self.commit()
+
+    def _written_epoch(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def begin(self) -> None:
-        """Open the transaction of one event."""
-        self._db.execute("BEGIN")
+        """Open the transaction of one event. InvariantBroken: another process has begun to write this journal."""
+        self._db.execute("BEGIN IMMEDIATE")
+        if (epoch := self._written_epoch()) != self._epoch:
+            self.undo()
+            rule = f"its writer has epoch {epoch}, this process {self._epoch}: another coordinator goes on with it"
+            raise InvariantBroken(str(self.path), rule, [])
 
     def origin(self) -> dict[str, str]:
         """Whose journal it is; empty: nobody's yet. SetupError: it holds events, and does not say whose."""

@@ -166,6 +166,10 @@ def storm(
         str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
+    mutants: Annotated[
+        str | None,
+        typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     out: Out = Path("out/storm"),
@@ -175,9 +179,12 @@ def storm(
     A storm that breaks one is shrunk to a script of a few lines. Exit status 0: all were kept; 1: one was broken; 2: it
     could not be run.
     """
-    native.prefer()
+    if mutants is None:
+        native.prefer()
     from experiments.cli import storm as command
 
+    if mutants is not None:
+        raise typer.Exit(command.mutate(console, mutants, seeds, workers=workers))
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(

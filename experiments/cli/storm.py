@@ -20,6 +20,7 @@ from controller.warm_up import compile_once
 from experiments.inputs.scenario.scenario import MAX_SEED
 from experiments.runtime.ending import ExitStatus
 from experiments.runtime.revision import revision
+from experiments.storms import mutation
 from experiments.storms.campaign import CHUNK, Campaign, CampaignPlan, FailedStorm, one_of_each, run
 from experiments.storms.play import play
 from experiments.storms.results import admissions_told, page, story, write_failures
@@ -71,6 +72,29 @@ def replay(console: Console, file: Path) -> int:
         )
     console.print(f"1 storms, {int(outcome.failure is not None)} failed")
     return ExitStatus.BROKEN if outcome.failure is not None else ExitStatus.KEPT
+
+
+def mutate(console: Console, names: str, seeds: str, *, workers: int | None = None) -> int:
+    """Play storms against the program with one rule broken, rule by rule. Returns 0, or 1 if a storm fails without a mutant.
+
+    SpecError: the names or seeds cannot be read.
+    """
+    first, last = _range(seeds)
+    chosen, storms = mutation.named(names), range(first, last)
+    if (failure := mutation.unmutated(storms)) is not None:
+        console.print(f"without any mutant: {failure.subject}: {failure.rule}", markup=False, highlight=False)
+        return ExitStatus.BROKEN
+
+    def heard(tried: mutation.Tried) -> None:
+        found = f"storm {tried.seed}: {tried.failure.rule}" if tried.failure else "NOT NOTICED"
+        console.print(f"{tried.mutant}: {found[:150]}", markup=False, highlight=False)
+
+    tried = mutation.attempt_all(chosen, storms, count=workers or os.cpu_count() or 1, heard=heard)
+    caught = sum(each.failure is not None for each in tried)
+    console.print(
+        f"{caught} of {len(tried)} mutants ({caught / len(tried):.0%}) are noticed by storms {seeds}"
+    )
+    return ExitStatus.KEPT
 
 
 def _range(seeds: str) -> tuple[int, int]:

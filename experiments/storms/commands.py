@@ -14,9 +14,17 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
     late HOST BY_S FOR_S                   messages from and to a host (or *) are late, in order
-    repeat HOST KIND                       the agent's next message of that kind is said twice (only kinds that are said again
-                                           on a new connection: JobStarted JobEnded CheckpointStored SnapshotTaken)
+    repeat HOST KIND                       the next message of that kind, to or from the agent, is said twice
+    overtake HOST KIND BY_S                the next message of that kind is so much later, and others pass it
+    mute HOST to|from FOR_S                nothing arrives in one direction; what is sent waits
+    freeze FOR_S                           SIGSTOP of the coordinator
+    step HOST BY_S                         the host's clock jumps ahead
+    loss A B SHARE FOR_S                   that part of the packets of a cable is lost
+    drag HOST BY_S FOR_S                   each write to its disk takes so much longer
+    rot HOST JOB                           the bytes of the job's checkpoints there are wrong; readers notice
+    stale HOST AFTER_S                     the host crashes then, and its disk is as it is now
     fail HOST sending|snapshot|workload FOR_S [retry=1]
+    oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
     fill HOST | empty HOST                 its disk has no room for more, or has again
     spoil HOST JOB                         its disk loses the job's checkpoints, and nobody is told
     clock HOST OFFSET_S RATE               from its agent's next start on
@@ -33,6 +41,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from typing import get_args
 
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
@@ -45,13 +54,17 @@ from experiments.storms.fault_windows import (
 from experiments.storms.script import Line, Script
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual.invariants import broken
+from testbed import messages as m
 from testbed.messages import JobSpec
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
 IT = "it"
 FOR_ANYBODY = ("return", "late", "fail")
-REPEATABLE = ("JobStarted", "JobEnded", "CheckpointStored", "SnapshotTaken")
+NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin and keep connections
+REPEATABLE = tuple(
+    kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
+)
 Act = Callable[[StormWorld, Line, str], bool]
 
 
@@ -244,6 +257,65 @@ def _repeat(world: StormWorld, line: Line, host: str) -> bool:
     return False  # counted when it happens
 
 
+def _overtake(world: StormWorld, line: Line, host: str) -> bool:
+    if line.positional[1] not in REPEATABLE:
+        raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
+    world.overtake(line.positional[1], host, _seconds(line, 2))
+    world.disturb("a message was overtaken", inf, host=host)
+    return False  # counted when it happens
+
+
+def _mute(world: StormWorld, line: Line, host: str) -> bool:
+    to_host, for_s = line.positional[1] == "to", _seconds(line, 2)
+    if not world.connections.mute(host, to_host=to_host):
+        return False
+    if (link := world.machines[host].link) is not None:
+        world.stage.broken_off(link)
+    world.disturb("one direction was dead", for_s, host=host)
+    world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
+    return True
+
+
+def _freeze(world: StormWorld, line: Line, host: str) -> bool:
+    return not world.quiet and world.freeze(_seconds(line, 0))
+
+
+def _step(world: StormWorld, line: Line, host: str) -> bool:
+    world.disturb("a clock jumped", world.settings.lease_s, host=host)
+    return world.step_clock(host, _seconds(line, 1))
+
+
+def _loss(world: StormWorld, line: Line, host: str) -> bool:
+    """A cable of which TCP gets less: a half at 1 % of loss, an eighth at 5 % (no more than a plausible curve)."""
+    factor = max(0.05, 1.0 / (1.0 + (_seconds(line, 2) / 0.01) ** 1.2))
+    slowed = replace(line, words=(*line.words[:2], str(factor), *line.words[3:]))
+    return _link(world, slowed, host)
+
+
+def _drag(world: StormWorld, line: Line, host: str) -> bool:
+    by_s, for_s, disk = _seconds(line, 1), _seconds(line, 2), world.machines[host].disk
+    disk.slow_s = by_s
+    world.disturb("a disk was slow", for_s + by_s, host=host)
+
+    def recover() -> None:
+        disk.slow_s = 0.0
+
+    world.after(for_s, recover)
+    return True
+
+
+def _rot(world: StormWorld, line: Line, host: str) -> bool:
+    had = world.rot(host, line.positional[1])
+    if had:
+        world.disturb("a checkpoint was rotten", inf, host=host, job=line.positional[1])
+    return had
+
+
+def _stale(world: StormWorld, line: Line, host: str) -> bool:
+    world.disturb("a disk was stale", inf, host=host)
+    return world.roll_back(host, _seconds(line, 1))
+
+
 def _fail(world: StormWorld, line: Line, host: str) -> bool:
     what, for_s = line.positional[1], _seconds(line, 2)
     if what not in OPERATIONS:
@@ -251,6 +323,14 @@ def _fail(world: StormWorld, line: Line, host: str) -> bool:
     world.weather.add(FaultWindow(what, host, world.now_s + for_s, retryable="retry" in line.options))
     world.disturb(f"a {what} failed", for_s, host=host)
     return False
+
+
+def _oom(world: StormWorld, line: Line, host: str) -> bool:
+    job = line.positional[1]
+    killed = world.workloads.kill_from_outside(world.machines[host], job)
+    if killed:
+        world.disturb("a process was killed", 2.0 * world.settings.restart_s, job=job)
+    return killed
 
 
 def _fill(world: StormWorld, line: Line, host: str) -> bool:
@@ -327,6 +407,15 @@ VERBS: dict[str, Verb] = {
     "late": Verb(_late, 3, 3),
     "repeat": Verb(_repeat, 2, 2),
     "fail": Verb(_fail, 3, 3),
+    "overtake": Verb(_overtake, 3, 3),
+    "mute": Verb(_mute, 3, 3),
+    "freeze": Verb(_freeze, 1, 1, names_host=False),
+    "step": Verb(_step, 2, 2),
+    "loss": Verb(_loss, 4, 4, names_host=False),
+    "drag": Verb(_drag, 3, 3),
+    "rot": Verb(_rot, 2, 2),
+    "stale": Verb(_stale, 2, 2),
+    "oom": Verb(_oom, 2, 2),
     "fill": Verb(_fill, 1, 1),
     "empty": Verb(_empty, 1, 1),
     "spoil": Verb(_spoil, 2, 2),

@@ -44,6 +44,13 @@ MESSAGES = (
         "Forget",
     ),
 )
+# Messages that are said twice, or that later ones overtake.
+TWICE = (
+    *(name for name in MESSAGES if name not in ("Hello", "Welcome")),
+    "CheckpointStored",
+    "Grant",
+    "Unprotect",
+)
 MOVES = (
     "Migrate",
     "SnapshotTaken",
@@ -286,9 +293,56 @@ def _spoil(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "spoil", draft.rng.choice("^^^@>") + job, job)
 
 
+def _oom(draft: _Draft, at_s: float) -> None:
+    job, rng = draft.rng.choice(draft.jobs), draft.rng
+    if rng.random() < 0.5:
+        draft.say(at_s, "upon", "StartJob", "*", f"after={rng.choice([0.05, 0.2, 0.4])}", "oom", "it", job)
+    else:
+        draft.say(at_s, "oom", "@" + job, job)
+
+
+def _mute(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    draft.say(at_s, "mute", draft.host(), rng.choice(["to", "from"]), rng.choice([0.3, 1.5, 2.5, 6.0]))
+
+
+def _freeze(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "freeze", draft.rng.choice([0.1, 1.0, 2.1, 5.0]))
+
+
+def _step(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "step", draft.rng.choice(draft.hosts), draft.rng.choice([0.1, 1.9, 60.0, 1e6]))
+
+
+def _loss(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    draft.say(
+        at_s, "loss", *rng.choice(draft.links), rng.choice([0.003, 0.01, 0.05]), rng.choice([1.5, 4.0, 10.0])
+    )
+
+
+def _drag(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "drag", draft.host(), draft.rng.choice([0.05, 0.5, 3.0]), draft.rng.choice([1.0, 5.0]))
+
+
+def _rot(draft: _Draft, at_s: float) -> None:
+    job = draft.rng.choice(draft.jobs)
+    draft.say(at_s, "rot", draft.rng.choice("^^^@>") + job, job)
+
+
+def _stale(draft: _Draft, at_s: float) -> None:
+    after_s = draft.rng.choice([0.5, 3.0, 8.0])
+    draft.say(at_s, "stale", draft.host(), after_s)
+    draft.say(at_s + after_s + draft.rng.choice([0.3, 2.0]), "start")
+
+
+def _overtake(draft: _Draft, at_s: float) -> None:
+    rng = draft.rng
+    draft.say(at_s, "overtake", rng.choice(draft.hosts), rng.choice(TWICE), rng.choice([0.01, 0.1, 1.0]))
+
+
 def _repeat(draft: _Draft, at_s: float) -> None:
-    kinds = ["JobStarted", "JobEnded", "CheckpointStored", "CheckpointStored", "SnapshotTaken"]
-    draft.say(at_s, "repeat", draft.rng.choice(draft.hosts), draft.rng.choice(kinds))
+    draft.say(at_s, "repeat", draft.rng.choice(draft.hosts), draft.rng.choice(TWICE))
 
 
 def _now(draft: _Draft, at_s: float) -> None:
@@ -379,7 +433,16 @@ PLANS: dict[Callable[[_Draft, float], None], int] = {
     _fail: 3,
     _fill: 1,
     _spoil: 1,
-    _repeat: 1,
+    _repeat: 2,
+    _overtake: 2,
+    _oom: 2,
+    _mute: 2,
+    _freeze: 1,
+    _step: 1,
+    _loss: 1,
+    _drag: 1,
+    _rot: 1,
+    _stale: 1,
     _now: 3,
     _notice: 9,
     _flap: 2,
@@ -388,7 +451,14 @@ PLANS: dict[Callable[[_Draft, float], None], int] = {
     _submit_again: 1,
     _upon: 12,
 }
-LOUD = (_late, _repeat)  # a world that leaves out messages cannot do these to them
+LOUD = (
+    _late,
+    _repeat,
+    _overtake,
+    _mute,
+    _freeze,
+    _step,
+)  # a world that leaves out messages cannot do these to them
 
 
 def _word(value: object) -> str:

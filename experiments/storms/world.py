@@ -16,10 +16,12 @@ from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.setup import StormSetup
+from experiments.worlds.virtual.ground_truth import broken
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.journal import Memory
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
+from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
@@ -46,6 +48,10 @@ class StormWorld(VirtualWorld):
         self.disturbances: list[Disturbance] = []
         self._background: dict[tuple[str, str], float] = {}  # what others send, wire bytes/s
         self._repeats: set[tuple[str, str]] = set()
+        self._overtaken: dict[
+            tuple[str, str], float
+        ] = {}  # (kind, host) of the next message that others overtake -> by how long
+        self._frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -90,9 +96,9 @@ class StormWorld(VirtualWorld):
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """With the clock of its host."""
-        clock = self.clocks.get(machine.name)
-        if clock is None or self.quiet:
+        if self.quiet:
             return super().new_agent(machine)
+        clock = self.clocks.get(machine.name, Clock())
         return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store), clock=clock)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
@@ -104,7 +110,10 @@ class StormWorld(VirtualWorld):
         self.weather.occurs(type(event).__name__, machine.name)
 
     def decide(self, event: cev.Event) -> None:
-        """Count it, and what becomes of jobs by it."""
+        """Count it, and what becomes of jobs by it; a coordinator that stands still sees it later."""
+        if self._frozen is not None:
+            self._frozen.append(event)
+            return
         if case := coordinator_case(self.coordinator.cluster, event):
             self.counts[case] += 1
         before = {name: job.phase for name, job in self.jobs.items()}
@@ -114,6 +123,22 @@ class StormWorld(VirtualWorld):
                 self.counts[f"job: {before.get(name, 'new')} -> {job.phase}"] += 1
 
     def _perform(self, effect: cdo.Effect) -> None:
+        if isinstance(effect, cdo.Tell):
+            said = (type(effect.message).__name__, effect.host)
+            link = self.machines[effect.host].link
+            if (by_s := self._overtaken.pop(said, None)) is not None:
+                self.noticed("message overtaken", effect.host)
+
+                def tell() -> None:
+                    if self.machines[effect.host].link is link:
+                        self.connections.tell(effect.host, effect.message)
+
+                self.after(by_s, tell)
+                return
+            if said in self._repeats:
+                self._repeats.discard(said)
+                self.noticed("message repeated", effect.host)
+                super()._perform(effect)
         super()._perform(effect)
         if isinstance(effect, cdo.Record):
             self.counts[fact_case(effect.fact)] += 1
@@ -126,9 +151,57 @@ class StormWorld(VirtualWorld):
         """The coordinator's process is killed, and begins again from its journal after a while."""
         if self.connections.refused:
             return False
+        self._frozen = None
         self.disturb("the coordinator was dead", down_s)
         self.restart_coordinator(down_s=down_s)
         return True
+
+    def freeze(self, for_s: float) -> bool:
+        """SIGSTOP of the coordinator's process; what comes meanwhile it sees, in order, when it goes on."""
+        if self._frozen is not None or self.connections.refused:
+            return False
+        frozen: list[cev.Event] = []
+        self._frozen = frozen
+        self.disturb("the coordinator stood still", for_s)
+        self.after(for_s, lambda: self._thaw(frozen))
+        return True
+
+    def _thaw(self, frozen: list[cev.Event]) -> None:
+        if self._frozen is frozen:  # not killed meanwhile
+            self._frozen = None
+            for event in frozen:
+                self.decide(event)
+
+    def step_clock(self, name: str, by_s: float) -> bool:
+        """The clock of a host jumps ahead, as after a suspension."""
+        core = self.machines[name].core
+        if not isinstance(core, SkewedAgent):
+            return False
+        core.clock = self.clocks[name] = Clock(core.clock.offset_s + by_s, core.clock.rate)
+        if not self.machines[name].paused:
+            self.arm(self.machines[name])
+        return True
+
+    def roll_back(self, name: str, for_s: float) -> bool:
+        """The disk is as it is now when the host, which dies then, is there again: what was written meanwhile is gone."""
+        disk = self.machines[name].disk
+        before = dict(disk.stored)
+
+        def lose() -> None:
+            self.crash(name)
+            disk.stored.clear()
+            disk.stored.update(before)
+            disk.partial.clear()
+
+        self.after(for_s, lose)
+        return True
+
+    def rot(self, name: str, job: str) -> bool:
+        """The bytes of the job's checkpoints on a disk are wrong, and nobody is told: whoever reads them notices."""
+        disk = self.machines[name].disk
+        keys = [key for key in disk.stored if key[0] == job]
+        disk.rotten.update(keys)
+        return bool(keys)
 
     def crash(self, name: str) -> bool:
         """The whole host dies: nobody is told, and its clock begins at zero when it is there again."""
@@ -196,7 +269,32 @@ class StormWorld(VirtualWorld):
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
 
+    def _check_killed_first(self, machine: Machine, message: m.OwnerReclaims) -> None:
+        """The owner first: nothing computes any more when others are told that the host is closed."""
+        alive = [process.spec.name for process in machine.processes.values() if process.alive]
+        if message.notice_s <= 0.0 and alive:
+            raise broken(
+                self, alive[0], f"{machine.name} tells that its owner has it, and kills its processes after"
+            )
+
+    def overtake(self, kind: str, host: str, by_s: float) -> None:
+        """The next message of that kind, to or from the host, comes so much later; others pass it."""
+        self._overtaken[kind, host] = by_s
+
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
+        if isinstance(effect, ado.Send) and isinstance(effect.message, m.OwnerReclaims):
+            self._check_killed_first(machine, effect.message)
+        if isinstance(effect, ado.Send) and self._overtaken:
+            said, link = (type(effect.message).__name__, machine.name), machine.link
+            if (by_s := self._overtaken.pop(said, None)) is not None:
+                self.noticed("message overtaken", machine.name)
+
+                def say() -> None:
+                    if machine.link is link:
+                        self.connections.say(machine, effect.message)
+
+                self.after(by_s, say)
+                return
         super()._act(machine, effect)
         if isinstance(effect, ado.Send) and self._repeats:
             said = (type(effect.message).__name__, machine.name)

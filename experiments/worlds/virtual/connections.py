@@ -30,6 +30,9 @@ class Connections:
         self._all: list[Connection] = []
         self._delay_s = {name: self._one_way_s(name) for name in stage.machines}
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
+        self._mute: dict[
+            tuple[str, bool], list[Callable[[], None]]
+        ] = {}  # what waits, by host and whether to it
         self.heard: Callable[[Machine, Any], None] = lambda machine, message: None
         self.not_yet: Callable[[m.Hello], str] = lambda hello: ""  # why an agent is refused for now
         self.lost = 0  # messages, with their connection
@@ -141,6 +144,9 @@ class Connections:
         if link.host in self._cut_off:
             self._cut_off[link.host].append(partial(self._deliver_down, link, message))
             return
+        if (link.host, True) in self._mute:
+            self._mute[link.host, True].append(partial(self._deliver_down, link, message))
+            return
         stage, machine = self._stage, self._stage.machines[link.host]
         if link.cut:
             self.lost += 1
@@ -159,6 +165,9 @@ class Connections:
     def _deliver_up(self, link: Connection, message: Any) -> None:
         if link.host in self._cut_off:
             self._cut_off[link.host].append(partial(self._deliver_up, link, message))
+            return
+        if (link.host, False) in self._mute:
+            self._mute[link.host, False].append(partial(self._deliver_up, link, message))
             return
         if link.cut:
             self.lost += 1
@@ -192,6 +201,18 @@ class Connections:
         for deliver in self._cut_off.pop(host, []):
             deliver()
 
+    def mute(self, host: str, *, to_host: bool) -> bool:
+        """One direction between a host and the coordinator is dead: what is sent waits. False: it was so already."""
+        if (host, to_host) in self._mute:
+            return False
+        self._mute[host, to_host] = []
+        return True
+
+    def unmute(self, host: str, *, to_host: bool) -> None:
+        """That direction works again: what waited arrives, in order."""
+        for deliver in self._mute.pop((host, to_host), []):
+            deliver()
+
     def is_well(self, machine: Machine) -> bool:
         """Whether its agent works and is connected, with nothing broken on the way."""
         link = machine.link
@@ -203,6 +224,8 @@ class Connections:
             and link.coordinator_open
             and not link.cut
             and not self.is_cut_off(machine.name)
+            and (machine.name, True) not in self._mute
+            and (machine.name, False) not in self._mute
         )
 
     def is_cut_off(self, host: str) -> bool:

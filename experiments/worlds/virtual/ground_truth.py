@@ -125,6 +125,13 @@ class Truth:
             raise broken(
                 world, alive[0].spec.name, f"{len(alive)} processes compute on {gpus} GPUs of {machine.name}"
             )
+        model = world.stage.campus.gpu_by_name.get(
+            world.stage.campus.host_by_name[machine.name].gpu_model or ""
+        )
+        for process in alive:
+            if model is not None and process.spec.memory_bytes > model.memory_bytes:
+                rule = f"it needs {process.spec.memory_bytes:.3g} bytes, a GPU of {machine.name} has {model.memory_bytes:.3g}"
+                raise broken(world, process.spec.name, rule)
         for process in alive:
             name, step = process.spec.name, process.base_step
             if step > 0 and not any(j == name and s == step for (j, _), s in self._journalled.steps.items()):

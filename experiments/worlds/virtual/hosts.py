@@ -69,6 +69,8 @@ class Disk:
     stored: dict[tuple[str, int], StoredCheckpoint] = field(default_factory=dict)
     partial: dict[str, tuple[int, float]] = field(default_factory=dict)  # job -> (step, bytes)
     full: bool = False
+    slow_s: float = 0.0  # what each write takes longer than usual
+    rotten: set[tuple[str, int]] = field(default_factory=set)  # of those stored, whose bytes are wrong
 
     def of(self, job: str) -> list[StoredCheckpoint]:
         """All of a job, oldest first."""

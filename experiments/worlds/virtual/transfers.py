@@ -78,6 +78,12 @@ class Transfers:
             self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
         elif self._refused(machine, transfer, stored, target.core.announced):
             return
+        elif (stored.job, stored.sequence) in machine.disk.rotten:
+            self._fail_later(
+                machine, transfer, 0.0, "its bytes are not those of its manifest", retryable=False
+            )
+        elif target.store.get((stored.job, stored.sequence)) == stored:
+            self._repeated(machine, transfer, stored)
         else:
             fraction = dirty_fraction(stage.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
@@ -100,6 +106,15 @@ class Transfers:
         else:
             self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
         return True
+
+    def _repeated(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
+        """The receiver has it already and says so to the sender; its own agent hears of it, as live."""
+        target = self._stage.machines[transfer.order.destination.host]
+        self._stage.tell_agent(target, aev.CheckpointReceived(stored))
+        ended = self._account_of(transfer, stored, self._stage.now_s)
+        self._stage.after(
+            self._stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK
+        )
 
     def _flow(self, machine: Machine, transfer: Transfer) -> None:
         stage, order = self._stage, transfer.order
@@ -156,7 +171,8 @@ class Transfers:
         """The last byte is there; the receiver verifies it and syncs its disk."""
         del self._flowing[transfer.key]
         commit = partial(self._commit, machine, transfer, self._stage.now_s)
-        self._stage.after(self._stage.costs.commit_s, commit, Priority.NETWORK)
+        target = self._stage.machines[transfer.order.destination.host]
+        self._stage.after(self._stage.costs.commit_s + target.disk.slow_s, commit, Priority.NETWORK)
 
     def _commit(self, machine: Machine, transfer: Transfer, arrived_s: float) -> None:
         """The receiver has it all: verified, fsynced, said."""
@@ -175,6 +191,7 @@ class Transfers:
         target.disk.drop(order.job, order.sequence)
         target.disk.partial.pop(order.job, None)
         target.store[order.job, order.sequence] = transfer.stored
+        target.disk.rotten.discard((order.job, order.sequence))
         stage.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)
         stage.after(stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)

@@ -71,6 +71,13 @@ class Workloads:
         failure = stage.faults.workload(machine.name, spec.name, process.attempt)
         if restore and (restore.job, restore.sequence) not in machine.store:
             self._exit(machine, process, finished=False, reason="no such checkpoint here")
+        elif restore and (restore.job, restore.sequence) in machine.disk.rotten:
+            self._exit(
+                machine,
+                process,
+                finished=False,
+                reason="the checkpoint's bytes are not those of its manifest",
+            )
         elif failure is not None:
             if restore is None:
                 self.may_fail.add(spec.name)
@@ -105,19 +112,34 @@ class Workloads:
         stage.after(takes_s, proved, Priority.PROCESS)
 
     def _exit(
-        self, machine: Machine, process: Process, *, finished: bool, reason: str, fenced: bool = False
+        self,
+        machine: Machine,
+        process: Process,
+        *,
+        finished: bool,
+        reason: str,
+        fenced: bool = False,
+        killed: bool = False,
     ) -> None:
         name, attempt = process.spec.name, process.attempt
         step = process.step(self._stage.now_s)
         process.alive = False
         machine.processes.pop((name, attempt), None)
-        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced)
+        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced, killed)
         self._stage.tell_agent(machine, ended)
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
         """SIGKILL, for certain."""
         if process := machine.processes.pop((job, attempt), None):
             process.alive = False
+
+    def kill_from_outside(self, machine: Machine, job: str) -> bool:
+        """SIGKILL by the kernel's OOM killer, or somebody on the host. False: no process of the job is there."""
+        found = [process for (name, _), process in machine.processes.items() if name == job]
+        for process in found:
+            self._stage.note(f"{machine.name}: the process of {job} is killed from outside")
+            self._exit(machine, process, finished=False, reason="killed by signal 9", killed=True)
+        return bool(found)
 
     def kill_all(self, machine: Machine) -> None:
         """They die with their agent."""
@@ -155,6 +177,7 @@ class Workloads:
             stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
             return
         takes_s = ordered_s + process.spec.payload_bytes / stage.costs.snapshot_bytes_per_s
+        takes_s += machine.disk.slow_s
         process.pause(stage.now_s, takes_s)
         core = machine.core
 

@@ -240,6 +240,10 @@ class AgentCore:
     def _start(self, order: m.StartJob, now_s: float) -> list[do.Effect]:
         name = order.job.name
         present = self.running.get(name)
+        if present is not None and present.attempt == order.attempt:
+            return self._say_again(
+                present
+            )  # the order came twice: this is no second attempt, nor the end of the first
         if refusal := self._refusal(order, present, now_s):
             return [do.Send(m.JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
         before = [] if present is None else self._end(present)
@@ -255,7 +259,7 @@ class AgentCore:
             return "it was ordered before it was known that the owner had reclaimed this host"
         if now_s >= self.pulse.lease_until_s:
             return "the lease had lapsed when the order came"
-        if present is not None and present.attempt >= order.attempt:
+        if present is not None and present.attempt > order.attempt:
             return f"attempt {present.attempt} is here"
         return ""
 

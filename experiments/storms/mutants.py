@@ -1,0 +1,341 @@
+"""Rules of the deciding code, each broken on purpose: storms that do not notice one prove nothing about it.
+
+A mutant replaces one named function (or method) by one that is wrong, wherever the program refers to it: in each module
+that imported it, and in the rows of the policies. References in machine code cannot be replaced, so mutants play as Python.
+`reclaimnet storm --mutants all --seeds 0:40` plays each until a storm notices it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any
+
+from msgspec.structs import replace
+
+from controller.core.model import effects as cdo
+from controller.core.model import facts
+from controller.core.policies.table import POLICIES
+from testbed import messages as m
+from testbed.agent.core import effects as ado
+
+PROGRAM = ("controller", "experiments", "testbed")
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`target` ("package.module:name" or "package.module:Class.name") is replaced by what `change` makes of it."""
+
+    name: str
+    target: str
+    change: Change
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """The program with that mutant in it. LookupError: it has no such function."""
+    module, _, path = mutant.target.partition(":")
+    owner: Any = import_module(module)
+    *outer, name = path.split(".")
+    for each in outer:
+        owner = getattr(owner, each)
+    original = owner.__dict__.get(name)
+    if original is None:
+        raise LookupError(f"mutant {mutant.name}: there is no {mutant.target}")
+    changed = mutant.change(original)
+    places = [(owner, name)] if outer else [*_modules_with(original), *_rows_with(original)]
+    for place, held in places:
+        _set(place, held, changed)
+    try:
+        yield
+    finally:
+        for place, held in places:
+            _set(place, held, original)
+
+
+def _modules_with(original: Any) -> list[tuple[Any, str]]:
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in PROGRAM and module is not None
+    ]
+    return [
+        (module, name)
+        for module in modules
+        for name, value in list(vars(module).items())
+        if value is original
+    ]
+
+
+def _rows_with(original: Any) -> list[tuple[Any, str]]:
+    rows = POLICIES.values()
+    return [(row, each.name) for row in rows for each in fields(row) if getattr(row, each.name) is original]
+
+
+def _set(place: Any, name: str, value: Any) -> None:
+    if place in POLICIES.values():
+        object.__setattr__(place, name, value)  # rows are frozen
+    else:
+        setattr(place, name, value)
+
+
+# ---------------------------------------------------------------- ways to be wrong
+
+
+def _nothing(original: Any) -> Any:
+    """Does nothing, and says that nothing follows."""
+    return lambda *given, **named: []
+
+
+def _gives(value: Any) -> Change:
+    """Answers the same to everything."""
+    return lambda original: lambda *given, **named: value
+
+
+def _times(factor: float) -> Change:
+    """Answers with so many times the right number."""
+    return lambda original: lambda *given, **named: factor * original(*given, **named)
+
+
+def _without(*kinds: type) -> Change:
+    """Leaves out messages and effects of these kinds."""
+
+    def kept(effect: Any) -> bool:
+        return not isinstance(effect, kinds) and not isinstance(getattr(effect, "message", None), kinds)
+
+    return lambda original: lambda *given, **named: [e for e in original(*given, **named) if kept(e)]
+
+
+def _before(meddle: Callable[..., None]) -> Change:
+    """Meddles with what it is given, then works."""
+
+    def change(original: Any) -> Any:
+        def wrong(*given: Any, **named: Any) -> Any:
+            meddle(*given)
+            return original(*given, **named)
+
+        return wrong
+
+    return change
+
+
+def _after(meddle: Callable[..., None]) -> Change:
+    """Works, then meddles with what it was given."""
+
+    def change(original: Any) -> Any:
+        def wrong(*given: Any, **named: Any) -> Any:
+            answer = original(*given, **named)
+            meddle(*given)
+            return answer
+
+        return wrong
+
+    return change
+
+
+def _all_of_each_link(original: Any) -> Any:
+    return lambda capacity, reserve, payload_share=1.0: {
+        link: payload_share * b for link, b in capacity.items()
+    }
+
+
+def _twice_the_rates(original: Any) -> Any:
+    def wrong(wants: Any, share: Any) -> Any:
+        rates, held_by = original(wants, share)
+        return 2.0 * rates, held_by
+
+    return wrong
+
+
+def _half_the_loss(original: Any) -> Any:
+    def wrong(job: Any, restore_step: int) -> list[cdo.Effect]:
+        return [
+            cdo.Record(replace(e.fact, work_lost_s=e.fact.work_lost_s / 2.0))
+            if isinstance(e, cdo.Record) and isinstance(e.fact, facts.WorkLost)
+            else e
+            for e in original(job, restore_step)
+        ]
+
+    return wrong
+
+
+def _greatest_score(original: Any) -> Any:
+    def wrong(rows: Any, there_s: Any, risks: Any, mean_s: Any, alpha: float) -> tuple[int, float]:
+        worst = max(rows.tolist(), key=lambda row: (risks[row], there_s[row]))
+        return worst, float(there_s[worst])
+
+    return wrong
+
+
+def _a_step_beyond(original: Any) -> Any:
+    def wrong(core: Any, checkpoint: Any) -> list[ado.Effect]:
+        return [*original(core, replace(checkpoint, step=checkpoint.step + 1))]
+
+    return wrong
+
+
+def _lease_of(factor: float) -> Change:
+    def change(original: Any) -> Any:
+        def wrong(pulse: Any, number: int) -> list[ado.Effect]:
+            lease_s = pulse.lease_s
+            pulse.lease_s = factor * lease_s
+            try:
+                found: list[ado.Effect] = original(pulse, number)
+                return found
+            finally:
+                pulse.lease_s = lease_s
+
+        return wrong
+
+    return change
+
+
+def _without_the_refusal(*words: str) -> Change:
+    def change(original: Any) -> Any:
+        def wrong(core: Any, order: Any, present: Any, now_s: float) -> str:
+            refusal = str(original(core, order, present, now_s))
+            return "" if any(word in refusal for word in words) else refusal
+
+        return wrong
+
+    return change
+
+
+def _only_higher(original: Any) -> Any:
+    def wrong(sendings: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
+        sending = sendings.table.get((job, destination))
+        if sending is not None and rate_bytes_per_s < sending.rate_bytes_per_s:
+            return []
+        found: list[ado.Effect] = original(sendings, job, destination, rate_bytes_per_s)
+        return found
+
+    return wrong
+
+
+def _margin_ignored(original: Any) -> Any:
+    def wrong(cluster: Any, host: Any, now_s: float) -> None:
+        original(cluster, host, now_s)
+        host.fence_at_s = max(now_s, host.lease_until_s - cluster.settings.fence_margin_s)
+
+    return wrong
+
+
+def _fence_at_once(cluster: Any, host: Any, now_s: float) -> None:
+    host.fence_at_s = now_s
+
+
+def _land_anyway(original: Any) -> Any:
+    def wrong(cluster: Any, job: Any, now_s: float) -> Any:
+        final = job.checkpoints.get(job.final_sequence)
+        if job.move is not None and final is not None:
+            final.holders.add(job.move.destination)
+        return original(cluster, job, now_s)
+
+    return wrong
+
+
+def _oldest(original: Any) -> Any:
+    def wrong(cluster: Any, job: Any) -> Any:
+        reachable = [c for c in job.checkpoints.values() if c.holders]
+        return min(reachable, key=lambda c: c.stored.step, default=None)
+
+    return wrong
+
+
+def _same_number(running: Any) -> None:
+    running.last_sequence -= 1
+
+
+def _forget_completed(cluster: Any, job: Any, host: Any, stored: Any) -> None:
+    job.completed.discard(stored.sequence)
+
+
+def _same_attempt(cluster: Any, job: Any, *rest: Any) -> None:
+    job.attempt -= 1 if job.attempt > 1 else 0
+
+
+def _lose_first_waiting(cluster: Any, *rest: Any) -> None:
+    cluster.backlog = cluster.backlog[1:]
+
+
+def _finished_always(original: Any) -> Any:
+    return lambda core, event: original(core, replace(event, finished=True))
+
+
+def _later(by_s: float) -> Change:
+    return lambda original: lambda *given: original(*given) + by_s
+
+
+def _believes_for_ever(cluster: Any, host: Any, now_s: float) -> None:
+    host.lease_until_s = now_s + 1e6
+
+
+def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
+    for checkpoint in job.checkpoints.values():
+        checkpoint.holders.clear()
+
+
+LIFE = "controller.core.lifecycle"
+AGENT = "testbed.agent.core"
+ALL = (
+    Mutant("no research reserve", "controller.core.admission.admission:migration_share", _all_of_each_link),
+    Mutant("grants doubled", "controller.core.admission.admission:share_totals", _twice_the_rates),
+    Mutant("loss halved", f"{LIFE}.dispatch:_work_lost", _half_the_loss),
+    Mutant("loss not told", f"{LIFE}.dispatch:_work_lost", _nothing),
+    Mutant("worst destination", "controller.core.placement.select:_least_score", _greatest_score),
+    Mutant(
+        "tell before kill", f"{AGENT}.effects:kills_first", lambda original: lambda effects: effects[::-1]
+    ),
+    Mutant("no fence margin", f"{LIFE}.membership:disconnect", _margin_ignored),
+    Mutant("no wait for leases", f"{LIFE}.membership:disconnect", _after(_fence_at_once)),
+    Mutant("never fences", f"{LIFE}.membership:fence", _nothing),
+    Mutant("silence never noticed", f"{LIFE}.membership:heard", _after(_believes_for_ever)),
+    Mutant("vault never", f"{LIFE}.second_copy:keep_safe", _nothing),
+    Mutant("checkpoints never", f"{LIFE}.checkpoints:stored_by", _nothing),
+    Mutant("oldest checkpoint", "controller.core.model.cluster:Cluster.freshest", _oldest),
+    Mutant("completes again", f"{LIFE}.checkpoints:_complete", _before(_forget_completed)),
+    Mutant("holders forgotten", f"{LIFE}.checkpoints:_complete", _after(_no_holders)),
+    Mutant("flows left open", f"{LIFE}.grants:close_flow", _without(m.CancelTransfers)),
+    Mutant("rates never told", f"{LIFE}.grants:_grant", _without(m.Grant)),
+    Mutant("rates not reminded", f"{LIFE}.grants:tell_grants", _nothing),
+    Mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there", _land_anyway),
+    Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
+    Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
+    Mutant("final snapshot late", f"{LIFE}.migration:_final_within_s", _later(3.0)),
+    Mutant("notice believed longer", f"{LIFE}.migration:_notice_s", _times(1.5)),
+    Mutant("owner's return not heard", f"{LIFE}.membership:owner_returns", _nothing),
+    Mutant("closed host not let go", f"{LIFE}.membership:let_go", _nothing),
+    Mutant("offers not withdrawn", f"{LIFE}.dispatch:withdraw_offers", _nothing),
+    Mutant("GPU not held", f"{LIFE}.dispatch:reserve", _nothing),
+    Mutant("GPU not released", f"{LIFE}.dispatch:release", _nothing),
+    Mutant("attempts not counted", f"{LIFE}.dispatch:begin_attempt", _before(_same_attempt)),
+    Mutant("interrupted, not resumed", f"{LIFE}.dispatch:_come_back", _nothing),
+    Mutant("backlog loses the first", f"{LIFE}.dispatch:_serve_backlog", _before(_lose_first_waiting)),
+    Mutant("nothing forgotten", f"{LIFE}.dispatch:over", _without(m.Forget)),
+    Mutant("memory ignored", "controller.core.model.cluster:Cluster.fits", _gives(True)),
+    Mutant("ends not heard", f"{LIFE}.job_reports:job_ended", _nothing),
+    Mutant("stored not heard after a restart", f"{LIFE}.resync:_stored", _nothing),
+    Mutant("ended not heard after a restart", f"{LIFE}.resync:_ended", _nothing),
+    Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
+    Mutant("agent says a step too much", f"{AGENT}.agent:AgentCore._keep", _a_step_beyond),
+    Mutant(
+        "agent starts what is stale", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("reclaimed")
+    ),
+    Mutant(
+        "agent starts without a lease", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("lease")
+    ),
+    Mutant("agent's lease is long", f"{AGENT}.lease:Pulse.acknowledged", _lease_of(1.5)),
+    Mutant("agent never slows down", f"{AGENT}.outbound:Sendings.regrant", _only_higher),
+    Mutant(
+        "agent numbers a snapshot twice", f"{AGENT}.running:Running.begin_snapshot", _before(_same_number)
+    ),
+    Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
+    Mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended", _finished_always),
+    Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._forget", _nothing),
+    Mutant("agent does not try again", f"{AGENT}.outbound:Sendings.retry", _nothing),
+)
+BY_NAME = {mutant.name: mutant for mutant in ALL}
