@@ -20,7 +20,7 @@ NOTICED = {
     "no research reserve": "may be",
     "no wait for leases": "more than one copy computes",
     "agent says a step too much": "",
-    "agent keeps computing": "comput",
+    "agent keeps computing": "kills its processes after",
     "tell before kill": "kills its processes after",
 }
 
