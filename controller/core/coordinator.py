@@ -80,7 +80,7 @@ class Coordinator:
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
             queue,
             HazardWindow(settings.hazard_window_s, prior, settings.day_s, settings.day_start_s),
-            LinkBandwidth(campus.capacity_bytes_per_s, reserve, feeds={}),
+            LinkBandwidth(campus.capacity_bytes_per_s, reserve),
             {host.name: HostState(host) for host in campus.hosts if _has_agent(host, settings)},
             draw,
             secret=secret,
