@@ -48,7 +48,7 @@ def ended(error: BaseException) -> int:
 
 @pytest.fixture(autouse=True)
 def handlers_put_back() -> object:
-    kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     yield None
     for signum, handler in kept.items():
         signal.signal(signum, handler)
@@ -76,21 +76,28 @@ def test_only_a_broken_promise_is_status_1() -> None:
     assert ending.run(lambda: 1) == 1
 
 
+def test_signals_end_a_command_that_a_script_began_in_the_background() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        assert ending.run(lambda signum=signum: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
+
+
+async def sent_in_trio(signum: signal.Signals) -> None:
+    signal.raise_signal(signum)
+    await trio.sleep(5.0)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_end_a_command_with_3_in_a_trio_run_and_outside_and_mininets_prompt_cannot_catch_them(
     signum: signal.Signals,
 ) -> None:
-    async def told_in_trio() -> None:
-        signal.raise_signal(signum)
-        await trio.sleep(5.0)
-
     def told_outside() -> None:
         try:
             signal.raise_signal(signum)
         except KeyboardInterrupt:
             assert signum is signal.SIGINT
 
-    assert ending.run(lambda: trio.run(told_in_trio)) == ExitStatus.CUT_SHORT
+    assert ending.run(lambda: trio.run(sent_in_trio, signum)) == ExitStatus.CUT_SHORT
     assert ending.run(told_outside) == (0 if signum is signal.SIGINT else ExitStatus.CUT_SHORT)
 
 

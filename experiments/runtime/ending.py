@@ -162,7 +162,13 @@ def _text(error: BaseException) -> str | None:
 
 
 def _end_on_signals() -> None:
-    """SIGTERM and SIGHUP interrupt as SIGINT does; one that is ignored (nohup) stays ignored."""
+    """SIGTERM and SIGHUP interrupt as SIGINT does; SIGHUP that is ignored (nohup) stays ignored.
+
+    A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it would
+    end on no signal at all: SIGINT is always heard.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) == signal.SIG_DFL:
             signal.signal(signum, _interrupt)
