@@ -4,8 +4,12 @@ and others watch spans of real time that a busy machine stretches."""
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
+
+# A shell that runs the tests in the background has SIGINT ignored, and all that they start would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
