@@ -1,7 +1,8 @@
 """A script, played: the storm, then calm weather in which everything must come to its end, and what was broken if anything was.
 
-In the calm faults are over, owners return, agents run. Then every job finishes within `CALM_S`, nothing of any job is left on a
-host or in the books, and the promises hold over the whole journal; `admissions` says which migrations had to be in time.
+In the calm faults and others' traffic are over, owners return, agents run. Then every job finishes within `CALM_S`, nothing
+of any job is left on a host or in the books, and the promises hold over the whole journal; `admissions` says which
+migrations had to be in time.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ def run(world: StormWorld, script: Script) -> None:
 def calm(world: StormWorld) -> None:
     """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
     _end_faults(world)
+    world.end_background()
     if left := run_until_over(world, CALM_S):
         raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
     if world.events > MOST_EVENTS:

@@ -265,6 +265,11 @@ class StormWorld(VirtualWorld):
         if not self.connections.refused:
             self.decide(cev.LinksMeasured([(link.source, link.target, rate) for link, rate in taken.items()]))
 
+    def end_background(self) -> None:
+        """Others' traffic is over; transfers that it left no rate go on."""
+        for source, target in self._background:
+            self.set_background(source, target, 0.0)
+
     def repeat(self, kind: str, host: str) -> None:
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
