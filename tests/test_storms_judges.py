@@ -7,7 +7,8 @@ import pytest
 from controller.core import coordinator
 from experiments.results.run_context import migration_shares
 from experiments.storms import StormWorld, parse, play
-from experiments.storms.play import promises, run
+from experiments.storms.commands import perform
+from experiments.storms.play import calm, promises, run
 from experiments.storms.setup import ground_of
 from topologies.spec import DirectedLink
 
@@ -61,6 +62,12 @@ def test_a_window_in_which_a_cable_was_slow_is_not_held_against_the_system() -> 
 
 
 def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_gives_out() -> None:
-    world = world_after(STORY + "2 background h1 h2 9e6")
-    up = DirectedLink("h1", "a1")
-    assert world.coordinator.cluster.spendable[up] < 0.5 * migration_shares(world.stage.campus)[up]
+    script = parse(STORY + "2 background h1 h2 9e6")
+    world, up = StormWorld(ground_of(script)), DirectedLink("h1", "a1")
+    share = migration_shares(world.stage.campus)[up]
+    for line in script.lines:
+        world.run(line.at_s)
+        perform(world, line)
+    assert world.coordinator.cluster.spendable[up] < 0.5 * share
+    calm(world)
+    assert world.coordinator.cluster.spendable[up] > 0.9 * share
