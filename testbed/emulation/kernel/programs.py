@@ -15,14 +15,13 @@ from testbed.emulation.description.shaping import (
     TC_MESSAGE,
     TCA_KIND,
     TCA_OPTIONS,
-    Shape,
 )
 from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket, attributes
 from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import PortCounters, PortProgram, PortRule
+    from bpf.ports import PortCounters, PortProgram
 
 RTM_GETTFILTER = 46
 INGRESS_PARENT, EGRESS_PARENT = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
@@ -48,7 +47,7 @@ class HostEnforcement:
     """Programs and maps of all hosts, pinned under `pin_dir`/HOST/.
 
     Descriptors are few (20000 a process is a usual limit, and 2000 hosts' programs and maps are 22000): two a host until it
-    is attached, none after that; maps are opened again, from their pins, when somebody asks for them.
+    is attached, none after that; maps are opened again, from their pins, when they are asked for.
     """
 
     def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
@@ -129,30 +128,25 @@ class PortEnforcement:
         from bpf import ports
         from bpf.errors import BpfError
 
+        def limit(rate_bytes_per_s: float) -> ports.Limit:
+            burst_bytes = max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S))
+            return ports.Limit(int(rate_bytes_per_s), burst_bytes)
+
         try:
             self._program = ports.load_port_program(len(self._plan.host_cables))
         except BpfError as error:
             raise SetupError(f"BPF program of the hosts' ports: {error}") from error
         self._program_id = program_id(self._program.fd)
-        for number, host in enumerate(self._plan.host_cables):
-            self._program.table.set(number, self._rule(host))
-
-    def _rule(self, host: str) -> PortRule:
-        from bpf.ports import Limit, PortRule
-
-        cable, address = self._plan.host_cables[host], self._plan.spec.host_by_name[host].address
-
-        def limit(rate_bytes_per_s: float) -> Limit:
-            return Limit(int(rate_bytes_per_s), max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S)))
-
-        shape: Shape = cable.a.shape
-        return PortRule(
-            mac=cable.b.mac,
-            ipv4=address,
-            ipv6=ipv6_address(address) if self._ipv6 else None,
-            link=limit(shape.rate_bytes_per_s * LINK_SLACK),
-            own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
-        )
+        for number, (host, cable) in enumerate(self._plan.host_cables.items()):
+            address, shape = self._plan.spec.host_by_name[host].address, cable.a.shape
+            rule = ports.PortRule(
+                mac=cable.b.mac,
+                ipv4=address,
+                ipv6=ipv6_address(address) if self._ipv6 else None,
+                link=limit(shape.rate_bytes_per_s * LINK_SLACK),
+                own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
+            )
+            self._program.table.set(number, rule)
 
     def attach(self, socket: NetlinkSocket) -> None:
         """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
@@ -185,7 +179,15 @@ class PortEnforcement:
 
 
 def _check_hook(socket: NetlinkSocket, end: CableEnd, parent: int, hook: str, number: int) -> None:
-    found = _filters(socket, end, parent)
+    body = TC_MESSAGE.pack(0, 0, 0, end.ifindex, 0, parent, 0)
+    found = []
+    for answer in socket.dump(RTM_GETTFILTER, body, f"filters of {end.name}"):
+        values = attributes(answer[TC_MESSAGE.size :])
+        options = attributes(values.get(TCA_OPTIONS, b""))
+        if values.get(TCA_KIND) == b"bpf\0" and TCA_BPF_ID in options:
+            (program,) = struct.unpack("=I", options[TCA_BPF_ID])
+            (flags,) = struct.unpack("=I", options.get(TCA_BPF_FLAGS, b"\0\0\0\0"))
+            found.append((program, flags))
     if found != [(number, DIRECT_ACTION)]:
         raise KernelMismatch(f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found)
 
@@ -202,16 +204,3 @@ def program_id(fd: int) -> int:
         if line.startswith("prog_id:"):
             return int(line.split()[1])
     raise KernelMismatch(f"descriptor {fd}", "a BPF program", "no prog_id")
-
-
-def _filters(socket: NetlinkSocket, end: CableEnd, parent: int) -> list[tuple[int, int]]:
-    body = TC_MESSAGE.pack(0, 0, 0, end.ifindex, 0, parent, 0)
-    found = []
-    for answer in socket.dump(RTM_GETTFILTER, body, f"filters of {end.name}"):
-        values = attributes(answer[TC_MESSAGE.size :])
-        options = attributes(values.get(TCA_OPTIONS, b""))
-        if values.get(TCA_KIND) == b"bpf\0" and TCA_BPF_ID in options:
-            (number,) = struct.unpack("=I", options[TCA_BPF_ID])
-            (flags,) = struct.unpack("=I", options.get(TCA_BPF_FLAGS, b"\0\0\0\0"))
-            found.append((number, flags))
-    return found
