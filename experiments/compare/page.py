@@ -15,7 +15,7 @@ from experiments.results.provenance import Provenance
 from experiments.results.report.svg import Axis, Canvas, tag
 from experiments.results.report.timeline import timeline
 from experiments.worlds.virtual.overheads import Overheads
-from testbed.units import format_duration, format_rate
+from topologies.units import format_duration, format_rate
 
 WIDTH, LEFT, RIGHT, ROW = 620.0, 52.0, 20.0, 26.0
 

@@ -19,7 +19,7 @@ from experiments.results.report.svg import tag
 from experiments.results.report.timeline import timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import Summary
-from testbed.units import format_duration
+from topologies.units import format_duration
 
 
 def write(

@@ -16,8 +16,8 @@ from experiments.results.narration import Narrator, notable
 from experiments.results.report.svg import tag
 from experiments.results.run_context import RunContext
 from experiments.results.summary import DIMENSIONS, Summary, value_of
-from testbed.units import format_duration, format_rate, format_size
 from topologies.dimension import Dimension
+from topologies.units import format_duration, format_rate, format_size
 
 NUMERIC = {
     "state",
