@@ -5,7 +5,9 @@ then tell any peer. The core runs to its end without an await, so events have on
 seconds since the first start, to the bit: another core that is handed the journal's events decides the same (`recovery`).
 
 A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
-and nothing else. Until it has introduced itself it has few connections, short frames and little time (`controller.connections`).
+and nothing else. Until it has introduced itself it has few connections, short frames and little time, and each host of the campus
+keeps a connection, however many come from elsewhere. What is raised while a peer is served and is not one of PEER_ERRORS is a
+fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken for a peer's.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from time import perf_counter
@@ -21,7 +23,6 @@ from typing import Generic, TypeVar
 
 import trio
 
-from controller.connections import PEER_ERRORS, Complaints, Connections
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
@@ -31,15 +32,20 @@ from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
+from testbed.peers import Admission, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 HELLO_BYTES = 1 << 18  # a frame before Hello is taken, and Hello: a thousand stored checkpoints
-# connections without a Hello: 64 MB of frames in all; an agent has one, and an old one
+# connections without a Hello: an agent has one, and perhaps an old one; all together hold 64 MB of frames, or one frame a host
 UNKNOWN, UNKNOWN_OF_ONE = 256, 4
+# of them, from addresses that are no host's: these only hear why they are refused
+STRANGERS = 16
 OPERATORS = 64  # connections of operators: commands, a page or two that watch
+# LocalProtocolError is one of them: an answer that is too long for a frame
+PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
 LOG = logging.getLogger("controller")
@@ -94,9 +100,17 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     spent_s: float = 0.0  # on decisions since the last snapshot
     ending: bool = False  # connections end with this process: a successor will find out who comes back
     _operator_count: int = 0
-    _unknown: Connections = field(default_factory=lambda: Connections(UNKNOWN, UNKNOWN_OF_ONE))
-    _operators: Connections = field(default_factory=lambda: Connections(OPERATORS, OPERATORS))
-    _complaints: Complaints = field(default_factory=lambda: Complaints(LOG))
+    _unknown: Admission = field(init=False)
+    _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
+    _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
+
+    def __post_init__(self) -> None:
+        addresses = {str(host.spec.address) for host in self.core.cluster.hosts.values()}
+        self._unknown = Admission(
+            lambda: addresses,
+            Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
+            Allotment(UNKNOWN_OF_ONE, STRANGERS),
+        )
 
     async def serve(
         self,
@@ -127,7 +141,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                 peer = str(name[0]) if isinstance(name, tuple) else "a local process"
                 await serve(stream, peer)
             except* PEER_ERRORS as group:
-                self._complaints.add(f"{peer}: {_words(group)}")
+                self._occasions.warn("connection", f"{peer}: {_words(group)}")
             finally:
                 await trio.aclose_forcefully(stream)
 
@@ -182,14 +196,16 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
 
     async def _serve_agent(self, stream: trio.SocketStream, address: str) -> None:
         channel = Channel(stream, AGENT_IN, HELLO_BYTES)
-        with trio.CancelScope() as scope, self._unknown.counted(address) as introduced:
+        with trio.CancelScope() as scope, ExitStack() as unknown:
+            if not unknown.enter_context(self._unknown.connection(address)):
+                raise RemoteProtocolError("too many connections without a Hello")
             peer = Peer(Channel(stream, AGENT_OUT), scope)
             try:
                 hello = await self._introduction(channel, address)
             except ProtocolError as error:
                 await peer.refuse(str(error))
                 raise
-            introduced()
+            unknown.close()
             channel.allow(MAX_BYTES)
             if previous := self.agents.get(hello.host):
                 previous.scope.cancel()
@@ -206,7 +222,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                     nursery.cancel_scope.cancel()
             except* ProtocolError as group:
                 reason = f"broke the protocol: {_words(group)}"
-                self._complaints.add(f"agent {hello.host} {reason}")
+                self._occasions.warn("agent", f"agent {hello.host} {reason}")
             except* PEER_ERRORS:
                 reason = "connection lost"
             finally:
@@ -239,7 +255,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     async def _serve_operator(self, stream: trio.SocketStream, address: str) -> None:
         self._operator_count += 1
         number, channel = self._operator_count, Channel(stream, OPERATOR_IN)
-        with trio.CancelScope() as scope, self._operators.counted(address):
+        with trio.CancelScope() as scope, self._operators.take(address) as granted:
+            if not granted:
+                raise RemoteProtocolError("too many connections of operators")
             peer = self.operators[number] = Peer(Channel(stream, OPERATOR_OUT), scope)
             try:
                 async with trio.open_nursery() as nursery:
@@ -256,7 +274,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 peer.watching = True
                     nursery.cancel_scope.cancel()
             except* ProtocolError as group:
-                self._complaints.add(f"operator {number}: {_words(group)}")
+                self._occasions.warn("operator", f"operator {number}: {_words(group)}")
                 await peer.refuse(_words(group))
             except* PEER_ERRORS:
                 pass  # it left

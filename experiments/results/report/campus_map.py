@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log10, sqrt
 
+from markupsafe import Markup
+
 from experiments.results.history import Timed, attempts, end_s
 from experiments.results.report.svg import Canvas
 from experiments.results.report.timeline import spans
@@ -58,7 +60,7 @@ class MapNode:
         return BOX_H + max(grid, max((LEVEL - BOX_H + child.height for child in self.below), default=0.0))
 
 
-def campus_map(facts: Sequence[Timed], context: RunContext) -> str:
+def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """The picture, as SVG."""
     root = _tree(context.campus)
     canvas = Canvas(root.width + 2 * MARGIN, root.height + 2 * MARGIN)
