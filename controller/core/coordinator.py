@@ -36,7 +36,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present, record
 from controller.core.model.entities import HostState, JobState
-from controller.core.network.bandwidth import PAYLOAD_SHARE, LinkBandwidth
+from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.placement.hazard import Experience, HazardWindow
 from controller.core.policies.table import LEARNERS, Policy, policy
 from controller.core.queueing.queue import (
@@ -50,6 +50,7 @@ from controller.core.settings import DAY_S, Settings
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, Host, Role
+from topologies.units import PAYLOAD_SHARE
 
 UNLIMITED = 1e9  # a level r that no queue reaches: everybody waits
 

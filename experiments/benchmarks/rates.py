@@ -35,7 +35,7 @@ from experiments.benchmarks.rates_network import (
 )
 from experiments.results.pictures import canvas
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
-from testbed.units import GBIT_PER_S, MBIT_PER_S
+from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 GOAL: Final = (0.97, 1.0)
 SHARED_GRANTS: Final = tuple(rate * MBIT_PER_S for rate in (2, 4, 6, 8, 10, 12, 14))

@@ -12,8 +12,8 @@ from experiments.results.history import Timed, attempts, end_s
 from experiments.results.report.svg import Canvas
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
-from testbed.units import format_rate
 from topologies.spec import Campus, Host, Role, Switch, Tier
+from topologies.units import format_rate
 
 CHIP_W, CHIP_H, CHIP_GAP = 62.0, 36.0, 6.0
 BOX_W, BOX_H, LEVEL = 92.0, 26.0, 74.0

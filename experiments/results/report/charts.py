@@ -12,10 +12,10 @@ from controller.core.model import facts as f
 from experiments.results.history import Timed, end_s
 from experiments.results.report.svg import Canvas, Plot, steps
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
-from testbed.units import MBIT_PER_S, format_duration, format_rate, format_size
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
+from topologies.units import MBIT_PER_S, format_duration, format_rate, format_size
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
