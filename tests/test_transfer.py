@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,9 @@ from testbed.transfer import (
     TransferFailed,
     send_checkpoint,
     serve_checkpoints,
+    unacknowledged_bytes,
 )
+from testbed.transfer.intake import Intake
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import (
     CONTENTS,
@@ -92,7 +94,10 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, idle_timeout_s: float = 2.0, limits: Limits = LIMITS
+    tmp_path: Path,
+    idle_timeout_s: float = 2.0,
+    limits: Limits = LIMITS,
+    senders: Collection[str] | None = None,
 ) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
@@ -113,6 +118,7 @@ async def serving(
                     listeners,
                     accept=accept,
                     on_event=pair.events.append,
+                    senders=None if senders is None else lambda: senders,
                     idle_timeout_s=idle_timeout_s,
                     limits=limits,
                     task_status=task_status,
@@ -481,6 +487,21 @@ async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_
         assert (await pair.send(manifest)).fresh
 
 
+@pytest.mark.parametrize("announced", [{"127.0.0.1"}, {f"127.0.0.{last}" for last in range(1, 10)}])
+async def test_hosts_that_fill_a_receivers_connections_keep_no_announced_sender_out(
+    tmp_path: Path, announced: set[str]
+) -> None:
+    """Eight hosts with more connections than there are in all: nothing was announced from them, or from them as well."""
+    async with serving(tmp_path, idle_timeout_s=20.0, senders=announced) as pair, AsyncExitStack() as idle:
+        for last in range(2, 10):
+            for _ in range(LIMITS.connections_of_peer):
+                stream = await trio.open_tcp_stream(*pair.address, local_address=f"127.0.0.{last}")
+                await idle.enter_async_context(stream)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert len(pair.of(ReceiveFailed)) > 8 * LIMITS.connections_of_peer - LIMITS.connections
+        assert (await pair.send(pair.ingest(content(1)))).fresh
+
+
 async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> None:
     """It is never silent for the idle time, yet sends less than the least rate."""
     limits = Limits(least_rate_bytes_per_s=1e6, rate_window_s=0.2)
@@ -580,6 +601,33 @@ async def test_slow_but_paced_transfer_is_not_taken_for_dead(tmp_path: Path) -> 
         result = await pair.send(manifest, on_connected=pace, idle_timeout_s=0.2)
         assert result.duration_s > 0.4
         assert pair.target.holds(manifest)
+
+
+async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a full receive window holds up, a paced flow never makes up for."""
+    take, size = Intake.take, 24 * CHUNK  # 1.6 MB
+    socks: list[socket.socket] = []
+    handed, ahead = [0], [0]
+
+    def take_late(self: Intake, chunks: list[int]) -> None:
+        until_s = time.monotonic() + 3.0
+        while ahead[-1] < size and time.monotonic() < until_s:
+            time.sleep(0.005)
+            ahead.append(handed[-1] - unacknowledged_bytes(socks[0]))
+        take(self, chunks)
+
+    monkeypatch.setattr(Intake, "take", take_late)
+    async with serving(tmp_path, idle_timeout_s=10.0) as pair:
+        manifest = pair.ingest(content(24))
+        await pair.send(
+            manifest,
+            on_connected=socks.append,
+            on_progress=lambda sent, _: handed.append(sent),
+            idle_timeout_s=10.0,
+        )
+    assert ahead[-1] == size
 
 
 async def test_slow_disk_at_the_receiver_is_not_taken_for_death(

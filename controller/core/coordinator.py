@@ -34,7 +34,7 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
-from controller.core.network.bandwidth import PAYLOAD_SHARE, LinkBandwidth
+from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.placement.hazard import Experience, HazardWindow
 from controller.core.policies.table import LEARNERS, policy
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
@@ -42,6 +42,7 @@ from controller.core.settings import DAY_S, Settings
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
+from topologies.units import PAYLOAD_SHARE
 
 UNLIMITED = 1e9  # a level r that no queue reaches: all jobs wait
 

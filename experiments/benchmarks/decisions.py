@@ -70,7 +70,7 @@ class Spread:
 
 
 def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Measure all sizes; write decisions.json and decisions.png to `out`, return what the JSON holds.
+    """Measure all sizes; write decisions.json and decisions.svg to `out`, return what the JSON holds.
 
     About a minute, most of it to build the campus of 50 000 hosts; `quick` leaves it out. Needs no root.
     """
@@ -94,7 +94,7 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result, out / "decisions.png")
+    draw(result, out / "decisions.svg")
     return result
 
 

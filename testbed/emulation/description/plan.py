@@ -18,9 +18,8 @@ from topologies.spec import SUBNET, Campus, Host, Link
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
 FIRST_BRIDGE_IFINDEX = 1000
 FIRST_PORT_IFINDEX = FIRST_PORT  # hosts' ports come first, in the order of the hosts: port.bpf.c counts on it
-IPV6_PREFIX = ipaddress.IPv6Network(
-    "fd72:636c:6d00::/64"
-)  # a unique local prefix (RFC 4193); the host part is the IPv4 address
+# a unique local prefix (RFC 4193); the host part is the IPv4 address
+IPV6_PREFIX = ipaddress.IPv6Network("fd72:636c:6d00::/64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Protocol
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel import readback
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkSocket
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -52,7 +52,14 @@ class BridgeFabric:
         """Bridges, then host cables, then trunks, then the shapers of all ports."""
         with timed("veth"):
             socket.send([link_requests.bridge(bridge) for bridge in plan.bridges.values()])
-            socket.send(_cables(plan, pids))
+            made = [
+                link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node])
+                for c in plan.host_cables.values()
+            ]
+            for trunk in plan.trunks:
+                made.append(link_requests.cable(trunk, plan.bridges[trunk.a.node], None))
+                made.append(link_requests.enslave(trunk.b, plan.bridges[trunk.b.node]))
+            socket.send(made)
         with timed("htb"):
             ends = plan.fabric_ends.values()
             socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
@@ -77,11 +84,3 @@ def disable_ipv6() -> None:
             os.write(fd, b"1")
         finally:
             os.close(fd)
-
-
-def _cables(plan: CampusPlan, pids: Mapping[str, int]) -> list[NetlinkRequest]:
-    made = [link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()]
-    for trunk in plan.trunks:
-        made.append(link_requests.cable(trunk, plan.bridges[trunk.a.node], None))
-        made.append(link_requests.enslave(trunk.b, plan.bridges[trunk.b.node]))
-    return made
