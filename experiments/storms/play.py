@@ -190,6 +190,7 @@ def _not_promised(world: StormWorld) -> dict[str, str]:
 
 def _end_faults(world: StormWorld) -> None:
     world.weather.clear()
+    world.torn_for_s = world.usurped_for_s = None
     for link in world.stage.campus.links:
         world.set_link(link.a, link.b, 1.0)
     for name in world.machines:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed
-from experiments.storms.clock import Clock, SkewedAgent
+from experiments.storms.clock import Clock, SkewedAgent, SkewedCoordinator
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
 from experiments.worlds.virtual.ground_truth import broken
-from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.journal import Memory
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
 from testbed import messages as m
@@ -31,6 +34,7 @@ from topologies.units import PAYLOAD_SHARE
 STORY_LINES = 4000
 STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows
 ALL = "*"
+EXIT_S = 0.02  # a process that has found another's epoch in its journal ends
 FULL_DISK = "a disk was full"
 
 
@@ -54,6 +58,16 @@ class StormWorld(VirtualWorld):
         self.overtaken: set[str] = set()  # hosts of which a message was overtaken on their present connection
         self.judges = StormJudges(self) if checks else None
         self.frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
+        self.torn_for_s: float | None = (
+            None  # the coordinator dies while it writes its next event, for so long
+        )
+        self.usurped_for_s: float | None = (
+            None  # another coordinator takes its journal then, and it wakes after so long
+        )
+        self._untold: list[cdo.Tell] | None = (
+            None  # what a coordinator that stands still has written and not told
+        )
+        self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -90,6 +104,9 @@ class StormWorld(VirtualWorld):
     def new_coordinator(self) -> Coordinator:
         """As the parent's; with `leave` its controller is a fixed one by which waiting jobs leave."""
         core = super().new_coordinator()
+        if not self.quiet:
+            draw = random.Random(f"{self.ground.seed} placement").random
+            core = SkewedCoordinator(self.stage.campus, self.settings, draw, self._leaps)
         if self.ground.leave_s is not None:
             core.cluster.queue.controller = Fixed(
                 self.settings.level_start, leave_at_age_s=self.ground.leave_s
@@ -120,6 +137,17 @@ class StormWorld(VirtualWorld):
         if self.frozen is not None:
             self.frozen.append(event)
             return
+        if self.torn_for_s is not None:
+            down_s, self.torn_for_s = self.torn_for_s, None
+            self.noticed("event torn", ALL)
+            self.restart(down_s)
+            if isinstance(event, cev.JobSubmitted):  # nobody answered
+                self.submit(event.job, event.draw)
+            return
+        if self.usurped_for_s is not None and not self.quiet:
+            for_s, self.usurped_for_s = self.usurped_for_s, None
+            self._usurp(event, for_s)
+            return
         if case := coordinator_case(self.coordinator.cluster, event):
             self.counts[case] += 1
         if self.judges is not None:
@@ -132,6 +160,9 @@ class StormWorld(VirtualWorld):
 
     def _perform(self, effect: cdo.Effect) -> None:
         if isinstance(effect, cdo.Tell):
+            if self._untold is not None:
+                self._untold.append(effect)
+                return
             said = (type(effect.message).__name__, effect.host)
             link = self.machines[effect.host].link
             if (by_s := self._overtaken.pop(said, None)) is not None:
@@ -158,14 +189,51 @@ class StormWorld(VirtualWorld):
 
     # ------------------------------------------------------------ more faults
 
-    def restart(self, down_s: float) -> bool:
-        """The coordinator's process is killed, and begins again from its journal after a while."""
+    def restart(self, down_s: float, clock_s: float = 0.0) -> bool:
+        """The coordinator's process is killed, and begins again from its journal after a while.
+
+        With `clock_s` its machine was booted meanwhile, and its clock leaps by so much, or stands: it never goes back.
+        """
         if self.connections.refused:
             return False
         self.frozen = None
         self.disturb("the coordinator was dead", down_s)
+        core, memory = self.coordinator, self.restarts.memory
+        if clock_s and isinstance(core, SkewedCoordinator) and memory is not None:
+            self._leaps.append((core.handled, max(clock_s, memory.last_s - self.now_s - down_s)))
         self.restart_coordinator(down_s=down_s)
         return True
+
+    def _usurp(self, event: cev.Event, for_s: float) -> None:
+        """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.
+
+        Its connections stay, and nobody answers on them. When it wakes it tells what it had written; its next write finds
+        the other's epoch in the journal, and it ends (`controller.persistence.journal`).
+        """
+        self.noticed("coordinator usurped", ALL)
+        self.disturb("the coordinator was replaced", for_s + self.settings.lease_s)
+        untold: list[cdo.Tell] = []
+        self._untold = untold
+        self.decide(event)
+        self._untold = None
+        held = [
+            link for machine in self.machines.values() if (link := machine.link) and link.coordinator_open
+        ]
+        for link in held:
+            link.coordinator_open = False
+        self.restarts.begin_again()
+        self.after(for_s, lambda: self._wake_usurped(held, untold))
+
+    def _wake_usurped(self, held: list[Connection], untold: list[cdo.Tell]) -> None:
+        for link in held:
+            if self.machines[link.host].link is not link or link.cut or not link.agent_open:
+                continue
+            link.coordinator_open = True
+            for effect in untold:
+                if effect.host == link.host:
+                    self.connections.tell(link.host, effect.message)
+            link.coordinator_open = False
+            self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
     def freeze(self, for_s: float) -> bool:
         """SIGSTOP of the coordinator's process; what comes meanwhile it sees, in order, when it goes on."""
@@ -226,6 +294,11 @@ class StormWorld(VirtualWorld):
             rate = self.clocks.get(name, Clock()).rate
             self.clocks[name] = Clock(-rate * self.now_s, rate)
         return True
+
+    def _not_yet(self, hello: m.Hello) -> str:
+        core, cluster = self.coordinator, self.coordinator.cluster
+        ahead_s = core.ahead_s if isinstance(core, SkewedCoordinator) else 0.0
+        return not_yet(cluster, cluster.hosts[hello.host], hello, self.now_s + ahead_s)
 
     @property
     def owned(self) -> list[str]:

@@ -55,9 +55,10 @@ class Restarts:
         self._stage.note("the coordinator is killed")
         self._connections.hang_up()
         self._connections.refused = True
-        self._stage.after(down_s, self._return, Priority.FAULT)
+        self._stage.after(down_s, self.begin_again, Priority.FAULT)
 
-    def _return(self) -> None:
+    def begin_again(self) -> None:
+        """A process goes on where the journal ends."""
         assert self.memory is not None
         self._pulses.coordinator = self.memory.recall(self._fresh(), self._facts)
         self._connections.refused = False
