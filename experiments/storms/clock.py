@@ -57,22 +57,22 @@ class SkewedAgent(AgentCore):
         if isinstance(event, ev.Woke) and self.clock.true_s(due_s) <= now_s:
             reading_s = max(reading_s, due_s)
         self.latest_s = reading_s
-        return [self._true(effect) for effect in super().handle(event, reading_s)]
+        return [
+            msgspec.structs.replace(effect, until_s=self.clock.true_s(effect.until_s))
+            if isinstance(effect, do.ExtendLease)
+            else effect
+            for effect in super().handle(event, reading_s)
+        ]
 
     def next_deadline_s(self) -> float:
         """In true time."""
         return self.clock.true_s(super().next_deadline_s())
 
-    def _true(self, effect: do.Effect) -> do.Effect:
-        if isinstance(effect, do.ExtendLease):
-            return msgspec.structs.replace(effect, until_s=self.clock.true_s(effect.until_s))
-        return effect
-
 
 class SkewedCoordinator(Coordinator):
     """A coordinator that is handed true time and lives by a clock that leapt at its process's restarts.
 
-    `leaps`: (events handled before it, seconds) of each; the same list for whoever begins again from the journal.
+    `leaps`: (events handled before it, seconds) of each; the same list for each process that goes on with the journal.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class SkewedCoordinator(Coordinator):
         super().__init__(campus, settings, draw)
         self.leaps = leaps
         self.handled = 0
+        self.latest_s = 0.0  # what its clock showed last
 
     @property
     def ahead_s(self) -> float:
@@ -88,8 +89,12 @@ class SkewedCoordinator(Coordinator):
         return sum(by_s for after, by_s in self.leaps if self.handled >= after)
 
     def handle(self, event: cev.Event, now_s: float) -> list[cdo.Effect]:
-        """As the parent's, at the time that its clock shows."""
-        effects = super().handle(event, now_s + self.ahead_s)
+        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
+        ahead_s, due_s = self.ahead_s, super().next_deadline_s()
+        self.latest_s = max(self.latest_s, now_s + ahead_s)
+        if isinstance(event, cev.Woke) and due_s - ahead_s <= now_s:
+            self.latest_s = max(self.latest_s, due_s)
+        effects = super().handle(event, self.latest_s)
         self.handled += 1
         return effects
 

@@ -6,7 +6,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
     return HOST                            the owner lends it (again); *: all of them do
     kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
-    crash HOST                             the host dies: nobody is told, its disk stays, its clock will begin at zero
+    crash HOST                             the host dies without a word, its disk stays, its clock will begin at zero
     pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on
     cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
     restart [DOWN_S] [clock=BY_S]          the coordinator's process is killed, and begins again from its journal; its machine was
@@ -30,7 +30,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     fail HOST sending|snapshot|workload FOR_S [retry=1]
     oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
     fill HOST | empty HOST                 its disk has no room for more, or has again
-    spoil HOST JOB                         its disk loses the job's checkpoints, and nobody is told
+    spoil HOST JOB                         its disk loses the job's checkpoints without a word
     clock HOST OFFSET_S RATE               from its agent's next start on
     upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
     expect JOB PHASE [attempt=N]           what the coordinator believes
@@ -50,7 +50,7 @@ from typing import get_args
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.fault_windows import (
-    ANYBODY,
+    ANY_HOST,
     OPERATIONS,
     FaultWindow,
     Trigger,
@@ -64,7 +64,7 @@ from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
 IT = "it"
-FOR_ANYBODY = ("return", "late", "fail")
+FOR_ANY_HOST = ("return", "late", "fail")
 NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin and keep connections
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
@@ -131,7 +131,7 @@ def _check(line: Line, hosts: set[str]) -> None:
     words = line.positional
     if not verb.least <= len(words) <= verb.most:
         raise SpecError(str(line), len(words), f"{verb.least} to {verb.most} arguments after {line.verb}")
-    allowed = hosts | {IT} | ({ANYBODY} if line.verb in FOR_ANYBODY else set())
+    allowed = hosts | {IT} | ({ANY_HOST} if line.verb in FOR_ANY_HOST else set())
     if verb.names_host and words[0][0] not in "@>^" and words[0] not in allowed:
         raise SpecError(str(line), words[0], "a host of the campus, or @job, >job, ^job")
     if line.verb == "upon":
@@ -139,7 +139,7 @@ def _check(line: Line, hosts: set[str]) -> None:
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
-    if name == ANYBODY:
+    if name == ANY_HOST:
         return name
     if name == IT:
         return it if it in world.machines else None
@@ -198,7 +198,7 @@ def _reclaim(world: StormWorld, line: Line, host: str) -> bool:
 
 @_verb(1, 1)
 def _return(world: StormWorld, line: Line, host: str) -> bool:
-    away = [name for name in (world.owned if host == ANYBODY else (host,)) if world.is_away(name)]
+    away = [name for name in (world.owned if host == ANY_HOST else (host,)) if world.is_away(name)]
     for name in away:
         world.give_back(name)
     return bool(away)

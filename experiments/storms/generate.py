@@ -91,7 +91,7 @@ class _Draft:
         return self._some(self.hosts)
 
     def owner(self) -> str:
-        """A volunteer, or where a job is, moves to, or keeps its checkpoints (nothing happens where nobody owns it)."""
+        """A volunteer, or where a job is, moves to, or keeps its checkpoints (nothing happens on a host without an owner)."""
         return self._some(self.owned)
 
     def _some(self, names: Sequence[str]) -> str:
@@ -270,8 +270,10 @@ def _cut(draft: _Draft, at_s: float) -> None:
 
 @_fault(2)
 def _half_open(draft: _Draft, at_s: float) -> None:
-    """The coordinator knows at once that a connection is gone; the agent, on which a job runs, when its lease is over."""
-    draft.say(at_s, "cut", "@" + draft.rng.choice(draft.jobs), draft.rng.choice([3.0, 6.0]), 0.0)
+    """The agent of a job's host stands still; the coordinator learns that the connection is gone, the agent only later."""
+    host = "@" + draft.rng.choice(draft.jobs)
+    draft.say(at_s, "pause", host, draft.rng.choice([3.0, 6.0]))
+    draft.say(at_s + draft.rng.choice([0.0, 0.2, 1.0]), "cut", host, 0.0, 0.0)
 
 
 @_fault(2)
@@ -331,11 +333,11 @@ def _spoil(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "spoil", draft.rng.choice("^^^@>") + job, job)
 
 
-@_fault(2)
+@_fault(4)
 def _passing_failure(draft: _Draft, at_s: float) -> None:
     """Sendings fail for a while just when a job moves, or is to be restored elsewhere."""
     rng = draft.rng
-    upon = rng.choice(["MigrationAdmitted", "MigrationAdmitted", "JobStopped", "CheckpointTaken"])
+    upon = rng.choice(["MigrationAdmitted", "MigrationAdmitted", "MigrationAdmitted", "JobStopped"])
     draft.say(at_s, "upon", upon, "*", "fail", "*", "sending", rng.choice([0.5, 2.0]), "retry=1")
 
 
@@ -481,7 +483,7 @@ def _again(draft: _Draft, at_s: float) -> None:
 
 @_fault(1)
 def _submit_again(draft: _Draft, at_s: float) -> None:
-    """A user who did not hear the answer."""
+    """Submit a job again, as after an answer that was lost."""
     draft.say(at_s, "submit", draft.rng.choice(draft.jobs))
 
 

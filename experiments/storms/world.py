@@ -19,7 +19,6 @@ from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
-from experiments.worlds.virtual.ground_truth import broken
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.journal import Memory
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
@@ -121,7 +120,7 @@ class StormWorld(VirtualWorld):
         return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store), clock=clock)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
-        """Count it, and let those act who wait for it."""
+        """Count it, and fire the triggers that wait for it."""
         core = machine.core
         if core is not None and (case := agent_case(core, event)):
             self.counts[case] += 1
@@ -141,7 +140,7 @@ class StormWorld(VirtualWorld):
             down_s, self.torn_for_s = self.torn_for_s, None
             self.noticed("event torn", ALL)
             self.restart(down_s)
-            if isinstance(event, cev.JobSubmitted):  # nobody answered
+            if isinstance(event, cev.JobSubmitted):  # its user had no answer
                 self.submit(event.job, event.draw)
             return
         if self.usurped_for_s is not None and not self.quiet:
@@ -207,7 +206,7 @@ class StormWorld(VirtualWorld):
     def _usurp(self, event: cev.Event, for_s: float) -> None:
         """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.
 
-        Its connections stay, and nobody answers on them. When it wakes it tells what it had written; its next write finds
+        Its connections stay without an answer. When it wakes it tells what it had written; its next write finds
         the other's epoch in the journal, and it ends (`controller.persistence.journal`).
         """
         self.noticed("coordinator usurped", ALL)
@@ -242,14 +241,15 @@ class StormWorld(VirtualWorld):
         frozen: list[cev.Event] = []
         self.frozen = frozen
         self.disturb("the coordinator stood still", for_s)
-        self.after(for_s, lambda: self._thaw(frozen))
-        return True
 
-    def _thaw(self, frozen: list[cev.Event]) -> None:
-        if self.frozen is frozen:  # not killed meanwhile
-            self.frozen = None
-            for event in frozen:
-                self.decide(event)
+        def go_on() -> None:
+            if self.frozen is frozen:  # not killed meanwhile
+                self.frozen = None
+                for event in frozen:
+                    self.decide(event)
+
+        self.after(for_s, go_on)
+        return True
 
     def step_clock(self, name: str, by_s: float) -> bool:
         """The clock of a host jumps ahead, as after a suspension."""
@@ -276,14 +276,14 @@ class StormWorld(VirtualWorld):
         return True
 
     def rot(self, name: str, job: str) -> bool:
-        """The bytes of the job's checkpoints on a disk are wrong, and nobody is told: whoever reads them notices."""
+        """The bytes of the job's checkpoints on a disk are wrong, which only a reader of them notices."""
         disk = self.machines[name].disk
         keys = [key for key in disk.stored if key[0] == job]
         disk.rotten.update(keys)
         return bool(keys)
 
     def crash(self, name: str) -> bool:
-        """The whole host dies: nobody is told, and its clock begins at zero when it is there again."""
+        """The whole host dies without a word, and its clock begins at zero when it is there again."""
         machine = self.machines[name]
         if machine.core is None:
             return False
@@ -302,7 +302,7 @@ class StormWorld(VirtualWorld):
 
     @property
     def owned(self) -> list[str]:
-        """Hosts that somebody may take back."""
+        """Hosts that an owner may take back."""
         return [host.name for host in self.stage.campus.hosts if host.role is Role.VOLUNTEER]
 
     def is_away(self, name: str) -> bool:
@@ -358,14 +358,6 @@ class StormWorld(VirtualWorld):
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
 
-    def _check_killed_first(self, machine: Machine, message: m.OwnerReclaims) -> None:
-        """The owner first: nothing computes any more when others are told that the host is closed."""
-        alive = [process.spec.name for process in machine.processes.values() if process.alive]
-        if message.notice_s <= 0.0 and alive:
-            raise broken(
-                self, alive[0], f"{machine.name} tells that its owner has it, and kills its processes after"
-            )
-
     def overtake(self, kind: str, host: str, by_s: float) -> None:
         """The next message of that kind, to or from the host, comes so much later; others pass it."""
         self._overtaken[kind, host] = by_s
@@ -373,8 +365,6 @@ class StormWorld(VirtualWorld):
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
         if self.judges is not None:
             self.judges.agent_does(self, machine, effect)
-        if isinstance(effect, ado.Send) and isinstance(effect.message, m.OwnerReclaims):
-            self._check_killed_first(machine, effect.message)
         if isinstance(effect, ado.Send) and self._overtaken:
             said, link = (type(effect.message).__name__, machine.name), machine.link
             if (by_s := self._overtaken.pop(said, None)) is not None:
