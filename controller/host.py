@@ -5,7 +5,9 @@ The core runs to its end without an await, so events have one order, the journal
 first start, to the bit: whoever hands the journal's events to another core gets the same decisions (see `recovery`).
 
 A peer that breaks the protocol, resets its connection at whatever moment, or does not read what it is sent, loses that connection
-and nothing else. Until it has introduced itself it has few connections, short frames and little time (`controller.connections`).
+and nothing else. Until it has introduced itself it has few connections, short frames and little time, and each host of the campus
+keeps a connection, however many come from elsewhere. What is raised while a peer is served and is not one of PEER_ERRORS is a
+fault of the coordinator's own and ends the run: a plain OSError too, since a disk's would be taken for a peer's.
 """
 
 from __future__ import annotations
@@ -13,14 +15,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from time import perf_counter
 
 import trio
 
-from controller.connections import PEER_ERRORS, Complaints, Connections
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
@@ -29,17 +30,20 @@ from controller.persistence.journal import Journal
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.errors import ProtocolError, RemoteProtocolError
+from testbed.peers import Admission, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
 HELLO_BYTES = 1 << 18  # a frame before Hello is taken, and Hello: a thousand stored checkpoints
-UNKNOWN, UNKNOWN_OF_ONE = (
-    256,
-    4,
-)  # connections without a Hello: 64 MB of frames in all; an agent has one, and an old one
+# connections without a Hello: an agent has one, and perhaps an old one; all together hold 64 MB of frames, or one frame a host
+UNKNOWN, UNKNOWN_OF_ONE = 256, 4
+# of them, from addresses that are no host's: these only hear why they are refused
+STRANGERS = 16
 OPERATORS = 64  # connections of operators: commands, a page or two that watch
+# LocalProtocolError is one of them: an answer that is too long for a frame
+PEER_ERRORS = (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError)
 OUTBOX_MESSAGES = 4096  # a peer with more than this unread is closed: it has stopped reading
 SAVE_AFTER_S = 0.5  # of decisions: a successor spends as long on them, and that is less than a lease
 LOG = logging.getLogger("controller")
@@ -83,9 +87,17 @@ class CoordinatorHost:
     ending: bool = False  # connections end with this process: a successor will find out who comes back
     _changed: trio.Event = field(default_factory=trio.Event)
     _operator_count: int = 0
-    _unknown: Connections = field(default_factory=lambda: Connections(UNKNOWN, UNKNOWN_OF_ONE))
-    _operators: Connections = field(default_factory=lambda: Connections(OPERATORS, OPERATORS))
-    _complaints: Complaints = field(default_factory=lambda: Complaints(LOG))
+    _unknown: Admission = field(init=False)
+    _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
+    _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
+
+    def __post_init__(self) -> None:
+        addresses = {str(host.spec.address) for host in self.core.cluster.hosts.values()}
+        self._unknown = Admission(
+            lambda: addresses,
+            Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
+            Allotment(UNKNOWN_OF_ONE, STRANGERS),
+        )
 
     async def serve(
         self,
@@ -112,7 +124,7 @@ class CoordinatorHost:
                 peer = _address(stream)
                 await serve(stream, peer)
             except* PEER_ERRORS as group:
-                self._complaints.add(f"{peer}: {_words(group)}")
+                self._occasions.warn("connection", f"{peer}: {_words(group)}")
             finally:
                 await trio.aclose_forcefully(stream)
 
@@ -188,13 +200,15 @@ class CoordinatorHost:
 
     async def _serve_agent(self, stream: trio.SocketStream, address: str) -> None:
         channel, out = Channel(stream, AGENT_IN, HELLO_BYTES), Channel(stream, AGENT_OUT)
-        with trio.CancelScope() as scope, self._unknown.counted(address) as introduced:
+        with trio.CancelScope() as scope, ExitStack() as unknown:
+            if not unknown.enter_context(self._unknown.connection(address)):
+                raise RemoteProtocolError("too many connections without a Hello")
             try:
                 hello = await self._introduction(channel, address)
             except ProtocolError as error:
                 await _send_quietly(out, m.Refused(str(error)))
                 raise
-            introduced()
+            unknown.close()
             channel.allow(MAX_BYTES)
             await self._talk_with_agent(hello, channel, out, scope)
 
@@ -236,7 +250,7 @@ class CoordinatorHost:
                 nursery.cancel_scope.cancel()
         except* ProtocolError as group:
             reason = f"broke the protocol: {_words(group)}"
-            self._complaints.add(f"agent {hello.host} {reason}")
+            self._occasions.warn("agent", f"agent {hello.host} {reason}")
         except* PEER_ERRORS:
             reason = "connection lost"
         finally:
@@ -254,7 +268,9 @@ class CoordinatorHost:
         out = Channel(stream, OPERATOR_OUT)
         self._operator_count += 1
         number = self._operator_count
-        with trio.CancelScope() as scope, self._operators.counted(address):
+        with trio.CancelScope() as scope, self._operators.take(address) as granted:
+            if not granted:
+                raise RemoteProtocolError("too many connections of operators")
             peer, unsent = _peer(f"operator {number}", scope)
             self.operators[number] = peer
             try:
@@ -263,7 +279,7 @@ class CoordinatorHost:
                     await self._answer_operator(number, peer, Channel(stream, OPERATOR_IN))
                     nursery.cancel_scope.cancel()
             except* ProtocolError as group:
-                self._complaints.add(f"operator {number}: {_words(group)}")
+                self._occasions.warn("operator", f"operator {number}: {_words(group)}")
                 await _send_quietly(out, m.Refused(_words(group)))
             except* PEER_ERRORS:
                 pass  # it left

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 # one line of each kind in this time: what a peer can cause as often as it likes must not fill a disk
@@ -25,9 +25,11 @@ class Allotment:
         self.held: Counter[str] = Counter()
 
     @contextmanager
-    def take(self, peer: str, amount: int = 1) -> Iterator[bool]:
-        """Whether `peer` gets so much; what it got is given back at the end of the context."""
-        granted = self.held[peer] + amount <= self.a_peer and self.held.total() + amount <= self.in_all
+    def take(self, peer: str, amount: int = 1, left_over: int = 0) -> Iterator[bool]:
+        """Whether `peer` gets so much, and `left_over` stays for others; given back at the end of the context."""
+        granted = (
+            self.held[peer] + amount <= self.a_peer and self.held.total() + amount + left_over <= self.in_all
+        )
         if granted:
             self.held[peer] += amount
         try:
@@ -37,6 +39,30 @@ class Allotment:
                 self.held[peer] -= amount
             if not self.held[peer]:
                 del self.held[peer]
+
+
+class Admission:
+    """Which connections a service takes: each address that it waits for keeps a slot, all others share a few of their own.
+
+    The first connection of an address that is waited for needs a free slot, a further one leaves a slot for each such address
+    that has none. So hosts that nobody waits for keep none of them out, however many they are; nor does one of them another,
+    as long as there are no more of them than slots.
+    """
+
+    def __init__(
+        self, waited_for: Callable[[], Collection[str]], hosts: Allotment, strangers: Allotment
+    ) -> None:
+        self._waited_for, self._hosts, self._strangers = waited_for, hosts, strangers
+
+    def connection(self, address: str) -> AbstractContextManager[bool]:
+        """Whether one more connection from there is taken; its slot is given back at the end of the context."""
+        waited_for = self._waited_for()
+        if address not in waited_for:
+            return self._strangers.take(address)
+        if not self._hosts.held[address]:
+            return self._hosts.take(address)
+        slotless = sum(1 for other in waited_for if not self._hosts.held[other])
+        return self._hosts.take(address, left_over=slotless)
 
 
 class Occasions:

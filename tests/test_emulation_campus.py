@@ -14,6 +14,7 @@ from mininet.log import setLogLevel
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.safety.capabilities import Need, probe
 from testbed.emulation.safety.ledger import default_root, running_campuses
 from testbed.errors import KernelMismatch, SetupError
 from testbed.units import GBIT_PER_S
@@ -222,9 +223,8 @@ def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
 
 
 def test_delay_without_netem_is_refused_before_anything_exists() -> None:
-    from testbed.emulation.safety.capabilities import Need, probe, required_missing
-
-    if not required_missing(probe([Need.NETEM]), [Need.NETEM]):
+    (netem,) = probe([Need.NETEM])
+    if netem.present:
         pytest.skip("this kernel has netem")
     before = machine()
     root_before = sorted(default_root().glob("*")) if default_root().exists() else []
@@ -235,9 +235,8 @@ def test_delay_without_netem_is_refused_before_anything_exists() -> None:
 
 
 def test_delay_is_applied_where_netem_exists() -> None:
-    from testbed.emulation.safety.capabilities import Need, probe, required_missing
-
-    if required_missing(probe([Need.NETEM]), [Need.NETEM]):
+    (netem,) = probe([Need.NETEM])
+    if not netem.present:
         pytest.skip("this kernel has no netem")
     with LiveCampus(small_campus(1, delay_s=0.01), enforcement=False) as net:
         assert "delay 10" in net.get("h1").cmd("tc qdisc show dev h1-eth0")

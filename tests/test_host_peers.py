@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import trio
 from msgspec import structs
-from trio.testing import MockClock
 
-from controller import connections, host
+from controller import host
 from controller.core.coordinator import Coordinator
 from controller.core.model.events import JobSubmitted
 from controller.core.settings import Settings
@@ -227,14 +226,30 @@ def test_connections_of_one_address_are_so_many_and_no_more(tmp_path: Path) -> N
     play(tmp_path, scenario)
 
 
-def test_connections_are_so_many_in_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "UNKNOWN", 6)
+def test_connections_from_elsewhere_keep_no_host_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "UNKNOWN", 8)
 
     async def scenario(coordinator: Running) -> None:
-        idle = [await coordinator.connect(f"127.0.0.{last}") for last in (3, 3, 4, 4, 5, 5)]
+        elsewhere = [await coordinator.connect(f"127.0.0.{last}") for last in range(3, 13) for _ in range(4)]
+        closed = [stream for stream in elsewhere[host.STRANGERS :] if await stream.receive_some() == b""]
+        assert len(closed) == len(elsewhere) - host.STRANGERS
+        agent = await coordinator.agent()
+        assert isinstance(await agent.heard(), m.Welcome)
+
+    play(tmp_path, scenario)
+
+
+def test_one_hosts_connections_keep_no_other_host_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "UNKNOWN", 2)
+
+    async def scenario(coordinator: Running) -> None:
+        first = await coordinator.connect()
         more = await coordinator.connect()
         assert await more.receive_some() == b""
-        assert len(idle) == 6
+        await coordinator.serves()  # another host
+        await first.aclose()
 
     play(tmp_path, scenario)
 
@@ -293,34 +308,11 @@ def test_thousands_of_refused_connections_are_a_few_lines(
             await stream.send_all(b"GARBAGE\n")
             reset(stream)
         await coordinator.serves()
-        complaints = coordinator.host._complaints
-        assert complaints.left_out > 0
+        assert coordinator.host._occasions.counts["connection"] > 100
 
     with caplog.at_level(logging.INFO):
         play(tmp_path, scenario)
-    assert len(caplog.records) <= connections.LINES + 1
-
-
-def test_what_was_not_logged_is_counted() -> None:
-    lines: list[str] = []
-
-    class Kept(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    log = logging.Logger("test")
-    log.addHandler(Kept())
-
-    async def main() -> None:
-        complaints = connections.Complaints(log)
-        for _ in range(10_000):
-            complaints.add("refused")
-        await trio.sleep(connections.PERIOD_S)
-        complaints.add("refused again")
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-    assert lines[: connections.LINES] == ["refused"] * connections.LINES
-    assert lines[connections.LINES :] == ["9995 more complaints about peers were not logged", "refused again"]
+    assert len(caplog.records) <= 2
 
 
 # ---------------------------------------------------------------- leases

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from testbed.peers import WARN_EVERY_S, Allotment, Occasions
+from testbed.peers import WARN_EVERY_S, Admission, Allotment, Occasions
 
 
 def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
@@ -26,6 +26,38 @@ def test_what_was_refused_is_not_given_back():
         with allotment.take("peer", 2) as granted:
             assert not granted
         assert allotment.held["peer"] == 3
+
+
+def test_hosts_that_are_not_waited_for_share_a_few_connections():
+    waited_for = {"h1"}
+    admission = Admission(lambda: waited_for, Allotment(3, 5), Allotment(2, 4))
+    with ExitStack() as held:
+        strangers = [held.enter_context(admission.connection(f"s{n // 3}")) for n in range(30)]
+        assert strangers == [True, True, False] * 2 + [False] * 24
+        assert [held.enter_context(admission.connection("h1")) for _ in range(4)] == [True] * 3 + [False]
+        waited_for.add("s9")
+        assert held.enter_context(admission.connection("s9"))
+
+
+def test_each_host_that_is_waited_for_keeps_a_connection():
+    admission = Admission(lambda: {"h1", "h2", "h3"}, Allotment(4, 5), Allotment(1, 1))
+    with ExitStack() as held:
+        greedy = [held.enter_context(admission.connection(name)) for name in ["h1"] * 5 + ["h2"] * 5]
+        assert sum(greedy) == 4
+        assert held.enter_context(admission.connection("h3"))
+        assert not held.enter_context(admission.connection("h3"))
+
+
+def test_more_hosts_than_connections_are_served_in_turn():
+    admission = Admission(lambda: {"h1", "h2", "h3"}, Allotment(4, 2), Allotment(1, 1))
+    with ExitStack() as held:
+        assert [held.enter_context(admission.connection(name)) for name in ("h1", "h2", "h3")] == [
+            True,
+            True,
+            False,
+        ]
+    with admission.connection("h3") as third:
+        assert third
 
 
 def test_ten_thousand_occasions_of_a_kind_are_one_line_until_the_time_is_over(

@@ -22,7 +22,7 @@ from experiments.worlds.queue.history import DrawnHistory
 from experiments.worlds.queue.model import Model
 from experiments.worlds.queue.simulator import simulate
 
-CASES = cases()
+CASES = tuple(cases())
 JOBS, SEED = 100_000, 11  # fixed: these tests pass or fail for ever
 
 

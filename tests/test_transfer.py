@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +92,10 @@ def content(chunks: int, seed: int = 0, tail: int = 0) -> bytes:
 
 @asynccontextmanager
 async def serving(
-    tmp_path: Path, idle_timeout_s: float = 2.0, limits: Limits = LIMITS
+    tmp_path: Path,
+    idle_timeout_s: float = 2.0,
+    limits: Limits = LIMITS,
+    senders: Collection[str] | None = None,
 ) -> AsyncIterator[Pair]:
     with (
         CheckpointStore(tmp_path / "origin", chunk_bytes=CHUNK) as origin,
@@ -113,6 +116,7 @@ async def serving(
                     listeners,
                     accept=accept,
                     on_event=pair.events.append,
+                    senders=None if senders is None else lambda: senders,
                     idle_timeout_s=idle_timeout_s,
                     limits=limits,
                     task_status=task_status,
@@ -479,6 +483,21 @@ async def test_peer_with_too_many_connections_is_closed_and_heard_again_when_it_
             assert [event.reason for event in pair.of(ReceiveFailed)] == ["too many connections"]
         await pair.until(ReceiveFailed, 4)
         assert (await pair.send(manifest)).fresh
+
+
+@pytest.mark.parametrize("announced", [{"127.0.0.1"}, {f"127.0.0.{last}" for last in range(1, 10)}])
+async def test_hosts_that_fill_a_receivers_connections_keep_no_announced_sender_out(
+    tmp_path: Path, announced: set[str]
+) -> None:
+    """Eight hosts with more connections than there are in all: nothing was announced from them, or from them as well."""
+    async with serving(tmp_path, idle_timeout_s=20.0, senders=announced) as pair, AsyncExitStack() as idle:
+        for last in range(2, 10):
+            for _ in range(LIMITS.connections_of_peer):
+                stream = await trio.open_tcp_stream(*pair.address, local_address=f"127.0.0.{last}")
+                await idle.enter_async_context(stream)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert len(pair.of(ReceiveFailed)) > 8 * LIMITS.connections_of_peer - LIMITS.connections
+        assert (await pair.send(pair.ingest(content(1)))).fresh
 
 
 async def test_sender_that_dribbles_does_not_keep_a_thread(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ not keep up, both worlds are right about different campuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -78,54 +78,59 @@ class Comparison:
 
 
 def compare(live: Played, virtual: Played) -> Comparison:
-    """See the module."""
+    """Hold the two runs to each other; the module says by what rules."""
     here, there = journeys(live.facts), journeys(virtual.facts)
     jobs = tuple((journey, there[name]) for name, journey in here.items() if name in there)
-    fidelity = live.context.fidelity
-    reasons = () if fidelity.valid else tuple(fidelity.reasons)
-    return Comparison((*_times(jobs), *_rates(live, virtual)), jobs, reasons)
-
-
-def _times(jobs: Sequence[tuple[Journey, Journey]]) -> Iterable[ComparedQuantity]:
-    ended = [
-        (live.completion_s, virtual.completion_s)
-        for live, virtual in jobs
-        if live.completion_s is not None and virtual.completion_s is not None
+    completions = [
+        (one.completion_s, other.completion_s)
+        for one, other in jobs
+        if one.completion_s is not None and other.completion_s is not None
     ]
-    yield ComparedQuantity(
-        "completion time, mean",
-        "s",
-        fmean(live for live, _ in ended) if ended else None,
-        fmean(virtual for _, virtual in ended) if ended else None,
-        TIME_TOLERANCE,
+    sent, sent_there = _goodputs(live.facts), _goodputs(virtual.facts)
+    both = sorted(sent.keys() & sent_there.keys())
+    quantities = (
+        ComparedQuantity(
+            "completion time, mean",
+            "s",
+            _mean([one for one, _ in completions]),
+            _mean([other for _, other in completions]),
+            TIME_TOLERANCE,
+        ),
+        ComparedQuantity(
+            "downtime, sum",
+            "s",
+            sum(one.downtime_s for one, _ in jobs),
+            sum(other.downtime_s for _, other in jobs),
+            TIME_TOLERANCE,
+        ),
+        ComparedQuantity(
+            "goodput over grant, median",
+            "",
+            _goodput_over_grant(live),
+            _goodput_over_grant(virtual),
+            RATE_TOLERANCE,
+        ),
+        ComparedQuantity(
+            "goodput of checkpoints that both sent, mean",
+            "bytes/s",
+            _mean([sent[key] for key in both]),
+            _mean([sent_there[key] for key in both]),
+            RATE_TOLERANCE,
+        ),
+        ComparedQuantity(
+            "research flow, mean",
+            "bytes/s",
+            _research_bytes_per_s(live),
+            _research_bytes_per_s(virtual),
+            RATE_TOLERANCE,
+        ),
     )
-    yield ComparedQuantity(
-        "downtime, sum",
-        "s",
-        sum(live.downtime_s for live, _ in jobs),
-        sum(virtual.downtime_s for _, virtual in jobs),
-        TIME_TOLERANCE,
-    )
+    fidelity = live.context.fidelity
+    return Comparison(quantities, jobs, () if fidelity.valid else tuple(fidelity.reasons))
 
 
-def _rates(live: Played, virtual: Played) -> Iterable[ComparedQuantity]:
-    yield _of_both("goodput over grant, median", "", live, virtual, _goodput_over_grant)
-    here, there = _goodputs(live.facts), _goodputs(virtual.facts)
-    both = sorted(here.keys() & there.keys())
-    yield ComparedQuantity(
-        "goodput of checkpoints that both sent, mean",
-        "bytes/s",
-        fmean(here[key] for key in both) if both else None,
-        fmean(there[key] for key in both) if both else None,
-        RATE_TOLERANCE,
-    )
-    yield _of_both("research flow, mean", "bytes/s", live, virtual, _research_bytes_per_s)
-
-
-def _of_both(
-    name: str, unit: str, live: Played, virtual: Played, figure: Callable[[Played], float | None]
-) -> ComparedQuantity:
-    return ComparedQuantity(name, unit, figure(live), figure(virtual), RATE_TOLERANCE)
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _goodput_over_grant(played: Played) -> float | None:

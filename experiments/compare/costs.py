@@ -16,7 +16,7 @@ evenly from a spread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from statistics import linear_regression, median
 
@@ -40,7 +40,7 @@ class MeasuredCosts:
     def told_to(self, assumed: Overheads) -> Overheads:
         """What another scenario assumes, with what was measured in its place."""
         seen = {name for name, count in self.counts.items() if count}
-        measured = {field.name: getattr(self.costs, field.name) for field in fields(Overheads)}
+        measured = {each.name: getattr(self.costs, each.name) for each in fields(Overheads)}
         names = [name for name in measured if name.removesuffix("_s") in seen]
         names += ["snapshot_bytes_per_s"] if "snapshot" in seen else []
         return replace(assumed, **{name: measured[name] for name in names})
@@ -53,7 +53,57 @@ class _Run:
     since_s: float
     step: int
     snapshots: int = 0
-    lasted_beyond_s: float | None = None
+    beyond_s: float | None = None  # what it lasted beyond its steps, once it has finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the journals of live runs show."""
+
+    starts_s: list[float] = field(default_factory=list)  # from a dispatch to the first sign of the process
+    finished: list[tuple[int, float]] = field(default_factory=list)  # (snapshots, beyond_s) of attempts
+    beyond_bytes_s: list[float] = field(default_factory=list)  # of transfers whose grant never changed
+    reads_s: list[float] = field(default_factory=list)  # by how much a notice was shorter when it was read
+
+    def add(self, facts: Iterable[Timed], trace: Trace) -> None:
+        """One more run."""
+        dispatched: dict[tuple[str, int], float] = {}
+        step_s: dict[str, float] = {}
+        runs: dict[tuple[str, int], _Run] = {}
+        grants: dict[tuple[str, str, str], list[float]] = {}
+        notices: dict[str, list[float]] = {}
+        for event in trace.owner_events:
+            if event.kind == "reclaim" and event.notice_s > 0.0:
+                notices.setdefault(event.host, []).append(event.notice_s)
+        for at_s, fact in facts:
+            match fact:
+                case f.JobSubmitted():
+                    step_s[fact.job] = fact.step_s
+                case f.JobDispatched():
+                    dispatched[fact.job, fact.attempt] = at_s
+                case f.JobRunning():
+                    runs.setdefault((fact.job, fact.attempt), _Run(at_s, fact.step))
+                    if (sent_s := dispatched.pop((fact.job, fact.attempt), None)) is not None:
+                        self.starts_s.append(at_s - sent_s)
+                case f.CheckpointTaken(final=False) if run := runs.get((fact.job, fact.attempt)):
+                    run.snapshots += 1
+                case f.JobFinished() if run := runs.get((fact.job, fact.attempt)):
+                    steps_s = (fact.step - run.step) * step_s[fact.job]
+                    run.beyond_s = max(0.0, at_s - run.since_s - steps_s)
+                case f.Granted(job, source, destination, _, rate_bytes_per_s):
+                    grants.setdefault((job, source, destination), []).append(rate_bytes_per_s)
+                case f.GrantEnded(job, source, destination):
+                    grants.pop((job, source, destination), None)
+                case f.TransferFinished(ok=True):
+                    match grants.get((fact.job, fact.source, fact.destination)):
+                        case [rate] if rate > 0.0:
+                            paced_s = fact.bytes_sent / (rate * PACING_SHARE)
+                            self.beyond_bytes_s.append(max(0.0, fact.duration_s - paced_s))
+                case f.HostReclaimed() if fact.notice_s > 0.0 and notices.get(fact.host):
+                    self.reads_s.append(max(0.0, notices[fact.host].pop(0) - fact.notice_s))
+        self.finished.extend(
+            (run.snapshots, run.beyond_s) for run in runs.values() if run.beyond_s is not None
+        )
 
 
 def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> MeasuredCosts:
@@ -63,100 +113,37 @@ def measure_costs(facts: Sequence[Timed], trace: Trace, assumed: Overheads) -> M
 
 def measure_costs_of(played: Sequence[tuple[Sequence[Timed], Trace]], assumed: Overheads) -> MeasuredCosts:
     """From what several live runs show together."""
-    ended = [run for facts, _ in played for run in _runs(facts) if run.lasted_beyond_s is not None]
-    finishes = _finishes(ended)
+    seen = _Seen()
+    for facts, trace in played:
+        seen.add(facts, trace)
+    finishes = [beyond_s for snapshots, beyond_s in seen.finished if not snapshots]
+    if not finishes and len({snapshots for snapshots, _ in seen.finished}) > 1:
+        # every attempt took snapshots: the line through them begins where one without any would be
+        line = linear_regression(*zip(*seen.finished, strict=True))
+        finishes = [min(max(0.0, line.intercept), *(beyond_s for _, beyond_s in seen.finished))]
     finish_s = median(finishes) if finishes else sum(assumed.finish_s) / 2.0
-    paused = [max(0.0, _beyond_s(run) - finish_s) / run.snapshots for run in ended if run.snapshots]
-    starts = [max(0.0, took_s - 2.0 * assumed.message_s) for facts, _ in played for took_s in _starts(facts)]
-    sent = [took_s for facts, _ in played for took_s in _beyond_bytes(facts)]
-    commits = [max(0.0, took_s - assumed.connect_s) for took_s in sent]
-    reads = [took_s for facts, trace in played for took_s in _reads(facts, trace)]
+    pauses = [max(0.0, beyond_s - finish_s) / count for count, beyond_s in seen.finished if count]
+    starts = [max(0.0, took_s - 2.0 * assumed.message_s) for took_s in seen.starts_s]
+    commits = [max(0.0, took_s - assumed.connect_s) for took_s in seen.beyond_bytes_s]
     costs = replace(
         assumed,
         start_s=_span(starts, assumed.start_s),
         finish_s=_span(finishes, assumed.finish_s),
-        snapshot_s=_span(paused, assumed.snapshot_s),
-        snapshot_bytes_per_s=inf if paused else assumed.snapshot_bytes_per_s,  # it is in the pauses
+        snapshot_s=_span(pauses, assumed.snapshot_s),
+        snapshot_bytes_per_s=inf if pauses else assumed.snapshot_bytes_per_s,  # it is in the pauses
         commit_s=median(commits) if commits else assumed.commit_s,
-        switch_s=_span(reads, assumed.switch_s),
+        switch_s=_span(seen.reads_s, assumed.switch_s),
     )
-    observed = {"start": starts, "finish": finishes, "snapshot": paused, "commit": commits, "switch": reads}
-    return MeasuredCosts(costs, {name: len(seen) for name, seen in observed.items()})
-
-
-def _finishes(ended: Sequence[_Run]) -> list[float]:
-    """What it took from the last step to the end, as far as it can be told from what snapshots took."""
-    plain = [_beyond_s(run) for run in ended if not run.snapshots]
-    if plain or len({run.snapshots for run in ended}) < 2:
-        return plain
-    line = linear_regression([run.snapshots for run in ended], [_beyond_s(run) for run in ended])
-    return [min(max(0.0, line.intercept), *(_beyond_s(run) for run in ended))]
-
-
-def _beyond_s(run: _Run) -> float:
-    return run.lasted_beyond_s or 0.0
+    counts = {
+        "start": len(starts),
+        "finish": len(finishes),
+        "snapshot": len(pauses),
+        "commit": len(commits),
+        "switch": len(seen.reads_s),
+    }
+    return MeasuredCosts(costs, counts)
 
 
 def _span(seen: Sequence[float], assumed: Span) -> Span:
     low, high = quantile(seen, LOW), quantile(seen, HIGH)
     return assumed if low is None or high is None else (max(0.0, low), max(0.0, high))
-
-
-def _starts(facts: Iterable[Timed]) -> list[float]:
-    sent: dict[tuple[str, int], float] = {}
-    took = []
-    for at_s, fact in facts:
-        match fact:
-            case f.JobDispatched(job=job, attempt=attempt):
-                sent[job, attempt] = at_s
-            case f.JobRunning(job=job, attempt=attempt) if (job, attempt) in sent:
-                took.append(at_s - sent.pop((job, attempt)))
-    return took
-
-
-def _runs(facts: Iterable[Timed]) -> list[_Run]:
-    steps: dict[str, float] = {}
-    runs: dict[tuple[str, int], _Run] = {}
-    for at_s, fact in facts:
-        match fact:
-            case f.JobSubmitted(job=job, step_s=step_s):
-                steps[job] = step_s
-            case f.JobRunning(job=job, attempt=attempt, step=step):
-                runs.setdefault((job, attempt), _Run(at_s, step))
-            case f.CheckpointTaken(job=job, attempt=attempt, final=False) if (job, attempt) in runs:
-                runs[job, attempt].snapshots += 1
-            case f.JobFinished(job=job, attempt=attempt, step=step) if (job, attempt) in runs:
-                run = runs[job, attempt]
-                run.lasted_beyond_s = max(0.0, at_s - run.since_s - (step - run.step) * steps[job])
-    return list(runs.values())
-
-
-def _beyond_bytes(facts: Iterable[Timed]) -> list[float]:
-    """Of transfers whose grant never changed: what they took beyond their bytes at that rate."""
-    grants: dict[tuple[str, str, str], list[float]] = {}
-    beyond = []
-    for _, fact in facts:
-        match fact:
-            case f.Granted(job, source, destination, _, rate_bytes_per_s):
-                grants.setdefault((job, source, destination), []).append(rate_bytes_per_s)
-            case f.GrantEnded(job, source, destination):
-                grants.pop((job, source, destination), None)
-            case f.TransferFinished(ok=True) as sent:
-                match grants.get((sent.job, sent.source, sent.destination)):
-                    case [rate] if rate > 0.0:
-                        beyond.append(max(0.0, sent.duration_s - sent.bytes_sent / (rate * PACING_SHARE)))
-    return beyond
-
-
-def _reads(facts: Iterable[Timed], trace: Trace) -> list[float]:
-    """How much shorter each notice was when it was read than when it was given."""
-    given: dict[str, list[float]] = {}
-    for event in trace.owner_events:
-        if event.kind == "reclaim" and event.notice_s > 0.0:
-            given.setdefault(event.host, []).append(event.notice_s)
-    passed = []
-    for _, fact in facts:
-        match fact:
-            case f.HostReclaimed(host=host, notice_s=left_s) if left_s > 0.0 and given.get(host):
-                passed.append(max(0.0, given[host].pop(0) - left_s))
-    return passed

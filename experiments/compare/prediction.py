@@ -8,7 +8,7 @@ Only runs count with which the machine kept up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -39,6 +39,11 @@ class Observed:
     def assumed(self) -> Overheads:
         """What its scenario assumes of the machinery."""
         return costs_of(settings_of(self.scenario.played()))
+
+    def beside_virtual(self, costs: Overheads) -> tuple[ComparedQuantity, ...]:
+        """Its figures beside those of virtual time with these costs."""
+        virtual = simulate(self.scenario, self.trace, costs=costs, quiet=False)
+        return compare(self.live, Played(virtual.facts, virtual.context)).quantities
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,48 +106,43 @@ def predict(fitting: Sequence[Observed], others: Sequence[Observed]) -> Predicti
     costs = measure_costs_of(
         [(run.live.facts, run.scenario.scale.apply(run.trace)) for run in kept_up], fitting[0].assumed
     )
-    runs = tuple(_predicted(run, costs) for run in others if run.live.context.fidelity.valid)
+    runs = []
+    for run in others:
+        if run.live.context.fidelity.valid:
+            own = measure_costs(run.live.facts, run.scenario.scale.apply(run.trace), run.assumed).costs
+            fitted, held_out = run.beside_virtual(own), run.beside_virtual(costs.told_to(run.assumed))
+            runs.append(Predicted(run.case, run.scenario.seed, fitted, held_out))
     reasons = [
         f"the machine kept up with {count} runs {what}, of the {FEWEST} that are needed"
         for count, what in ((len(kept_up), "to fit"), (len(runs), "to predict"))
         if count < FEWEST
     ]
+    quantities = range(len(runs[0].held_out)) if runs else ()
+    figures = tuple(_figure(tuple((run.fitted[i], run.held_out[i]) for run in runs)) for i in quantities)
     left_out = len(fitting) + len(others) - len(kept_up) - len(runs)
-    return Prediction(costs, len(kept_up), left_out, runs, tuple(_figures(runs)), tuple(reasons))
+    return Prediction(costs, len(kept_up), left_out, tuple(runs), figures, tuple(reasons))
 
 
-def _predicted(run: Observed, costs: MeasuredCosts) -> Predicted:
-    own = measure_costs(run.live.facts, run.scenario.scale.apply(run.trace), run.assumed).costs
-    fitted, held_out = (
-        compare(run.live, _played(run, each)).quantities for each in (own, costs.told_to(run.assumed))
+def _figure(pairs: Sequence[tuple[ComparedQuantity, ComparedQuantity]]) -> Figure:
+    """One quantity over all runs, from (fitted, held out) of each."""
+    named = pairs[0][1]
+    told = [
+        (fitted.difference, held_out.difference, held_out)
+        for fitted, held_out in pairs
+        if fitted.difference is not None and held_out.difference is not None
+    ]
+    fitted_differences = [fitted for fitted, _, _ in told]
+    held_out_differences = [held_out for _, held_out, _ in told]
+    return Figure(
+        named.name,
+        named.unit,
+        named.tolerance,
+        len(told),
+        median(fitted_differences) if told else None,
+        max(fitted_differences, key=abs, default=None),
+        median(held_out_differences) if told else None,
+        max(held_out_differences, key=abs, default=None),
+        sum(quantity.is_near for _, _, quantity in told),
+        tuple(quantile([quantity.live or 0.0 for _, _, quantity in told], q) for q in QUANTILES),
+        tuple(quantile([quantity.virtual or 0.0 for _, _, quantity in told], q) for q in QUANTILES),
     )
-    return Predicted(run.case, run.scenario.seed, fitted, held_out)
-
-
-def _played(run: Observed, costs: Overheads) -> Played:
-    virtual = simulate(run.scenario, run.trace, costs=costs, quiet=False)
-    return Played(virtual.facts, virtual.context)
-
-
-def _figures(runs: Sequence[Predicted]) -> Iterator[Figure]:
-    for place, named in enumerate(runs[0].held_out if runs else ()):
-        pairs = [(run.fitted[place], run.held_out[place]) for run in runs]
-        told = [
-            (one, other)
-            for one, other in pairs
-            if one.difference is not None and other.difference is not None
-        ]
-        fitted, held_out = ([pair[side].difference or 0.0 for pair in told] for side in (0, 1))
-        yield Figure(
-            named.name,
-            named.unit,
-            named.tolerance,
-            len(told),
-            median(fitted) if fitted else None,
-            max(fitted, key=abs, default=None),
-            median(held_out) if held_out else None,
-            max(held_out, key=abs, default=None),
-            sum(other.is_near for _, other in told),
-            tuple(quantile([other.live or 0.0 for _, other in told], q) for q in QUANTILES),
-            tuple(quantile([other.virtual or 0.0 for _, other in told], q) for q in QUANTILES),
-        )

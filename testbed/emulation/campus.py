@@ -95,7 +95,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
             self._ports = PortEnforcement(self.plan, ipv6=ipv6, hold_migrations=hold_migrations)
         self._kernel = KernelCampus(self.plan, FABRICS[fabric](), self._programs, self._ports, ipv6=ipv6)
-        with _mininet_leaves_the_machine_alone():
+        # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
+        before, Mininet.inited = Mininet.inited, True
+        try:
             super().__init__(
                 topo=None,
                 host=CampusHost,
@@ -104,6 +106,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 controller=None,
                 build=False,
             )
+        finally:
+            Mininet.inited = before
         self.build()
 
     # Mininet's interface
@@ -180,7 +184,15 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             raise
 
     def _begin(self, check: Callable[[], None]) -> None:
-        _raise_descriptor_limit(DESCRIPTORS_A_HOST * len(self.spec.hosts) + 1024)
+        wanted = DESCRIPTORS_A_HOST * len(self.spec.hosts) + 1024
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < wanted:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
+            except (ValueError, OSError) as error:
+                raise SetupError(
+                    f"a campus of this size needs {wanted} descriptors, the limit is {hard}: ulimit -n {wanted}"
+                ) from error
         self._ledger = Ledger(
             self._root,
             self.id,
@@ -195,7 +207,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.run_dir.chmod(0o755)
         raise_settings(self._ledger)
         if self.enforcement:
-            self._make_pin_dir(self._ledger)
+            from bpf.objects import ensure_bpffs
+
+            ensure_bpffs()
+            self._ledger.record({"kind": "pins", "path": str(self.pin_dir)})
+            for directory in (ledgers.PIN_ROOT, self.pin_dir):
+                directory.mkdir(mode=0o755, exist_ok=True)
         self._kernel.build(self._ledger, self.id, check)
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
@@ -218,24 +235,23 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             return
         with signals_held():
             if self._ledger:
-                self._take_down(self._ledger)
+                report = ledgers.CleanReport()
+                with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
+                    last.callback(self._remove_listed, self._ledger, report)
+                    if self._programs and self._ports:
+                        last.callback(self._programs.close)
+                        last.callback(self._ports.close)
+                    last.callback(self._kernel.tear_down)
+                    last.callback(self._end_programs)
+                    for node in (*self.hosts, *self.switches):
+                        last.callback(node.terminate)
+                    last.callback(self._end_forked)
+                if report.failed:
+                    raise SetupError(
+                        f"campus {self.id} is stopped, but these remain: {'; '.join(report.failed)}"
+                    )
         atexit.unregister(self.stop)
         self._put_signals_back()
-
-    def _take_down(self, ledger: Ledger) -> None:
-        report = ledgers.CleanReport()
-        with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
-            last.callback(self._forget, ledger, report)
-            if self._programs and self._ports:
-                last.callback(self._programs.close)
-                last.callback(self._ports.close)
-            last.callback(self._kernel.tear_down)
-            last.callback(self._end_programs)
-            for node in (*self.hosts, *self.switches):
-                last.callback(node.terminate)
-            last.callback(self._end_forked)
-        if report.failed:
-            raise SetupError(f"campus {self.id} is stopped, but these remain: {'; '.join(report.failed)}")
 
     def _end_forked(self) -> None:
         for process in self.forked:
@@ -246,6 +262,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.forked.clear()
 
     def _end_programs(self) -> None:
+        """Kill all processes in the campus's namespaces but the holders: commands of shells, and what they started."""
         inodes = self._kernel.namespace_inodes()
         known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
         for _ in range(KILL_ROUNDS):
@@ -257,7 +274,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                     linux.kill_exactly(pid, started)
             time.sleep(0.005)
 
-    def _forget(self, ledger: Ledger, report: ledgers.CleanReport) -> None:
+    def _remove_listed(self, ledger: Ledger, report: ledgers.CleanReport) -> None:
         ledger.close()
         self._ledger = None
         ledgers.remove_listed(ledger.path, ledgers.read_entries(ledger.path), report)
@@ -389,49 +406,19 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Fork many at once (one ledger write); (host, target, label) is short for a ForkRequest."""
         if not self._ledger:
             raise SetupError("start() the campus before fork()")
-        with signals_held():  # an interrupt inside os.fork's hooks would be lost
-            return self._fork_all(self._ledger, requests)
-
-    def _fork_all(
-        self, ledger: Ledger, requests: Sequence[ForkRequest | tuple[str, Target, str]]
-    ) -> list[ForkedProcess]:
         whole = [r if isinstance(r, ForkRequest) else ForkRequest(*r) for r in requests]
-        holders = [self._holder_of(r.host) for r in whole]
-        made = processes.fork_all(whole, holders, self.id, ledger)
-        self.forked += made
+        holder_pids = self._kernel.holder_pids
+        for request in whole:
+            if request.host not in holder_pids:
+                raise SetupError(f"no host is called {request.host!r}")
+        with signals_held():  # an interrupt inside os.fork's hooks would be lost
+            made = processes.fork_all(whole, [holder_pids[r.host] for r in whole], self.id, self._ledger)
+            self.forked += made
         return made
-
-    def _holder_of(self, host: str) -> int:
-        if host not in self._kernel.holder_pids:
-            raise SetupError(f"no host is called {host!r}")
-        return self._kernel.holder_pids[host]
 
     def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
         if self._ledger:
             self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
-
-
-@contextlib.contextmanager
-def _mininet_leaves_the_machine_alone() -> Any:
-    """Mininet's first network raises a dozen machine-wide limits and never puts them back: not for us."""
-    before = Mininet.inited
-    Mininet.inited = True
-    try:
-        yield
-    finally:
-        Mininet.inited = before
-
-
-def _raise_descriptor_limit(wanted: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= wanted:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(wanted, hard)))
-    except (ValueError, OSError) as error:
-        raise SetupError(
-            f"a campus of this size needs {wanted} descriptors, the limit is {hard}: ulimit -n {wanted}"
-        ) from error
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:

@@ -31,7 +31,8 @@ class CampusIntf(Intf):  # type: ignore[misc]
     """An interface whose address and MAC are known from the plan."""
 
     def __init__(self, end: CableEnd, node: Any, link: Any, address: str | None, prefix: int) -> None:
-        super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=_stay)
+        stay = lambda *_: None  # noqa: E731 - interfaces are created where they belong
+        super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=stay)
         self.ip, self.prefixLen = address, prefix if address else None
 
     def config(self, **params: Any) -> dict[str, Any]:
@@ -204,7 +205,3 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
     def dpctl(self, *args: Any) -> Any:
         """Run brctl, as Mininet's LinuxBridge does."""
         return self.cmd("brctl", *args)
-
-
-def _stay(*_args: Any) -> None:
-    """Interfaces are created where they belong."""

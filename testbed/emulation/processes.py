@@ -87,7 +87,7 @@ class ForkedProcess:
     def _reap(self, options: int) -> None:
         try:
             pid, status = os.waitpid(self.pid, options)
-        except ChildProcessError:  # somebody else reaped it: the status is unknown
+        except ChildProcessError:  # another part of the program reaped it: the status is unknown
             self.returncode = FAILED
             return
         if pid:
@@ -120,10 +120,16 @@ def fork_all(
     _flush()
     gc.freeze()
     go_fd, release_fd = os.pipe()
+    parent = os.getpid()
     children: list[ForkedProcess] = []
     try:
         for request, ns_pid in zip(requests, ns_pids, strict=True):
-            children.append(_fork(request, ns_pid, campus_id, go_fd, release_fd))
+            pid = os.fork()
+            if pid == 0:
+                _child(request, ns_pid, campus_id, parent, go_fd, release_fd)
+            started = linux.start_time(pid) or 0
+            made = ForkedProcess(pid, request.label, request.host, request.log, started, os.pidfd_open(pid))
+            children.append(made)
         ledger.record(
             *({"kind": "process", "pid": c.pid, "start": c.started, "label": c.label} for c in children)
         )
@@ -141,79 +147,53 @@ def fork_all(
     return children
 
 
-def _fork(request: ForkRequest, ns_pid: int, campus_id: str, go_fd: int, release_fd: int) -> ForkedProcess:
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _child(request, ns_pid, campus_id, parent, go_fd, release_fd)
-    started = linux.start_time(pid)
-    return ForkedProcess(pid, request.label, request.host, request.log, started or 0, os.pidfd_open(pid))
-
-
 def _child(
     request: ForkRequest, ns_pid: int, campus_id: str, parent: int, go_fd: int, release_fd: int
 ) -> NoReturn:
+    """The forked process, from its first instruction to its last."""
     status = FAILED
     try:
         linux.die_with_parent(parent)
         os.close(release_fd)
         if not os.read(go_fd, 1):  # the parent failed before the ledger had us
             os._exit(FAILED)
-        _reset_signals()
-        _redirect(request.log)
+        signal.set_wakeup_fd(-1)
+        for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(signum, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        if request.log is not None:
+            out = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+            sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         linux.close_all_but({0, 1, 2, *request.keep})
         linux.enter_network_of(ns_pid)
         os.environ[MARK] = campus_id
-        _forget_event_loops()
+        # the parent may have been inside trio.run when it forked: that run does not exist here
+        runner: Any = sys.modules.get("trio._core._run")
+        if runner is not None:
+            vars(runner.GLOBAL_RUN_CONTEXT).clear()
+        sniffio: Any = sys.modules.get("sniffio._impl")
+        if sniffio is not None:
+            sniffio.thread_local.name = None
         request.target()
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else FAILED if end.code else 0
     except BaseException:  # noqa: BLE001 - the edge of a process: nothing above could report it
-        _report(request)
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"{stamp} {request.label} on {request.host} ended by an error:", file=sys.stderr)
+        traceback.print_exc()
     finally:
         with contextlib.suppress(OSError, ValueError):
             _flush()
         os._exit(status)
 
 
-def _report(request: ForkRequest) -> None:
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"{stamp} {request.label} on {request.host} ended by an error:", file=sys.stderr)
-    traceback.print_exc()
-
-
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-
-
-def _reset_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(signum, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def _redirect(log: Path | None) -> None:
-    null = os.open("/dev/null", os.O_RDONLY)
-    os.dup2(null, 0)
-    if log is None:
-        return
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-
-
-def _forget_event_loops() -> None:
-    """Forget that the parent may have been inside trio.run when it forked: that run does not exist here."""
-    runner: Any = sys.modules.get("trio._core._run")
-    if runner is not None:
-        vars(runner.GLOBAL_RUN_CONTEXT).clear()
-    sniffio: Any = sys.modules.get("sniffio._impl")
-    if sniffio is not None:
-        sniffio.thread_local.name = None

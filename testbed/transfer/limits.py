@@ -11,8 +11,12 @@ class Limits:
 
     # a host sends a checkpoint of each job that it runs, and as a standby what it keeps: seldom more than ten at once
     connections_of_peer: int = 24
-    # with five descriptors each within the 1024 that a process has by default, beside those of the agent's own
+    # of hosts whose transfers are announced: with five descriptors each within the 1024 that a process has by default, beside
+    # those of the agent's own
     connections: int = 128
+    # of addresses from which nothing is announced: a Hello may overtake its announcement, and is tried again a moment later
+    connections_of_stranger: int = 4
+    connections_of_strangers: int = 32
     # of manifests that are being read: one of the longest (4.5 MB), and a few of usual length (a GiB: 140 kB)
     manifest_bytes_of_peer: int = 8 << 20
     manifest_bytes: int = 64 << 20

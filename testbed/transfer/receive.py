@@ -9,7 +9,8 @@ later checkpoint of the job from the same host: a host sends one at a time, so i
 snapshot at a notice's beginning for the final one), and what arrived of that is most of this.
 
 What one peer can take of this host is bounded (`limits.py`): a connection has no thread, no file and no room on the disk
-before its Hello was accepted, and a peer's connections leave enough for others.
+before its Hello was accepted; there is a thread for every connection that may be, and each host whose transfer is announced
+keeps a connection.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -28,7 +29,7 @@ import trio
 from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest, Reception
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
-from testbed.peers import Allotment
+from testbed.peers import Admission, Allotment
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.events import (
     ReceiveCompleted,
@@ -56,7 +57,6 @@ from testbed.transfer.messages import (
 from testbed.transfer.send import IDLE_TIMEOUT_S
 from testbed.wire import Channel
 
-THREADS: Final = 64  # transfers that can arrive at once; more wait
 LINGER_S: Final = 2.0  # how long a refused sender may take to read the refusal
 # of what a refused sender says all the same, read at a time to be thrown away: little, since there may be many
 DRAINED_BYTES: Final = 1 << 16
@@ -64,6 +64,7 @@ DRAINED_BYTES: Final = 1 << 16
 Accept = Callable[[Hello, str], Awaitable[None]]
 Around = Callable[[trio.SocketStream], AbstractContextManager[object]]
 OnEvent = Callable[[ReceiveEvent], Awaitable[None] | None]
+Senders = Callable[[], Collection[str]]
 T = TypeVar("T")
 
 
@@ -77,6 +78,7 @@ async def serve_checkpoints(
     *,
     on_event: OnEvent,
     accept: Accept = take_any,
+    senders: Senders | None = None,
     around: Around = contextlib.nullcontext,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     limits: Limits = LIMITS,
@@ -86,11 +88,12 @@ async def serve_checkpoints(
 
     `around` makes a context that holds from an accepted hello to the end of its connection: mark acknowledgements there, say.
 
-    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `on_event` (plain or async)
-    hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that says nothing for
-    `idle_timeout_s` is given up; what it sent is kept for the next attempt.
+    `accept(hello, address)` raises TransferFailed to refuse what a peer at that address offers. `senders` says from which
+    addresses something is announced: each keeps a connection, others share a few (None: all addresses are alike). `on_event`
+    (plain or async) hears of everything; ReceiveCompleted comes once for a checkpoint, however often it is sent. A peer that
+    says nothing for `idle_timeout_s` is given up; what it sent is kept for the next attempt.
     """
-    server = _Server(store, accept, on_event, around, idle_timeout_s, limits)
+    server = _Server(store, accept, on_event, senders, around, idle_timeout_s, limits)
     await trio.serve_listeners(server.serve, listeners, task_status=task_status)
 
 
@@ -111,22 +114,27 @@ class _Server:
         store: CheckpointStore,
         accept: Accept,
         on_event: OnEvent,
+        senders: Senders | None,
         around: Around,
         idle_s: float,
         limits: Limits,
     ) -> None:
         self.store, self.accept, self.on_event, self.idle_s = store, accept, on_event, idle_s
         self.around, self.limits = around, limits
-        self.connections = Allotment(limits.connections_of_peer, limits.connections)
+        announced = Allotment(limits.connections_of_peer, limits.connections)
+        strangers = Allotment(limits.connections_of_stranger, limits.connections_of_strangers)
+        self.connection: Callable[[str], AbstractContextManager[bool]] = (
+            announced.take if senders is None else Admission(senders, announced, strangers).connection
+        )
         self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
-        self.threads = trio.CapacityLimiter(THREADS)
+        self.threads = trio.CapacityLimiter(limits.connections + limits.connections_of_strangers)
         self.arrivals: dict[tuple[str, int], _Arrival] = {}
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection; never raises for what the peer or the disk does."""
         peer = _peer_name(stream)
         async with stream:
-            with self.connections.take(_host_of(peer)) as granted:
+            with self.connection(_host_of(peer)) as granted:
                 if not granted:
                     await self.tell(ReceiveFailed(None, peer, "too many connections", retryable=True))
                     return

@@ -52,84 +52,57 @@ class QueueCase:
         return max(estimate.cost.errors_from(self.cost), estimate.delay_h.errors_from(self.delay_h))
 
 
-def cases() -> tuple[QueueCase, ...]:
+def cases() -> Iterator[QueueCase]:
     """All of them; takes about a second."""
-    return (*_markov(), *_one_slot(), *_figures(), *_levels(), *_patience(), *_standing(), *_ages())
-
-
-def _markov() -> Iterator[QueueCase]:
     for job_h, spot_h, r in (
-        (12, 24, 0.3),
-        (12, 24, 1.25),
-        (12, 24, 2.5),
-        (12, 12, 1.0),
-        (12, 12, 4.5),
-        (24, 12, 1.7),
+        (12.0, 24.0, 0.3),
+        (12.0, 24.0, 1.25),
+        (12.0, 24.0, 2.5),
+        (12.0, 12.0, 1.0),
+        (12.0, 12.0, 4.5),
+        (24.0, 12.0, 1.7),
     ):
         exact = markov.under_level(job_h, spot_h, r, K)
         model = Model(Exponential(job_h), Exponential(spot_h), Rule(r), K)
-        yield QueueCase(
-            "Theorem 4, M/M", f"jobs {job_h}, spots {spot_h}, r {r}", model, exact.cost, exact.delay_h
-        )
-
-
-def _one_slot() -> Iterator[QueueCase]:
-    for name, spots in SPOTS.items():
+        name = f"jobs {job_h:g}, spots {spot_h:g}, r {r}"
+        yield QueueCase("Theorem 4, M/M", name, model, exact.cost, exact.delay_h)
+    for law, spots in SPOTS.items():
         for p in (0.5, 1.0, single_slot.join_probability(12.0, spots, 3.0)):
+            model = Model(Exponential(12.0), spots, Rule(p), K)
             cost, delay_h = single_slot.cost(12.0, spots, p, K), single_slot.delay_h(12.0, spots, p)
-            yield QueueCase(
-                "one slot", f"{name}, p {p:.4g}", Model(Exponential(12.0), spots, Rule(p), K), cost, delay_h
-            )
-
-
-def _figures() -> Iterator[QueueCase]:
+            yield QueueCase("one slot", f"{law}, p {p:.4g}", model, cost, delay_h)
     for target in targets.TARGETS:
         model = Model(target.jobs, target.spots, Rule(target.r_star), target.k)
         yield QueueCase("r* of Fig. 2-5", target.name, model, target.cost_star, target.delta_h)
-
-
-def _levels() -> Iterator[QueueCase]:
-    for name, jobs, spots in (
+    for laws, jobs, spots in (
         ("Poisson jobs, bath-tub", Exponential(12.0), targets.BATH_TUB),
         ("gamma jobs, bath-tub", targets.GAMMA_12, targets.BATH_TUB),
         ("gamma jobs, Poisson spots", targets.GAMMA_12, Exponential(24.0)),
         ("gamma jobs, gamma spots", targets.GAMMA_12, Gamma(0.25, 48.0)),
     ):
         for r in (1.0, 2.5, 4.0):
-            exact = stationary.under_level(jobs, spots, r, K)
-            yield QueueCase(
-                "stationary", f"{name}, r {r}", Model(jobs, spots, Rule(r), K), exact.cost, exact.delay_h
-            )
-
-
-def _patience() -> Iterator[QueueCase]:
+            model, chain = Model(jobs, spots, Rule(r), K), stationary.under_level(jobs, spots, r, K)
+            yield QueueCase("stationary", f"{laws}, r {r}", model, chain.cost, chain.delay_h)
     for job_h, spot_h, delta_h in ((12.0, 12.0, 3.0), (12.0, 24.0, 7.9), (5.0, 4.0, 1.0)):
         rule = Rule(1.0, longest_wait_s=waits.fixed_wait_h(job_h, spot_h, delta_h))
         model = Model(Exponential(job_h), Exponential(spot_h), rule, K)
-        cost = costs.cost_of_one_slot(K, spot_h, delta_h)
-        yield QueueCase("Corollary 4", f"jobs {job_h}, spots {spot_h}, longest wait", model, cost, delta_h)
-
-
-def _standing() -> Iterator[QueueCase]:
-    """Offers that stand for ever, M/M, lambda > mu: jobs waiting less offers standing is a birth-death chain below N.
-
-    Its weights are rho^n, n = N, N - 1, ..., so P(N) = 1 - 1/rho, and every spot is used.
-    """
+        name = f"jobs {job_h}, spots {spot_h}, longest wait"
+        yield QueueCase("Corollary 4", name, model, costs.cost_of_one_slot(K, spot_h, delta_h), delta_h)
+    # Offers that stand for ever, M/M, lambda > mu: jobs waiting less offers standing is a birth-death chain below N. Its
+    # weights are rho^n, n = N, N - 1, ..., so P(N) = 1 - 1/rho, and every spot is used.
     for job_h, spot_h, n_max in ((6.0, 12.0, 2), (8.0, 12.0, 1)):
         rho = spot_h / job_h
         waiting = sum(n * rho ** (n - n_max) * (1.0 - 1.0 / rho) for n in range(1, n_max + 1))
         model = Model(Exponential(job_h), Exponential(spot_h), Rule(float(n_max)), K, math.inf)
-        cost = K - (K - 1.0) / rho
-        yield QueueCase(
-            "offers that stand", f"jobs {job_h}, spots {spot_h}, N {n_max}", model, cost, waiting * job_h
-        )
-
-
-def _ages() -> Iterator[QueueCase]:
-    rules = {"a1 2.5, a2 11.63, N 2": AGE_RULE, "a1 1, a2 20, r 1.5": Rule(1.5, 1.0, 20.0, 3.0)}
-    rules["a1 2, a2 10, r 3.1, 1 fewer between"] = Rule(3.1, 2.0, 10.0, fewer=1.0)
-    for name in ("bath-tub", "uniform", "gamma-4", "gamma-quarter"):
+        name = f"jobs {job_h}, spots {spot_h}, N {n_max}"
+        yield QueueCase("offers that stand", name, model, K - (K - 1.0) / rho, waiting * job_h)
+    rules = {
+        "a1 2.5, a2 11.63, N 2": AGE_RULE,
+        "a1 1, a2 20, r 1.5": Rule(1.5, 1.0, 20.0, 3.0),
+        "a1 2, a2 10, r 3.1, 1 fewer between": Rule(3.1, 2.0, 10.0, fewer=1.0),
+    }
+    for law in ("bath-tub", "uniform", "gamma-4", "gamma-quarter"):
         for text, rule in rules.items():
-            exact = under_ages(12.0, SPOTS[name], rule, K)
-            model = Model(Exponential(12.0), SPOTS[name], rule, K)
-            yield QueueCase("age of the gap", f"{name}, {text}", model, exact.cost, exact.delay_h)
+            aged = under_ages(12.0, SPOTS[law], rule, K)
+            model = Model(Exponential(12.0), SPOTS[law], rule, K)
+            yield QueueCase("age of the gap", f"{law}, {text}", model, aged.cost, aged.delay_h)

@@ -20,9 +20,8 @@ from controller.core.queueing.queue import (
 from experiments.theory.laws import Floats
 from experiments.worlds.queue.history import Piece
 
-SLICES = (
-    3  # of work between two jobs at most; the live coordinator, which has hours, does as many as there are
-)
+# Slices of work between two jobs at most; the live coordinator, which has hours, does as many as there are.
+SLICES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,33 +43,25 @@ def follow(controller: Controller, history: Piece, k: float) -> Course:
         zip(history.job_times_h.tolist(), history.draws.tolist(), strict=True)
     ):
         while coming < len(spots_h) and spots_h[coming] <= now_h:
-            _send_off(
-                queue, course, np.nextafter(spots_h[coming], 0.0), k
-            )  # a spot still serves who would leave now
-            _settle(course, queue.offer(coming, spots_h[coming]), 1.0)
+            # a spot still serves the job whose time to leave is now
+            _send_off(queue, course, np.nextafter(spots_h[coming], 0.0), k)
+            sent = queue.offer(coming, spots_h[coming])
+            if isinstance(sent, Dispatch):
+                course.delays_h[int(sent.job)], course.costs[int(sent.job)] = sent.delay_s, 1.0
             coming += 1
         _send_off(queue, course, now_h, k)
         answer = queue.submit(SpotJob(str(job)), now_h, draw)
         if isinstance(answer, OnDemand):
             course.delays_h[job], course.costs[job] = 0.0, k
         course.levels[job] = controller.level
-        _learn(controller)
+        slices = 0
+        while slices < SLICES and controller.work():
+            slices += 1
     return course
 
 
-def _learn(controller: Controller) -> None:
-    slices = 0
-    while slices < SLICES and controller.work():
-        slices += 1
-
-
 def _send_off(queue: SpotQueue, course: Course, until_h: float, k: float) -> None:
-    """All whose time to leave has come, each at its own moment."""
+    """Let every job leave whose time has come, each at its own moment."""
     while len(queue) and (due_h := queue.next_deadline_s()) <= until_h:
         for gone in queue.renege(due_h):
             course.delays_h[int(gone.job)], course.costs[int(gone.job)] = gone.delay_s, k
-
-
-def _settle(course: Course, answer: object, cost: float) -> None:
-    if isinstance(answer, Dispatch):
-        course.delays_h[int(answer.job)], course.costs[int(answer.job)] = answer.delay_s, cost

@@ -22,11 +22,9 @@ class Mean:
     def errors_from(self, exact: float) -> float:
         """How many standard errors it is away from what it should be; 0 over 0 is 0."""
         away = abs(self.value - exact)
-        return (
-            away / self.error
-            if self.error > 0.0
-            else (0.0 if away < 1e-9 * max(1.0, abs(exact)) else math.inf)
-        )
+        if self.error > 0.0:
+            return away / self.error
+        return 0.0 if away < 1e-9 * max(1.0, abs(exact)) else math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,19 +57,18 @@ class DrawnHistory:
         return Piece(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def piece(self, jobs: int) -> Piece:
-        """The next so many jobs (at least one), the spots up to the last of them and a draw in [0, 1) a job."""
-        job_times_h = np.cumsum(self._jobs.sample(self._of_jobs, jobs))
-        spot_times_h = self._spots_until(float(job_times_h[-1]))
-        return Piece(job_times_h, spot_times_h, self._of_draws.random(jobs))
+        """The next so many jobs (at least one), the spots up to the last of them (included) and a draw in [0, 1) a job.
 
-    def _spots_until(self, end_h: float) -> Floats:
-        """The spots up to that time (included), which becomes the origin."""
+        The time of the last job becomes the origin.
+        """
+        job_times_h = np.cumsum(self._jobs.sample(self._of_jobs, jobs))
+        end_h = float(job_times_h[-1])
         blocks = [self._drawn_h]
         while self._latest_h <= end_h:
             missing = math.ceil(1.02 * (end_h - self._latest_h) / self._spots.mean) + 64
             blocks.append(self._latest_h + np.cumsum(self._spots.sample(self._of_spots, missing)))
             self._latest_h = float(blocks[-1][-1])
-        times_h = np.concatenate(blocks)
-        asked = int(np.searchsorted(times_h, end_h, side="right"))
-        self._drawn_h, self._latest_h = times_h[asked:] - end_h, self._latest_h - end_h
-        return times_h[:asked]
+        drawn_h = np.concatenate(blocks)
+        asked = int(np.searchsorted(drawn_h, end_h, side="right"))
+        self._drawn_h, self._latest_h = drawn_h[asked:] - end_h, self._latest_h - end_h
+        return Piece(job_times_h, drawn_h[:asked], self._of_draws.random(jobs))

@@ -12,9 +12,8 @@ from experiments.worlds.queue.estimate import Estimate, estimate
 from experiments.worlds.queue.history import DrawnHistory
 from experiments.worlds.queue.model import Model
 
-BATCHES: Final = (
-    100  # so many that their spread is known to 7 %; a batch is far longer than the queue's memory
-)
+# So many that their spread is known to 7 %; a batch is far longer than the queue's memory.
+BATCHES: Final = 100
 WARM_UP: Final = 2_000  # jobs: from the empty queue at a renewal to where nothing remembers it
 
 

@@ -46,6 +46,10 @@ class Announced:
             return f"at most {expected.most_bytes} bytes are announced, not {payload_bytes}"
         return ""
 
+    def senders(self) -> set[str]:
+        """Addresses from which something may still come."""
+        return {announcement.address for announcement in self.table.values()}
+
     def jobs(self) -> set[str]:
         """Jobs of which something may still come."""
         return {announcement.job for announcement in self.table.values()}

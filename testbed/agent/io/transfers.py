@@ -125,6 +125,7 @@ class Shipping:
                 listeners,
                 accept=self._accept,
                 on_event=self._received,
+                senders=lambda: self._announced().senders(),
                 around=self._edge.as_metadata,
             )
 

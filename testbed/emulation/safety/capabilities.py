@@ -1,7 +1,7 @@
 """What this machine can do, found by doing it in a scratch namespace that is gone afterwards.
 
 Version numbers lie (distributions configure kernels differently), so each feature is tried. A probe returns a detail or
-raises OSError or NetlinkRefused; what its absence means for the user, and which command mends it, stand beside it in `PROBES`.
+raises OSError or NetlinkRefused; what its absence means for the user, and which command mends it, stand above it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RTM_NEWTFILTER = 44
 
 
 class Need(StrEnum):
-    """Who cannot do without a capability."""
+    """What cannot do without a capability."""
 
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs
@@ -65,7 +65,7 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One feature: whether it is there, what was seen, what its absence means, what mends it, and who needs it."""
+    """One feature: whether it is there, what was seen, what its absence means, what mends it, and what needs it."""
 
     name: str
     present: bool
@@ -90,13 +90,8 @@ class _Probe:
 
 
 def probe(needs: Collection[Need] = tuple(Need)) -> list[Capability]:
-    """Try every feature that somebody in `needs` wants (default: all). Leaves nothing behind."""
+    """Try every feature of the given needs (default: all). Leaves nothing behind."""
     return [_try(p) for p in PROBES if p.need in needs]
-
-
-def required_missing(found: Sequence[Capability], needs: Collection[Need]) -> list[Capability]:
-    """Those of `found` that are absent and that `needs` cannot do without."""
-    return [c for c in found if not c.present and c.need in needs and c.need is not Need.OPTIONAL]
 
 
 def require_before_start(plan: CampusPlan) -> None:
@@ -115,17 +110,15 @@ def explain_failure(plan: CampusPlan, *, enforcement: bool) -> None:
 
 
 def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
-    missing = [c for c in found if not c.present]
-    if missing:
-        raise SetupError("\n".join(_lack(c, plan) for c in missing))
-
-
-def _lack(missing: Capability, plan: CampusPlan) -> str:
-    line = f"{missing.name} is missing ({missing.detail}): {missing.meaning}; {missing.mend}"
-    if missing.need is Need.NETEM:
-        links = ", ".join(f"{link.a}-{link.b}" for link in plan.needs_netem[:5])
-        line += f". Links of this campus that ask for it: {links}"
-    return line
+    lines = []
+    for lack in (c for c in found if not c.present):
+        line = f"{lack.name} is missing ({lack.detail}): {lack.meaning}; {lack.mend}"
+        if lack.need is Need.NETEM:
+            links = ", ".join(f"{link.a}-{link.b}" for link in plan.needs_netem[:5])
+            line += f". Links of this campus that ask for it: {links}"
+        lines.append(line)
+    if lines:
+        raise SetupError("\n".join(lines))
 
 
 def doctor_table(found: Sequence[Capability] | None = None) -> Table:
@@ -151,47 +144,53 @@ def _try(p: _Probe) -> Capability:
     return Capability(p.name, present, detail, p.meaning, p.mend, p.need)
 
 
-def _root() -> str:
-    if os.geteuid() != 0:
-        raise Absent(f"user id is {os.geteuid()}")
-    return "user id is 0"
-
-
-def _namespace() -> str:
-    linux.unshare_network()
-    return "unshare works"
+def _feature(
+    name: str, need: Need, meaning: str, mend: str, *, cheap: bool = False
+) -> Callable[[Callable[[], str]], None]:
+    """A row of `PROBES`, in the order of the doctor's table: `meaning` is what its absence means for the user."""
+    return lambda run: PROBES.append(_Probe(name, run, need, meaning, mend, cheap))
 
 
 def _in_scratch(*requests: NetlinkRequest) -> None:
+    """Make a bridge with a veth pair, then what is asked, in a namespace that goes with the thread."""
+    cable = Cable(Link("probe0", "probe1", 1.0), SCRATCH, SCRATCH_PEER)
+    veth = link_requests.cable(cable, SCRATCH_BRIDGE, None)
     linux.unshare_network()
     with NetlinkSocket() as netlink:
-        netlink.send(requests)
-
-
-def _veth() -> NetlinkRequest:
-    cable = Cable(Link("probe0", "probe1", 1.0), SCRATCH, SCRATCH_PEER)
-    return link_requests.cable(cable, SCRATCH_BRIDGE, None)
-
-
-def _bridge_and_veth() -> str:
-    _in_scratch(link_requests.bridge(SCRATCH_BRIDGE), _veth())
-    return "a veth pair on a bridge"
+        netlink.send([link_requests.bridge(SCRATCH_BRIDGE), veth, *requests])
 
 
 def _shaper(kind: str) -> Callable[[], str]:
     def run() -> str:
-        shape = SHAPES.get(kind)
-        queues = shaping.requests(SCRATCH.ifindex, shape, kind) if shape else [_plain_qdisc(kind)]
-        _in_scratch(link_requests.bridge(SCRATCH_BRIDGE), _veth(), *queues)
+        if shape := SHAPES.get(kind):
+            queues = shaping.requests(SCRATCH.ifindex, shape, kind)
+        else:
+            header = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0x10000, shaping.TC_ROOT, 0)
+            body = header + text(shaping.TCA_KIND, kind)
+            queues = [NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, body), f"queue {kind}")]
+        _in_scratch(*queues)
         return "accepted"
 
     return run
 
 
-def _plain_qdisc(kind: str) -> NetlinkRequest:
-    header = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0x10000, shaping.TC_ROOT, 0)
-    body = header + text(shaping.TCA_KIND, kind)
-    return NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, body), f"queue {kind}")
+def _tcp_option(level: int, option: int, value: bytes, detail: str) -> Callable[[], str]:
+    def run() -> str:
+        with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
+            tcp.setsockopt(level, option, value)
+        return detail
+
+    return run
+
+
+def _program(*names: str) -> Callable[[], str]:
+    def run() -> str:
+        absent = [name for name in names if not shutil.which(name)]
+        if absent:
+            raise Absent(f"not on PATH: {', '.join(absent)}")
+        return ", ".join(names)
+
+    return run
 
 
 def _load_program() -> int:
@@ -209,11 +208,48 @@ def _load_program() -> int:
     return fd
 
 
+_KERNEL = "use a kernel that has it (a stock distribution kernel does)"
+PROBES: list[_Probe] = []
+
+# what every campus needs
+
+
+@_feature("root", Need.CAMPUS, "namespaces and BPF cannot be made", "run as root (sudo)", cheap=True)
+def _root() -> str:
+    if os.geteuid() != 0:
+        raise Absent(f"user id is {os.geteuid()}")
+    return "user id is 0"
+
+
+@_feature("network namespaces", Need.CAMPUS, "no hosts", _KERNEL + ", as root")
+def _namespace() -> str:
+    linux.unshare_network()
+    return "unshare works"
+
+
+@_feature("veth and bridge", Need.CAMPUS, "no links and switches", "modprobe veth bridge")
+def _bridge_and_veth() -> str:
+    _in_scratch()
+    return "a veth pair on a bridge"
+
+
+_feature("HTB, 64-bit rates", Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb")(
+    _shaper("htb")
+)
+_feature(
+    "mnexec, ifconfig", Need.CAMPUS, "no commands in hosts", "apt-get install mininet net-tools", cheap=True
+)(_program("mnexec", "ifconfig"))
+
+# what a campus with enforcement needs
+
+
+@_feature("BPF programs", Need.ENFORCEMENT, "no classes, buckets and kill-switch in the kernel", _KERNEL)
 def _bpf() -> str:
     os.close(_load_program())
     return "a program was loaded"
 
 
+@_feature("clsact, cls_bpf", Need.ENFORCEMENT, "programs cannot be attached", "modprobe sch_ingress cls_bpf")
 def _clsact() -> str:
     fd = _load_program()
     try:
@@ -223,8 +259,6 @@ def _clsact() -> str:
         options = u32(6, fd) + text(7, "probe") + u32(8, 1)
         flt = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 1, 0xFFFFFFF3, 1 << 16 | 0x0300)
         _in_scratch(
-            link_requests.bridge(SCRATCH_BRIDGE),
-            _veth(),
             NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, clsact), "clsact"),
             NetlinkRequest(
                 message(RTM_NEWTFILTER, CREATE | EXCL, flt + text(1, "bpf") + attribute(2, options)),
@@ -236,21 +270,14 @@ def _clsact() -> str:
     return "a program was attached"
 
 
-def _jit() -> str:
-    setting = Path("/proc/sys/net/core/bpf_jit_enable")
-    if setting.exists() and setting.read_text().strip() == "0":
-        raise Absent(f"{setting} is 0")
-    return "on"
+@_feature("BPF type format", Need.ENFORCEMENT, "one object does not fit all kernels", _KERNEL)
+def _type_format() -> str:
+    path = "/sys/kernel/btf/vmlinux"
+    Path(path).stat()
+    return path
 
 
-def _file(path: str) -> Callable[[], str]:
-    def run() -> str:
-        Path(path).stat()
-        return path
-
-    return run
-
-
+@_feature("bpffs", Need.ENFORCEMENT, "the owner's switch cannot be reached from another terminal", _KERNEL)
 def _bpffs() -> str:
     for line in Path("/proc/mounts").read_text().splitlines():
         if line.split()[2] == "bpf":
@@ -260,19 +287,51 @@ def _bpffs() -> str:
     return "not mounted; the campus mounts it on /sys/fs/bpf"
 
 
-def _tcp_option(level: int, option: int, value: bytes, detail: str) -> Callable[[], str]:
-    def run() -> str:
-        with sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM) as tcp:
-            tcp.setsockopt(level, option, value)
-        return detail
+# what some campuses need, and what makes them better
 
-    return run
+_feature(
+    "netem",
+    Need.NETEM,
+    "a campus with delay or loss on a link is refused",
+    "modprobe sch_netem, or " + _KERNEL,
+)(_shaper("netem"))
 
 
+@_feature("BPF JIT", Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1")
+def _jit() -> str:
+    setting = Path("/proc/sys/net/core/bpf_jit_enable")
+    if setting.exists() and setting.read_text().strip() == "0":
+        raise Absent(f"{setting} is 0")
+    return "on"
+
+
+_feature("fq", Need.OPTIONAL, "pacing is done by TCP's own timers (measured: as exact)", "modprobe sch_fq")(
+    _shaper("fq")
+)
+_feature("pacing of a socket", Need.OPTIONAL, "grants cannot be paced", _KERNEL)(
+    _tcp_option(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", 10**6), "SO_MAX_PACING_RATE")
+)
+_feature(
+    "BBR",
+    Need.OPTIONAL,
+    "paced transfers use CUBIC: 91-96 % of a grant on a crowded link instead of 99 %",
+    "modprobe tcp_bbr",
+)(_tcp_option(sockets.IPPROTO_TCP, TCP_CONGESTION, b"bbr", "can be chosen for a socket"))
+
+
+@_feature(
+    "pressure stall information", Need.OPTIONAL, "the fidelity verdict knows CPU use only", "boot with psi=1"
+)
 def _pressure() -> str:
     return Path("/proc/pressure/cpu").read_text().splitlines()[0]
 
 
+@_feature(
+    "cgroup v2, cpu",
+    Need.OPTIONAL,
+    "workloads cannot be given CPU shares",
+    "boot with systemd.unified_cgroup_hierarchy=1",
+)
 def _cgroup_cpu() -> str:
     for line in Path("/proc/mounts").read_text().splitlines():
         _, where, kind, *_ = line.split()
@@ -284,6 +343,14 @@ def _cgroup_cpu() -> str:
     raise Absent("no cgroup2 mount")
 
 
+@_feature(
+    "size of the neighbour table",
+    Need.OPTIONAL,
+    "the machine's own limit holds for all namespaces together (1024 unless raised): some 30 hosts that all "
+    "talk to each other",
+    "sysctl net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any "
+    "container",
+)
 def _neighbours() -> str:
     beyond = out_of_reach()
     if beyond:
@@ -291,6 +358,12 @@ def _neighbours() -> str:
     return f"{NEIGHBOURS}/gc_thresh* can be raised"
 
 
+@_feature(
+    "Open vSwitch in the kernel",
+    Need.OPTIONAL,
+    "Open vSwitch forwards in user space: 250 Mbit/s at 54 ports",
+    "modprobe openvswitch",
+)
 def _openvswitch() -> str:
     if Path("/sys/module/openvswitch").exists():
         return "module is loaded"
@@ -299,48 +372,11 @@ def _openvswitch() -> str:
     raise Absent("no such module")
 
 
-def _program(*names: str) -> Callable[[], str]:
-    def run() -> str:
-        absent = [name for name in names if not shutil.which(name)]
-        if absent:
-            raise Absent(f"not on PATH: {', '.join(absent)}")
-        return ", ".join(names)
-
-    return run
-
-
-_KERNEL = "use a kernel that has it (a stock distribution kernel does)"
-PROBES: tuple[_Probe, ...] = (
-    _Probe("root", _root, Need.CAMPUS, "namespaces and BPF cannot be made", "run as root (sudo)", cheap=True),
-    _Probe("network namespaces", _namespace, Need.CAMPUS, "no hosts", _KERNEL + ", as root"),
-    _Probe("veth and bridge", _bridge_and_veth, Need.CAMPUS, "no links and switches", "modprobe veth bridge"),
-    _Probe("HTB, 64-bit rates", _shaper("htb"), Need.CAMPUS, "links cannot be held to their rates", "modprobe sch_htb"),
-    _Probe("mnexec, ifconfig", _program("mnexec", "ifconfig"), Need.CAMPUS, "no commands in hosts",
-           "apt-get install mininet net-tools", cheap=True),
-    _Probe("BPF programs", _bpf, Need.ENFORCEMENT, "no classes, buckets and kill-switch in the kernel", _KERNEL),
-    _Probe("clsact, cls_bpf", _clsact, Need.ENFORCEMENT, "programs cannot be attached", "modprobe sch_ingress cls_bpf"),
-    _Probe("BPF type format", _file("/sys/kernel/btf/vmlinux"), Need.ENFORCEMENT, "one object does not fit all kernels",
-           _KERNEL),
-    _Probe("bpffs", _bpffs, Need.ENFORCEMENT, "the owner's switch cannot be reached from another terminal", _KERNEL),
-    _Probe("netem", _shaper("netem"), Need.NETEM, "a campus with delay or loss on a link is refused",
-           "modprobe sch_netem, or " + _KERNEL),
-    _Probe("BPF JIT", _jit, Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1"),
-    _Probe("fq", _shaper("fq"), Need.OPTIONAL, "pacing is done by TCP's own timers (measured: as exact)", "modprobe sch_fq"),
-    _Probe("pacing of a socket", _tcp_option(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", 10**6),
-           "SO_MAX_PACING_RATE"), Need.OPTIONAL, "grants cannot be paced", _KERNEL),
-    _Probe("BBR", _tcp_option(sockets.IPPROTO_TCP, TCP_CONGESTION, b"bbr", "can be chosen for a socket"), Need.OPTIONAL,
-           "paced transfers use CUBIC: 91-96 % of a grant on a crowded link instead of 99 %", "modprobe tcp_bbr"),
-    _Probe("pressure stall information", _pressure, Need.OPTIONAL, "the fidelity verdict knows CPU use only",
-           "boot with psi=1"),
-    _Probe("cgroup v2, cpu", _cgroup_cpu, Need.OPTIONAL, "workloads cannot be given CPU shares", "boot with "
-           "systemd.unified_cgroup_hierarchy=1"),
-    _Probe("size of the neighbour table", _neighbours, Need.OPTIONAL, "the machine's own limit holds for all namespaces "
-           "together (1024 unless raised): some 30 hosts that all talk to each other", "sysctl "
-           "net.ipv4.neigh.default.gc_thresh3=65536 in the machine's own network namespace, outside of any container"),
-    _Probe("Open vSwitch in the kernel", _openvswitch, Need.OPTIONAL, "Open vSwitch forwards in user space: "
-           "250 Mbit/s at 54 ports", "modprobe openvswitch"),
-    _Probe("ping", _program("ping"), Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping"),
-    _Probe("brctl", _program("brctl"), Need.OPTIONAL, "Mininet's own LinuxBridge (a comparison) does not work",
-           "apt-get install bridge-utils"),
-    _Probe("iperf", _program("iperf"), Need.OPTIONAL, "net.iperf() does not work", "apt-get install iperf"),
-)  # fmt: skip
+_feature("ping", Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping")(_program("ping"))
+_feature(
+    "brctl",
+    Need.OPTIONAL,
+    "Mininet's own LinuxBridge (a comparison) does not work",
+    "apt-get install bridge-utils",
+)(_program("brctl"))
+_feature("iperf", Need.OPTIONAL, "net.iperf() does not work", "apt-get install iperf")(_program("iperf"))

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from testbed.emulation.campus import LiveCampus
@@ -32,6 +33,7 @@ LAG_SAMPLES = 200_000  # kept: over an hour at 50 a second
 PAYLOAD_SHARE = 1448 / 1514  # TCP payload in a full frame at an MTU of 1500, with timestamps
 WARM_UP_S = 0.25  # slow start and the class's burst are over
 PROBE_PORT = 7979
+CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 200, 0.02  # until the receiver listens
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +148,6 @@ class FidelityMonitor:
             self._thread.join()
             self._thread = None
 
-    def add_lag(self, lag_s: float) -> None:
-        """A caller's own observation of how late something happened."""
-        self._lags_s.append(lag_s)
-
     def add_rates(self, rates: Iterable[LinkRate]) -> None:
         """Results of `probe_link_rates`."""
         self._rates += rates
@@ -179,16 +177,9 @@ class FidelityMonitor:
 
     def verdict(self) -> Fidelity:
         """Judge the run so far; reads every shaper back if the campus still runs."""
-        figures = self._figures()
-        reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
-        if self._campus.running:
-            reasons += self._shapers_changed()
-        return Fidelity(not reasons, tuple(reasons), figures)
-
-    def _figures(self) -> dict[str, float]:
         lags = sorted(self._lags_s)
         windows = max(1, len(self._busy))
-        return {
+        figures = {
             "cpu_busy_mean": sum(self._busy) / windows,
             "cpu_busy_windows": sum(b > self._bounds.busy_share for b in self._busy) / windows,
             "cpu_steal_mean": sum(self._steal) / windows,
@@ -198,14 +189,14 @@ class FidelityMonitor:
             "lag_max_s": quantile(lags, 1.0),
             **{f"rate_{r.source}_{r.target}": r.ratio for r in self._rates},
         }
-
-    def _shapers_changed(self) -> list[str]:
-        try:
-            in_thread(self._campus.kernel.read_back_fabric)
-            in_thread(self._campus.kernel.read_back_hosts)
-        except KernelMismatch as mismatch:
-            return [str(mismatch)]
-        return []
+        reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
+        if self._campus.running:
+            try:
+                in_thread(self._campus.kernel.read_back_fabric)
+                in_thread(self._campus.kernel.read_back_hosts)
+            except KernelMismatch as mismatch:
+                reasons.append(str(mismatch))
+        return Fidelity(not reasons, tuple(reasons), figures)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -250,29 +241,29 @@ def probe_link_rates(
     Takes about a second a pair and loads the network: use it before or after a run. A path faster than this machine can
     forward (some 10 Gbit/s) measures the machine, and its ratio says so. Main thread only; SetupError if a probe fails.
     """
-    return [_probe(campus, source, target, duration_s) for source, target in sample]
-
-
-def _probe(campus: LiveCampus, source: str, target: str, duration_s: float) -> LinkRate:
-    read_fd, write_fd = os.pipe()
-    address = str(campus.spec.host_by_name[target].address)
-    receiver = ForkRequest(
-        target, lambda: _receive(write_fd, address, duration_s), "rate probe", keep=(write_fd,)
-    )
-    sender = ForkRequest(source, lambda: _send(address), "rate probe")
-    processes = campus.fork_all([receiver, sender])
-    os.close(write_fd)
-    try:
-        with os.fdopen(read_fd) as answer:
-            text = answer.read()
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    if not text:
-        raise SetupError(f"the rate probe from {source} to {target} failed")
-    declared = Routes(campus.spec).bottleneck(source, target)[0] * PAYLOAD_SHARE
-    return LinkRate(source, target, declared, json.loads(text))
+    routes = Routes(campus.spec)
+    rates = []
+    for source, target in sample:
+        read_fd, write_fd = os.pipe()
+        address = str(campus.spec.host_by_name[target].address)
+        receiver = partial(_receive, write_fd, address, duration_s)
+        processes = campus.fork_all([
+            ForkRequest(target, receiver, "rate probe", keep=(write_fd,)),
+            ForkRequest(source, partial(_send, address), "rate probe"),
+        ])  # fmt: skip
+        os.close(write_fd)
+        try:
+            with os.fdopen(read_fd) as answer:
+                text = answer.read()
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if not text:
+            raise SetupError(f"the rate probe from {source} to {target} failed")
+        declared_bytes_per_s = routes.bottleneck(source, target)[0] * PAYLOAD_SHARE
+        rates.append(LinkRate(source, target, declared_bytes_per_s, json.loads(text)))
+    return rates
 
 
 def _receive(write_fd: int, address: str, duration_s: float) -> None:
@@ -298,19 +289,15 @@ def _count(connection: socket.socket, buffer: bytearray, duration_s: float) -> t
 
 
 def _send(address: str) -> None:
-    """Until it is killed, or the receiver has counted enough and closed."""
+    """Send until it is killed, or the receiver has counted enough and closed."""
     data = bytes(1 << 18)
-    with _connected(address) as connection, suppress(ConnectionError):
-        while True:
-            connection.sendall(data)
-
-
-def _connected(address: str, attempts: int = 200) -> socket.socket:
-    for _ in range(attempts):
-        connection = socket.socket()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        if connection.connect_ex((address, PROBE_PORT)) == 0:
-            return connection
-        connection.close()
-        time.sleep(0.02)
+    for _ in range(CONNECT_ATTEMPTS):
+        with socket.socket() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+            if connection.connect_ex((address, PROBE_PORT)) == 0:
+                with suppress(ConnectionError):
+                    while True:
+                        connection.sendall(data)
+                return
+        time.sleep(CONNECT_PAUSE_S)
     raise SetupError(f"the receiver of the rate probe at {address} does not listen")

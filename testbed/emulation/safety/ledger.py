@@ -5,7 +5,7 @@ known before it exists, is recorded while it waits for leave to go on, and dies 
 first line names the owner: pid and start time. `clean_up` reads the ledgers of dead owners and removes what they list,
 exactly; a line that was cut by the crash describes an object that was not created yet, so it is ignored.
 
-Processes are compared by pid and start time, because pids are reused. Processes that somebody started *inside* a host (a shell's
+Processes are compared by pid and start time, because pids are reused. Processes that were started *inside* a host (a shell's
 children) carry the campus's mark in their environment, and are found by it.
 """
 
@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import shutil
 import stat
 from collections.abc import Iterable, Sequence
@@ -87,7 +88,11 @@ class Ledger:
         os.fchmod(self._fd, 0o644)  # whatever the umask: owners who are not root look for their hosts here
         self._write([owner])
         scratch.rename(self.path)
-        _sync_directory(root)
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def record(self, *entries: dict[str, Any]) -> None:
         """Append entries, each a dict with a `kind`; one fsync for all."""
@@ -141,26 +146,23 @@ def owner_lives(entries: Sequence[dict[str, Any]]) -> bool:
 def running_campuses(root: Path | None = None) -> list[RunningCampus]:
     """Campuses whose owner lives, oldest ledger first: those of `root`, or all that this user may know of."""
     found = []
-    roots = (
-        ROOTS if os.geteuid() else (default_root(),)
-    )  # root is not told where things are by what others write
-    for path in (path for each in ([root] if root else roots) for path in _ledgers(each)):
+    # root is not told where things are by what other users write
+    roots = [root] if root else ROOTS if os.geteuid() else [default_root()]
+    for path in (path for each in roots for path in _ledgers(each)):
         entries = read_entries(path)
         if owner_lives(entries):
-            found.append(_running(entries[0]))
+            owner = entries[0]
+            campus = RunningCampus(
+                id=owner["id"],
+                name=owner.get("name", ""),
+                run_dir=Path(owner.get("run_dir", "")),
+                owner_pid=owner["pid"],
+                hosts=tuple(owner.get("hosts", ())),
+                pin_dir=Path(owner.get("pin_dir", PIN_ROOT / owner["id"])),
+                volunteers=tuple(owner.get("volunteers", ())),
+            )
+            found.append(campus)
     return found
-
-
-def _running(owner: dict[str, Any]) -> RunningCampus:
-    return RunningCampus(
-        id=owner["id"],
-        name=owner.get("name", ""),
-        run_dir=Path(owner.get("run_dir", "")),
-        owner_pid=owner["pid"],
-        hosts=tuple(owner.get("hosts", ())),
-        pin_dir=Path(owner.get("pin_dir", PIN_ROOT / owner["id"])),
-        volunteers=tuple(owner.get("volunteers", ())),
-    )
 
 
 def _ledgers(root: Path) -> list[Path]:
@@ -195,19 +197,16 @@ def remove_listed(path: Path, entries: Sequence[dict[str, Any]], report: CleanRe
     failed_before = len(report.failed)
     same_boot = bool(entries) and entries[0].get("boot") == boot_id()
     if same_boot:
-        _kill_listed(campus_id, entries, report)
+        victims = [e for e in entries if e["kind"] == "process" and e.get("start")]
+        victims += marked_processes(campus_id)
+        killed = [e for e in victims if linux.kill_exactly(int(e["pid"]), int(e["start"]))]
+        report.removed += [f"ended process {e['pid']} ({e.get('label', 'marked')})" for e in killed]
+        report.failed += [f"process {e['pid']} does not die" for e in _wait_gone(killed)]
     for entry in reversed(entries):
         _remove_object(campus_id, entry, path, same_boot, report)
     if len(report.failed) == failed_before:
         path.unlink(missing_ok=True)
         report.cleaned.append(campus_id)
-
-
-def _kill_listed(campus_id: str, entries: Sequence[dict[str, Any]], report: CleanReport) -> None:
-    victims = [e for e in entries if e["kind"] == "process" and e.get("start")] + marked_processes(campus_id)
-    killed = [e for e in victims if linux.kill_exactly(int(e["pid"]), int(e["start"]))]
-    report.removed += [f"ended process {e['pid']} ({e.get('label', 'marked')})" for e in killed]
-    report.failed += [f"process {e['pid']} does not die" for e in _wait_gone(killed)]
 
 
 def marked_processes(campus_id: str) -> list[dict[str, Any]]:
@@ -226,6 +225,7 @@ def marked_processes(campus_id: str) -> list[dict[str, Any]]:
 
 
 def _wait_gone(victims: Sequence[dict[str, Any]], timeout_s: float = 5.0) -> list[dict[str, Any]]:
+    """Victims that still live after the timeout."""
     for victim in victims:
         try:
             fd = os.pidfd_open(int(victim["pid"]))
@@ -233,18 +233,12 @@ def _wait_gone(victims: Sequence[dict[str, Any]], timeout_s: float = 5.0) -> lis
             continue
         try:
             if linux.is_alive(int(victim["pid"]), int(victim["start"])):
-                _poll_exit(fd, timeout_s)
+                poller = select.poll()
+                poller.register(fd, select.POLLIN)
+                poller.poll(timeout_s * 1e3)
         finally:
             os.close(fd)
     return [v for v in victims if linux.is_alive(int(v["pid"]), int(v["start"]))]
-
-
-def _poll_exit(pidfd: int, timeout_s: float) -> None:
-    import select
-
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    poller.poll(timeout_s * 1e3)
 
 
 def _remove_object(
@@ -252,9 +246,7 @@ def _remove_object(
 ) -> None:
     try:
         match entry["kind"]:
-            case "pins" if _is_own(entry["path"], campus_id):
-                removed = _remove_tree(Path(entry["path"]))
-            case "directory" if _is_own(entry["path"], campus_id):
+            case "pins" | "directory" if _is_own(entry["path"], campus_id):
                 removed = _remove_tree(Path(entry["path"]))
             case "sysctl" if same_boot:
                 removed = restore_sysctl(entry, path)
@@ -295,11 +287,3 @@ def restore_sysctl(entry: dict[str, Any], own_ledger: Path) -> bool:
         return False
     setting.write_text(entry["before"])
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
