@@ -22,12 +22,12 @@ from controller.openflow.tables import (
     as_installed,
     difference,
 )
-from controller.openflow.topology import Station, Topology, Trunk, read
-from topologies.errors import SpecError
-from topologies.paths import Routes
-from topologies.presets import fat_tree, leaf_spine
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import plan
+from topologies.errors import SpecError
+from topologies.openflow import Station, Topology, Trunk, read
+from topologies.paths import Routes
+from topologies.presets import fat_tree, leaf_spine
 
 HOSTS_PORT = 1024
 EF = {"eth_type": 0x0800, "ip_dscp": 46}
@@ -149,13 +149,11 @@ def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_know
     topology: Topology, pick: int
 ) -> None:
     made, dead = tables(topology), some_dead(topology, [pick])
-    around = 0
     for a in topology.stations:
         for b in topology.stations:
             if a.switch != b.switch:
                 for way in ways(topology, {**EF, "eth_dst": b.mac}, a.switch, made, dead):
-                    around += way[-1] == b.switch
-    assert around >= 0  # `ways` fails on a loop
+                    assert len(way) > 1  # it left; `ways` fails on a loop
 
 
 @given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import sys
 from pathlib import Path
 
-from controller.openflow.topology import read
+from controller.openflow import runner
+from topologies.openflow import read
 
 
 def main() -> None:
@@ -22,31 +21,13 @@ def main() -> None:
         topology = read(options.topology.read_bytes(), str(options.topology))
     except (OSError, ValueError) as error:
         parser.exit(2, f"{error}\n")
-    address, _, port = options.listen.rpartition(":")
-
-    # os-ken chooses its kind of threads when it is imported; without a logger it swallows what handlers raise
-    os.environ["OSKEN_HUB_TYPE"] = "native"
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    from os_ken import cfg
-    from os_ken.base.app_manager import AppManager
-    from os_ken.lib import hub
-
+    runner.prepare()
     from controller.openflow.app import FabricController
 
-    cfg.CONF(
-        ["--ofp-listen-host", address, "--ofp-tcp-listen-port", port],
-        project="os_ken",
-        version="reclaimnet",
-        default_config_files=[],
-    )
     events = options.events.open("a", buffering=1) if options.events else sys.stdout
     FabricController.topology = topology
-    FabricController.tell = staticmethod(lambda line: events.write(line + "\n"))  # type: ignore[assignment]
-    manager = AppManager.get_instance()
-    manager.load_apps(["os_ken.controller.ofp_handler"])
-    manager.applications_cls[FabricController.__module__] = FabricController
-    contexts = manager.create_contexts()
-    hub.joinall(manager.instantiate_apps(**contexts))
+    FabricController.tell = staticmethod(lambda line: events.write(line + "\n"))
+    runner.run(FabricController, options.listen)
 
 
 if __name__ == "__main__":

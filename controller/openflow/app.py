@@ -1,4 +1,4 @@
-"""OpenFlow 1.3 through os-ken: brings every switch that connects to the tables of `routes`, and keeps them with the trunks' state.
+"""OpenFlow 1.3 through os-ken: gives every switch the tables of `routes`, and keeps them with the trunks' state.
 
 On connection a switch says which ports are up, which rules and groups it has; it is sent the difference, then a barrier. A trunk
 whose end goes down or comes back changes the routes of all: groups of other switches that led there are changed (GROUP_MOD),
@@ -36,7 +36,7 @@ from controller.openflow.tables import (
     as_installed,
     difference,
 )
-from controller.openflow.topology import Topology
+from topologies.openflow import Topology
 
 log = logging.getLogger("reclaimnet.openflow")
 

@@ -2,14 +2,15 @@
 
 Two kinds of traffic take two kinds of route.
 
-**The testbed's own classes** (EF, AF41, CS1) travel one tree: breadth first from the root, over live trunks, in the order in which
-the campus names them. That is the path which `topologies.paths.Routes` gives and P3 charges; a grant never meets another's link by
-the accident of a hash. A tree has no loops, and reaches whatever can be reached. Each switch also knows a way around its own
-dead trunk, which it takes within milliseconds and by itself: a neighbour whose way to the destination does not lead back here (a
-loop-free alternate, RFC 5286). With one trunk dead this cannot loop: the neighbour's way does not pass this switch, so it does
-not meet the dead trunk either. With two dead at once it may, for the milliseconds until the controller has new routes.
+**The testbed's own classes** (EF, AF41, CS1) travel one tree: breadth first from the root, over live trunks, in the order in
+which the campus names them. That is the path which `topologies.paths.Routes` gives and P3 charges; a grant never meets
+another's link by the accident of a hash. A tree has no loops, and reaches whatever can be reached. Each switch also knows a
+way around its own dead trunk, which it takes within milliseconds and by itself: a neighbour whose way to the destination does
+not lead back here (a loop-free alternate, RFC 5286). With one trunk dead this cannot loop: the neighbour's way does not pass
+this switch, so it does not meet the dead trunk either. With two dead at once it may, for the milliseconds until the
+controller has new routes.
 
-**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the rates of the trunks.
+**Research** takes all shortest live paths: SELECT groups hash connections over the next hops, weighted by the trunks' rates.
 Every step comes one nearer, so no loop is possible, whatever the hash decides.
 
 Nothing is learned from packets. ARP is answered by the first switch that hears it (unless the host that is asked for hangs on the
@@ -34,7 +35,7 @@ from controller.openflow.tables import (
     SwitchTables,
     ToGroup,
 )
-from controller.openflow.topology import Topology
+from topologies.openflow import Topology
 from topologies.spec import TrafficClass
 
 CLASSIFY, ARP, OWN, RESEARCH = 0, 1, 2, 3  # tables, in the order of the pipeline
@@ -103,11 +104,11 @@ def own_hops_to(
     distance: dict[str, int],
     sources: Collection[str],
 ) -> dict[str, str]:
-    """switch -> next switch for the testbed's own classes towards `target`; itself and what cannot reach it are absent.
+    """switch -> next switch for the own classes towards `target`; itself and what cannot reach it are absent.
 
-    Switches on the tree's way from one of `sources` (where hosts hang) take the tree; the next one is on that way, too. The others
-    meet such packets only as somebody's way around a dead trunk: they take a shortest way, step by step nearer until they
-    reach the target or a switch on the tree's way. So there are no loops.
+    Switches on the tree's way from one of `sources` (where hosts hang) take the tree; the next one is on that way, too. The
+    others meet such packets only on a way around a dead trunk: they take a shortest way, step by step nearer until they reach
+    the target or a switch on the tree's way. So there are no loops.
     """
     in_tree: dict[str, str] = {}
     todo = [target]

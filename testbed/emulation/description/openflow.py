@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.openflow.topology import Station, Topology, Trunk
 from testbed.emulation.description.plan import EDGE_PORT, CampusPlan
+from topologies.openflow import Station, Topology, Trunk
 from topologies.paths import Routes
 
 

@@ -82,6 +82,11 @@ class CampusPlan:
         ends = [c.a for c in self.cables] + [t.b for t in self.trunks]
         return {end.ifindex: end for end in ends}
 
+    @cached_property
+    def host_ports(self) -> set[int]:
+        """Interface numbers of the ports that hosts hang on."""
+        return {cable.a.ifindex for cable in self.host_cables.values()}
+
     @property
     def needs_netem(self) -> list[Link]:
         """Links that have delay or loss."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from testbed.emulation.description import link_requests, shaping
+from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
@@ -59,8 +59,6 @@ class OpenvSwitchFabric(BridgeFabric):
     `controller`: as ovs-vsctl takes it ("unix:PATH", "tcp:ADDRESS:PORT" inside the fabric's namespace); None: the campus's own,
     which is started and waited for.
     """
-
-    name = "openvswitch"
 
     def __init__(self, run_dir: Path, campus_id: str, controller: str | None = None) -> None:
         self.directory = run_dir / "openvswitch"
@@ -103,10 +101,11 @@ class OpenvSwitchFabric(BridgeFabric):
         if not plan.openflow:
             return
         with timed("openvswitch"):
-            socket.send(_edges(plan))
+            socket.send([link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric"), *_edges(plan)])
             datapath = "system" if kernel_datapath() else "netdev"
             numbers = topology_of(plan).switches
-            command: list[str] = []
+            # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
+            command = ["--id=@shaped", "create", "qos", "type=linux-noop"]
             for switch in plan.openflow:
                 command += [
                     "--",
@@ -123,10 +122,11 @@ class OpenvSwitchFabric(BridgeFabric):
             for port, (switch, number) in _ports(plan).items():
                 command += ["--", "add-port", switch, port]
                 command += ["--", "set", "interface", port, f"ofport_request={number}"]
+                command += ["--", "set", "port", port, "qos=@shaped"]
             for switch in plan.openflow:
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
-            self._vsctl(*command[1:])
+            self._vsctl(*command)
 
     def start_controller(self, plan: CampusPlan) -> None:
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
@@ -244,13 +244,8 @@ class OpenvSwitchFabric(BridgeFabric):
 
 def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:
     """Interface -> (switch, port number), of every port of Open vSwitch."""
-    ends = [
-        end
-        for end in plan.fabric_ends.values()
-        if end.node in plan.openflow and end.name.split("-")[0] == end.node
-    ]
-    trunk_ends = {e.ifindex for cable in plan.trunks for e in (cable.a, cable.b)}
-    ports = {end.name: (end.node, end.port) for end in ends if end.ifindex in trunk_ends}
+    ends = [end for trunk in plan.trunks for end in (trunk.a, trunk.b) if end.node in plan.openflow]
+    ports = {end.name: (end.node, end.port) for end in ends}
     return ports | {edge.b.name: (switch, edge.b.port) for switch, edge in plan.openflow.items() if edge}
 
 

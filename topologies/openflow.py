@@ -1,4 +1,4 @@
-"""What the controller is told about the network, as one JSON file: written by the campus, read by the controller."""
+"""What an OpenFlow controller is told about a campus, as one JSON file: written by the campus, read by the controller."""
 
 from __future__ import annotations
 
