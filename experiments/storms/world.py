@@ -10,7 +10,6 @@ from math import inf
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from controller.core.queueing.controllers.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
@@ -27,6 +26,7 @@ from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import Shelf
 from topologies.spec import DirectedLink, Role, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 4000
 STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows

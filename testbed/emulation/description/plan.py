@@ -20,9 +20,8 @@ FIRST_BRIDGE_IFINDEX = 1000
 FIRST_PORT_IFINDEX = FIRST_PORT  # hosts' ports come first, in the order of the hosts: port.bpf.c counts on it
 # OpenFlow number of the port to a switch's own hosts, above those of cables; 100 Gbit/s: more than the machine moves
 EDGE_PORT, EDGE_BYTES_PER_S = MAX_PORTS + 1, 12_500_000_000
-IPV6_PREFIX = ipaddress.IPv6Network(
-    "fd72:636c:6d00::/64"
-)  # a unique local prefix (RFC 4193); the host part is the IPv4 address
+# a unique local prefix (RFC 4193); the host part is the IPv4 address
+IPV6_PREFIX = ipaddress.IPv6Network("fd72:636c:6d00::/64")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel import readback
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkSocket
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -41,9 +41,19 @@ class BridgeFabric:
 
     def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
         """Bridges, then host cables, then trunks, then the shapers of all ports."""
+        made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
+        made += [
+            link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()
+        ]
+        for trunk in plan.trunks:
+            a, b = (
+                None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
+            )
+            made.append(link_requests.cable(trunk, a, None))
+            up = link_requests.up(trunk.b.ifindex, trunk.b.name)
+            made.append(link_requests.enslave(trunk.b, b) if b else up)
         with timed("veth"):
-            socket.send([link_requests.bridge(bridge) for bridge in plan.bridges.values()])
-            socket.send(_cables(plan, pids))
+            socket.send(made)
         with timed("htb"):
             ends = plan.fabric_ends.values()
             socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
@@ -69,17 +79,3 @@ def disable_ipv6() -> None:
             os.write(fd, b"1")
         finally:
             os.close(fd)
-
-
-def _cables(plan: CampusPlan, pids: Mapping[str, int]) -> list[NetlinkRequest]:
-    made = [link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()]
-    for trunk in plan.trunks:
-        masters = [
-            None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
-        ]
-        made.append(link_requests.cable(trunk, masters[0], None))
-        b = trunk.b
-        made.append(
-            link_requests.enslave(b, masters[1]) if masters[1] else link_requests.up(b.ifindex, b.name)
-        )
-    return made
