@@ -155,13 +155,14 @@ def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
     from experiments.inputs.traces import generate
+    from experiments.results import pages
     from experiments.results.report.timeline import timeline
     from experiments.worlds.virtual import simulate
 
     scenario = demo_scenario(seed=1)
     run = simulate(scenario, generate(scenario))
     drawn = timeline(run.facts, run.context)
-    style = Path(inspect.getfile(timeline)).with_name("page.css").read_text()
+    style = Path(inspect.getfile(pages)).with_name("page.css").read_text()
     opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, rest = opened.split(">", 1)
     background = '<rect width="100%" height="100%" style="fill: var(--card)"/>'

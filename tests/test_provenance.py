@@ -15,6 +15,7 @@ from rich.console import Console
 from experiments.cli import options
 from experiments.cli.simulate import simulate_file
 from experiments.inputs.scenario import load
+from experiments.results import pages
 from experiments.results.provenance import provenance
 from experiments.runtime.revision import revision
 from testbed.errors import SetupError
@@ -50,8 +51,9 @@ def test_the_scenario_is_named_by_what_it_says() -> None:
 
 
 def test_a_page_shows_a_command_as_text() -> None:
-    told = replace(provenance(), command="reclaimnet run '<script>'")
-    assert "command: reclaimnet run &#x27;&lt;script&gt;&#x27;" in told.html()
+    origin = replace(provenance(), command="reclaimnet run '<script>'")
+    base = Path(pages.__file__).with_name("base.html")
+    assert "command: reclaimnet run &#39;&lt;script&gt;&#39;" in pages.render(base, title="", origin=origin)
 
 
 HOLD = """

@@ -22,10 +22,10 @@ from controller.core.model.facts import Fact
 from experiments.inputs.scenario import Scenario
 from experiments.results.narration import Narrator, notable, sentence
 from testbed.messages import HostStatus, Status, TransferStatus
-from testbed.units import format_duration, format_rate
 from topologies.dimension import Dimension
 from topologies.scale import Scale
 from topologies.spec import Campus, Role
+from topologies.units import format_duration, format_rate
 
 __all__ = ["Live", "sentence"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.core.model import facts as f
-from testbed.units import format_duration, format_rate, format_size
+from topologies.units import format_duration, format_rate, format_size
 
 T = TypeVar("T", bound=f.Fact)
 _SENTENCES: dict[type[f.Fact], Callable[[Any], str | None]] = {}

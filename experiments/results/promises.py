@@ -36,10 +36,10 @@ from experiments.results.run_context import (
     RunContext,
     research_shares,
 )
-from testbed.units import format_duration, format_rate
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
+from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 ROUNDING_S = 1e-6  # of a sum of seconds

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -35,9 +34,8 @@ class Provenance:
     processor: str  # model and how many of them
     python: str
     seed: int | None
-    scenario_sha256: (
-        str | None
-    )  # of the scenario in its long form, as `experiments.inputs.scenario.dumps` writes it
+    # of the scenario in its long form, as `experiments.inputs.scenario.dumps` writes it
+    scenario_sha256: str | None
 
     def told(self) -> Iterator[tuple[str, str]]:
         """(what, text) for a page or a terminal."""
@@ -45,11 +43,6 @@ class Provenance:
             value = getattr(self, name)
             if value is not None:
                 yield name.replace("_", " "), str(value)
-
-    def html(self) -> str:
-        """The end of a page."""
-        items = "".join(f"<span>{escape(what)}: {escape(text)}</span>" for what, text in self.told())
-        return f'<footer class="about provenance">{items}</footer>'
 
 
 def provenance(scenario: Scenario | None = None) -> Provenance:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK, WIRE_PER_PAYLOAD
+from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
 from topologies.spec import Campus, DirectedLink
+from topologies.units import WIRE_PER_PAYLOAD
 
 __all__ = [
     "SUPER_PACKET_BYTES",

@@ -25,9 +25,9 @@ def page(out: Path, *, date: str, commit: str) -> str:
         "",
         f"| claim | what | verdict | {' | '.join(_plural(kind) for kind in ClaimKind)} | seeds |",
         "|---" * (4 + len(ClaimKind)) + "|",
-        *(_line(record, values) for _, record, values in found),
-        *(line for _, record, values in found for line in _section(record, values)),
-        *_not_covered([record.name for _, record, _ in found]),
+        *(_line(card.record, card.values) for card in found),
+        *(line for card in found for line in _section(card.record, card.values)),
+        *_not_covered([card.record.name for card in found]),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

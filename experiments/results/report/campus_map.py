@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log10, sqrt
 
+from markupsafe import Markup
+
 from experiments.results.history import Timed, attempts, end_s
 from experiments.results.report.svg import Canvas
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
-from testbed.units import format_rate
 from topologies.spec import Campus, Host, Role, Switch, Tier
+from topologies.units import format_rate
 
 CHIP_W, CHIP_H, CHIP_GAP = 62.0, 36.0, 6.0
 BOX_W, BOX_H, LEVEL = 92.0, 26.0, 74.0
@@ -58,7 +60,7 @@ class MapNode:
         return BOX_H + max(grid, max((LEVEL - BOX_H + child.height for child in self.below), default=0.0))
 
 
-def campus_map(facts: Sequence[Timed], context: RunContext) -> str:
+def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """The picture, as SVG."""
     root = _tree(context.campus)
     canvas = Canvas(root.width + 2 * MARGIN, root.height + 2 * MARGIN)

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from statistics import fmean
 
+from markupsafe import Markup
+
 from controller.core.model import facts as f
 from experiments.results.history import Timed, end_s
 from experiments.results.report.svg import Canvas, Plot, steps
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
-from testbed.units import MBIT_PER_S, format_duration, format_rate, format_size
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
+from topologies.units import MBIT_PER_S, format_duration, format_rate, format_size
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
@@ -27,7 +29,7 @@ def _until(facts: Sequence[Timed], context: RunContext) -> float:
 # ---------------------------------------------------------------- queue
 
 
-def queue(facts: Sequence[Timed], context: RunContext) -> str:
+def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
     """r, running mean delay and running mean cost, one above another."""
     canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
     dispatched = [(at_s, d) for at_s, d in facts if isinstance(d, f.JobDispatched)]
@@ -93,7 +95,7 @@ def _above(value: float) -> float:
 # ---------------------------------------------------------------- research
 
 
-def research(facts: Sequence[Timed], context: RunContext) -> str:
+def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Throughput of each greedy research flow over its narrowest link's capacity, with what is kept for research."""
     canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
     plot = Plot.place(canvas, until_s, 0.0, 1.0, 28.0, canvas.height - 26.0)
@@ -139,7 +141,7 @@ def _flow(plot: Plot, samples: list[ResearchShare], name: str, colour: str) -> N
 # ---------------------------------------------------------------- rates
 
 
-def goodput(facts: Sequence[Timed], context: RunContext) -> str:
+def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Goodput over grant of every transfer that was long enough to measure, when it ended."""
     canvas, until_s = Canvas(WIDTH, 300.0), _until(facts, context)
     kinds: dict[tuple[str, str, str], str] = {}
@@ -181,7 +183,7 @@ def _transfer(fact: f.TransferFinished) -> str:
     )
 
 
-def grants(facts: Sequence[Timed], context: RunContext) -> str:
+def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
     """What was granted over the busiest links, over time, against what migrations may use of them."""
     history = granted_on_links(facts, context)
     peaks = {link: max(rate for _, rate in line) for link, line in history.items()}

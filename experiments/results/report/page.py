@@ -1,25 +1,24 @@
-"""The page: what stands where, and the two files beside it that make it look and move."""
+"""The page: what stands where, and `summary.json` beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 from rich.table import Table
 
-from experiments.results import summary as definitions
-from experiments.results.history import Timed
+from experiments.results.history import Timed, notices
+from experiments.results.narration import Narrator, notable
+from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
-from experiments.results.report.svg import tag
 from experiments.results.report.timeline import timeline
 from experiments.results.run_context import RunContext
-from experiments.results.summary import Summary
-from testbed.units import format_duration
+from experiments.results.summary import MEANINGS, Summary
+
+MOST_TOLD = 4000  # sentences of the story
 
 
 def write(
@@ -71,109 +70,32 @@ def page(
     summary: Summary, facts: Sequence[Timed], context: RunContext, origin: Provenance | None = None
 ) -> str:
     """The HTML."""
-    here = files("experiments.results.report")
-    style, script = (here.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
-    title = f"ReclaimNet run: {summary.campus}, seed {summary.seed}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head><body><main>"
-        f"{_header(summary, facts)}{_body(summary, facts, context)}"
-        f"{'' if origin is None else origin.html()}"
-        f'</main><div id="tip" hidden></div><script>{script}</script></body></html>\n'
+    kind, verdict = tables.verdict(summary)
+    narrator = Narrator()
+    story = ((at_s, narrator.tell(fact), notable(fact)) for at_s, fact in facts)
+    found = notices(facts)
+    return render(
+        Path(__file__).with_name("report.html"),
+        title=f"ReclaimNet run: {summary.campus}, seed {summary.seed}",
+        summary=summary,
+        count=len(facts),
+        kind=kind,
+        verdict=verdict,
+        notes=tables.notes(summary),
+        tiles=tables.tiles(summary),
+        timeline=timeline(facts, context),
+        campus_map=campus_map(facts, context),
+        queue=charts.queue(facts, context),
+        research=charts.research(facts, context),
+        goodput=charts.goodput(facts, context),
+        grants=charts.grants(facts, context),
+        notices=found,
+        longest_s=max((notice.notice_s for notice in found), default=1.0),
+        outcome_of=tables.outcome_of,
+        most=tables.MOST_ROWS,
+        switches=context.switches,
+        figures=list(tables.figures(summary)),
+        story=[line for line in story if line[1] is not None][:MOST_TOLD],
+        meanings=MEANINGS,
+        origin=origin,
     )
-
-
-def _header(summary: Summary, facts: Sequence[Timed]) -> str:
-    scale = summary.scale
-    about = (
-        f"{summary.world} world",
-        f"campus {summary.campus}",
-        f"seed {summary.seed}",
-        f"{format_duration(summary.duration_s)} played",
-        f"scale: bytes x {scale['bytes']:.4g}, time x {scale['time']:.4g}",
-        f"{len(facts)} facts in the journal",
-    )
-    chips = "".join(tag("span", text) for text in about)
-    return (
-        f'<header><h1>{escape(summary.campus)}</h1><p class="about">{chips}</p></header>'
-        f"{tables.banner(summary)}{tables.tiles(summary)}"
-    )
-
-
-def _body(summary: Summary, facts: Sequence[Timed], context: RunContext) -> str:
-    meaning = escape((definitions.__doc__ or "").strip())
-    return "".join(
-        (
-            _section(
-                "Time line",
-                _TIMELINE_LEGEND,
-                f'<div class="scroll">{timeline(facts, context)}</div>',
-                wide=True,
-            ),
-            _section(
-                "Campus", _MAP_LEGEND, f'<div class="scroll">{campus_map(facts, context)}</div>', wide=True
-            ),
-            '<div class="pair">',
-            _section(
-                "Queue",
-                "What the spot queue did: its level, and what jobs waited and cost.",
-                charts.queue(facts, context),
-            ),
-            _section(
-                "Research",
-                "What a flow that always wants more got, each window a point.",
-                charts.research(facts, context),
-            ),
-            "</div>",
-            '<div class="pair">',
-            _section("Rates against grants", _RATES_LEGEND, charts.goodput(facts, context)),
-            _section(
-                "Busiest links",
-                "What was granted over a link against what migrations may use of it.",
-                charts.grants(facts, context),
-            ),
-            "</div>",
-            _section(
-                "Migrations",
-                "One row for each job and notice; the bar is the notice, filled as far as it was needed.",
-                tables.migrations_table(facts),
-                wide=True,
-            ),
-            _section("Kill-switch", "", tables.switches_table(context), wide=True),
-            '<div class="pair">',
-            _section("All figures", "", tables.figures_table(summary)),
-            _section("In words", _STORY_LEGEND, tables.story(facts)),
-            "</div>",
-            '<section class="card wide"><details><summary>What each number means</summary>'
-            f"<pre>{meaning}</pre></details></section>",
-        )
-    )
-
-
-def _section(title: str, legend: str, body: str, *, wide: bool = False) -> str:
-    about = f'<p class="legend">{legend}</p>' if legend else ""
-    return f'<section class="card{" wide" if wide else ""}"><h2>{escape(title)}</h2>{about}{body}</section>'
-
-
-_TIMELINE_LEGEND = (
-    '<span><i class="k c0"></i>an attempt, coloured by job</span>'
-    '<span><i class="k c0 starting"></i>being started or fetched</span>'
-    '<span><i class="k tick"></i>checkpoint</span>'
-    '<span><i class="k notice"></i>under notice</span>'
-    '<span><i class="k closed"></i>with its owner</span>'
-    '<span><i class="k silent"></i>agent lost</span>'
-    '<span><i class="k move"></i>planned move</span>'
-    '<span><i class="k resume"></i>resumed from a checkpoint</span>'
-    '<span><i class="k kill">✕</i>ended by force</span>'
-    '<span><i class="k death">◆</i>process killed</span>'
-)
-_MAP_LEGEND = (
-    '<span><i class="k c0"></i>time busy</span><span><i class="k closed"></i>time away</span>'
-    "<span>rates as played; hover for details</span>"
-)
-_RATES_LEGEND = (
-    '<span><i class="k dot planned"></i>planned moves and recoveries</span>'
-    '<span><i class="k dot presync"></i>checkpoints</span>'
-)
-_STORY_LEGEND = '<label><input type="checkbox" id="all"> every event</label>'

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from markupsafe import Markup
+
 Attribute = str | float | None
 Points = Sequence[tuple[float, float]]
 
@@ -60,12 +62,12 @@ class Canvas:
         if len(placed) > 1:
             self.add("path", d="M" + "L".join(placed), **named)
 
-    def svg(self, label: str, class_: str | None = None, style: str | None = None) -> str:
+    def svg(self, label: str, class_: str | None = None, style: str | None = None) -> Markup:
         """The whole picture, as wide as its place and its `style` allow."""
         box = f"0 0 {_short(self.width)} {_short(self.height)}"
         named = {"viewBox": box, "role": "img", "aria-label": label, "class_": class_, "style": style}
         head = attributes(named)
-        return f"<svg{head}>{''.join(self.parts)}</svg>"
+        return Markup(f"<svg{head}>{''.join(self.parts)}</svg>")
 
 
 @dataclass(frozen=True)

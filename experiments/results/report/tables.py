@@ -1,35 +1,17 @@
-"""What the report says in rows: the verdict, all figures in both scales, migrations, kill-switches, the story."""
+"""What the report says in words and figures: the verdict and what qualifies it, all figures in both scales."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from experiments.results.history import (
     Notice,
-    Timed,
-    end_s,
-    notices,
 )
-from experiments.results.narration import Narrator, notable
-from experiments.results.report.svg import tag
-from experiments.results.run_context import RunContext
 from experiments.results.summary import DIMENSIONS, Summary, value_of
-from testbed.units import format_duration, format_rate, format_size
 from topologies.dimension import Dimension
+from topologies.units import format_duration, format_rate, format_size
 
-NUMERIC = {
-    "state",
-    "notice at",
-    "notice",
-    "admitted at",
-    "down",
-    "at",
-    "call took",
-    "first drop after",
-    "got in",
-}
 MOST_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 
 
@@ -145,35 +127,24 @@ def excused(summary: Summary) -> list[str]:
     ]
 
 
-def banner(summary: Summary) -> str:
-    """The verdict, with every breach's story and every reason against the run's fidelity."""
-    kind, words = verdict(summary)
-    fidelity = "fidelity: valid" if summary.fidelity.valid else "fidelity: not valid"
-    parts = [
-        tag("strong", words),
-        tag("span", fidelity, class_="pill " + ("ok" if summary.fidelity.valid else "no")),
+def notes(summary: Summary) -> list[str]:
+    """What qualifies the verdict: reasons against the run's fidelity, what was not shown or not promised, and excuses."""
+    return [
+        *summary.fidelity.reasons,
+        *(f"little is shown: {warning}" for warning in summary.warnings),
+        *(f"not promised: {rule}: {why}" for rule, why in summary.not_promised.items()),
+        *excused(summary),
     ]
-    if summary.ended != "completed":
-        parts.append(tag("span", summary.ended, class_="pill no"))
-    body = "".join(tag("li", reason) for reason in summary.fidelity.reasons)
-    body += "".join(tag("li", f"little is shown: {warning}") for warning in summary.warnings)
-    for rule, why in summary.not_promised.items():
-        body += tag("li", f"not promised: {rule}: {why}")
-    body += "".join(tag("li", line) for line in excused(summary))
-    for breach in summary.invariants_broken[:50]:
-        story = escape("\n".join(breach.story))
-        body += f"<li><b>{escape(breach.subject)}</b>: {escape(breach.rule)}<pre>{story}</pre></li>"
-    return f'<div class="banner {kind}"><div>{"".join(parts)}</div>{f"<ul>{body}</ul>" if body else ""}</div>'
 
 
-def tiles(summary: Summary) -> str:
-    """The figures to see first."""
+def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:
+    """(figure, what it is, what stands beside it) to see first."""
     s = summary
     moved = f"{s.migrations.in_time} of {s.migrations.admitted}"
     share = s.research.lowest_share
     worst = s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
-    shown = (
+    return (
         (
             f"{s.jobs.finished} of {s.jobs.submitted}",
             "jobs finished",
@@ -215,117 +186,12 @@ def tiles(summary: Summary) -> str:
             f"{s.kill_switch.connections_admitted} of {s.kill_switch.connections_tried} connections got in",
         ),
     )
-    cells = "".join(
-        f'<div class="tile">{tag("b", value)}{tag("span", label)}{tag("small", more)}</div>'
-        for value, label, more in shown
-    )
-    return f'<div class="tiles">{cells}</div>'
 
 
-# ---------------------------------------------------------------- tables
-
-
-def figures_table(summary: Summary) -> str:
-    """All figures, as played and at real scale."""
-    body, before = [], ""
-    for row in figures(summary):
-        first = row.section if row.section != before else ""
-        before = row.section
-        cells = tag("th", first, scope="row") + tag("td", row.label)
-        cells += tag("td", row.played, class_="n") + tag("td", row.real, class_="n")
-        body.append(f"<tr{' class=first' if first else ''}>{cells}</tr>")
-    head = "<tr><th></th><th></th><th class=n>as played</th><th class=n>at real scale</th></tr>"
-    return f'<table class="figures"><thead>{head}</thead><tbody>{"".join(body)}</tbody></table>'
-
-
-def migrations_table(facts: Sequence[Timed]) -> str:
-    """Every (job, notice): what was decided, and what was left of the notice."""
-    found = notices(facts)
-    longest = max((notice.notice_s for notice in found), default=1.0)
-    until_s = end_s(facts)
-    rows = "".join(_notice(notice, longest, until_s) for notice in found[:MOST_ROWS])
-    titles = ("job", "from", "to", "state", "notice at", "notice", "admitted at", "down", "margin", "")
-    head = "".join(tag("th", title, class_="n" if title in NUMERIC else None) for title in titles)
-    more = "" if len(found) <= MOST_ROWS else tag("p", f"{len(found) - MOST_ROWS} more in events.jsonl")
-    if not found:
-        return tag("p", "No owner gave notice while a job ran.", class_="quiet")
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{more}'
-    )
-
-
-def _notice(notice: Notice, longest_s: float, until_s: float) -> str:
-    outcome, kind = _outcome(notice, until_s)
-    margin = notice.margin_s
-    cells = [
-        tag("td", notice.job, data_job=notice.job),
-        tag("td", notice.source),
-        tag("td", notice.destination or "-"),
-        tag("td", format_size(notice.payload_bytes) if notice.payload_bytes else "-", class_="n"),
-        tag("td", f"{notice.at_s:.1f} s", class_="n"),
-        tag("td", format_duration(notice.notice_s), class_="n"),
-        tag(
-            "td", format_rate(notice.floor_bytes_per_s) if notice.admitted_s is not None else "-", class_="n"
-        ),
-        tag("td", "-" if notice.downtime_s is None else format_duration(notice.downtime_s), class_="n"),
-        f"<td>{_margin(notice, longest_s)}{escape('-' if margin is None else format_duration(margin))}</td>",
-        f"<td>{tag('span', outcome, class_=f'pill {kind}', title=notice.degraded)}</td>",
-    ]
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _margin(notice: Notice, longest_s: float) -> str:
-    """The notice as a bar, with the part of it that was needed filled."""
-    if notice.margin_s is None or longest_s <= 0.0:
-        return ""
-    whole = 90.0 * notice.notice_s / longest_s
-    used = (
-        whole * min(1.0, max(0.0, 1.0 - notice.margin_s / notice.notice_s)) if notice.notice_s > 0 else whole
-    )
-    return (
-        f'<span class="bar-of"><i style="width:{whole:.0f}px"><i style="width:{used:.0f}px"></i></i></span>'
-    )
-
-
-def _outcome(notice: Notice, until_s: float) -> tuple[str, str]:
+def outcome_of(notice: Notice) -> tuple[str, str]:
+    """(what became of a job under notice, tone)."""
     if notice.in_time is not None:
-        return ("in time", "ok") if notice.in_time else ("late", "no")
+        return ("in time", "good") if notice.in_time else ("late", "bad")
     if notice.degraded is not None:
         return "degraded", "warn"
-    return (
-        ("admitted, ended otherwise", "warn") if notice.admitted_s is not None else ("ended before", "warn")
-    )
-
-
-def switches_table(context: RunContext) -> str:
-    """Every watched use of a kill-switch."""
-    if not context.switches:
-        return tag("p", "No use of a kill-switch was watched.", class_="quiet")
-    rows = "".join(
-        "<tr>"
-        + tag("td", p.host)
-        + tag("td", p.kind)
-        + tag("td", f"{p.at_s:.1f} s", class_="n")
-        + tag("td", format_duration(p.set_to_closed_s), class_="n")
-        + tag(
-            "td", "-" if p.first_drop_after_s is None else format_duration(p.first_drop_after_s), class_="n"
-        )
-        + tag("td", f"{p.connections_admitted} of {p.connections_tried}", class_="n")
-        + "</tr>"
-        for p in context.switches
-    )
-    titles = ("host", "mode", "at", "call took", "first drop after", "got in")
-    head = "".join(tag("th", title, class_="n" if title in NUMERIC else None) for title in titles)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def story(facts: Sequence[Timed], limit: int = 4000) -> str:
-    """The run in words; what is not notable is marked, so that the page can hide it."""
-    narrator = Narrator()
-    lines: list[str] = []
-    for at_s, fact in facts:
-        told = narrator.tell(fact)
-        if told is not None and len(lines) < limit:
-            kind = "" if notable(fact) else ' class="minor"'
-            lines.append(f"<li{kind}><time>{at_s:.2f} s</time>{escape(told)}</li>")
-    return f'<ol class="story">{"".join(lines)}</ol>'
+    return ("admitted, ended otherwise" if notice.admitted_s is not None else "ended before"), "warn"

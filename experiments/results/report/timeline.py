@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from markupsafe import Markup
+
 from controller.core.model import facts as f
 from experiments.results.history import (
     Attempt,
@@ -94,7 +96,7 @@ def colours(facts: Sequence[Timed]) -> dict[str, int]:
     return {job: n % COLOURS for n, job in enumerate(jobs)}
 
 
-def timeline(facts: Sequence[Timed], context: RunContext) -> str:
+def timeline(facts: Sequence[Timed], context: RunContext) -> Markup:
     """The picture, as SVG."""
     return _Timeline(facts, context).draw()
 
@@ -141,7 +143,7 @@ class _Timeline:
 
     # ------------------------------------------------------------ drawing
 
-    def draw(self) -> str:
+    def draw(self) -> Markup:
         self.canvas.parts.append(_DEFS)
         self._times()
         self._queue()

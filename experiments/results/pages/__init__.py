@@ -1,0 +1,34 @@
+"""Pages that need nothing else: `base.html`, one style that follows light and dark, one script, and templates that extend them.
+
+A template lies beside the code that fills it. What it is given is escaped, but for the pictures that `report.svg` marks as safe.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from topologies.units import format_duration, format_rate, format_size
+
+
+def render(template: Path, **values: Any) -> str:
+    """The page that `template` makes of the values.
+
+    Filters beside jinja's own: `duration`, `rate`, `size` (a dash for None) and `number` (four digits, nothing for None).
+    """
+    return _environment(template.parent).get_template(template.name).render(values)
+
+
+@cache
+def _environment(folder: Path) -> Environment:
+    loader = FileSystemLoader([folder, Path(__file__).parent])
+    made = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name, write in (("duration", format_duration), ("rate", format_rate), ("size", format_size)):
+        made.filters[name] = lambda value, write=write: "-" if value is None else write(value)
+    made.filters["number"] = lambda value: "" if value is None else f"{value:.4g}"
+    return made
