@@ -1,7 +1,8 @@
 """Campus files: TOML in, TOML out.
 
 A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
-To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`), and
+To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`; a switch of
+an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
 host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
 """
@@ -16,7 +17,18 @@ from topologies import toml, units
 from topologies.addresses import building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
+from topologies.spec import (
+    Building,
+    Campus,
+    Fabric,
+    GpuModel,
+    Host,
+    Link,
+    ResearchReserve,
+    Role,
+    Switch,
+    Tier,
+)
 from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -60,18 +72,22 @@ def campus_of(table: Table) -> Campus:
     names = table.texts("buildings", 'the names of the buildings, such as ["a", "b"]')
     models = tuple(_model(key, each) for key, each in table.named("gpu_models"))
     reserve = _reserve(table.table("research_reserve"))
+    fabric = Fabric(table.choice("fabric", Fabric, Fabric.BRIDGE))
     reader = _Nodes(names)
     reader.read(table)
     table.done()
     buildings = tuple(Building(each) for each in names)
     hosts = tuple(reader.hosts)
-    return Campus(name, buildings, hosts, tuple(reader.switches), tuple(reader.links), models, reserve)
+    switches, links = tuple(reader.switches), tuple(reader.links)
+    return Campus(name, buildings, hosts, switches, links, models, reserve, fabric)
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     """The lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
     yield f"name = {toml.quote(campus.name)}"
     yield f"buildings = [{', '.join(toml.quote(b.name) for b in campus.buildings)}]"
+    if campus.fabric is not Fabric.BRIDGE:
+        yield f"fabric = {toml.quote(campus.fabric)}"
     yield from toml.rows("switches", map(_switch_line, campus.switches))
     yield from toml.rows("hosts", map(_host_line, campus.hosts))
     yield from toml.rows("links", map(_link_line, campus.links))
@@ -113,7 +129,11 @@ class _Nodes:
         building = table.text("building", "the name of a building") if table.has("building") else None
         name = table.text("name", "the name of the switch")
         self.switches.append(Switch(name, Tier(table.choice("tier", Tier)), building))
-        self._cable(name, table)
+        if isinstance(table.take("link_to", "the name of a switch, or a list of names", ""), list):
+            above = table.texts("link_to", 'the names of switches, such as ["core1", "core2"]')
+            self.links += [_cable(name, each, table) for each in above]
+        else:
+            self._cable(name, table)
         table.done()
 
     def _host(self, table: Table) -> None:
