@@ -52,8 +52,8 @@ CAMPUS_HEAD = """# Campus keys
 
 Made by `docs/generate.py` from the tables that read campus files. A campus file is TOML; `topologies/examples` has three. A
 wrong file is answered with file, key, value and what is allowed. A switch or a host may say itself where its cable goes
-(`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables form
-a tree.
+(`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables of
+a campus of bridges form a tree; with `fabric = "openvswitch"` there may be several paths.
 """
 COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
 
@@ -115,8 +115,9 @@ def takes(kind: Kind) -> str:
             return "text"
         case Flag():
             return "`true` or `false`"
-        case Texts(about):
-            return "list of hosts" if "hosts" in about else "list of texts"
+        case Texts(about, single):
+            one_or = "text or " if single else ""
+            return one_or + ("list of hosts" if "hosts" in about else "list of texts")
         case Numbers():
             return "list of numbers"
     return "list of tables"

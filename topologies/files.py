@@ -1,7 +1,8 @@
 """Campus files: TOML in, TOML out.
 
 A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
-To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`), and
+To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`; a switch of
+an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
 host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
 """
@@ -21,6 +22,7 @@ from topologies.spec import (
     NAME_RULE,
     Building,
     Campus,
+    Fabric,
     GpuModel,
     Host,
     Link,
@@ -42,6 +44,7 @@ RESERVE = ResearchReserve()
 CAMPUS = Section(
     name=Key(Text("the name of the campus"), "the campus's name"),
     buildings=Key(Texts('the names of the buildings, such as ["a", "b"]'), "names of buildings"),
+    fabric=Key(Choice(tuple(Fabric)), "what switches are made of", Fabric.BRIDGE),
 )
 RESEARCH_RESERVE = Section(
     beta=Key(SHARE, "share of each link that migrations leave to research", RESERVE.beta),
@@ -74,6 +77,11 @@ SWITCH = Section(
     tier=Key(Choice(tuple(Tier)), "its level in the tree"),
     building=Key(Text("the name of a building"), "left out: it belongs to all, as the core does", None),
     **LINKED,
+)
+SWITCH["link_to"] = Key(
+    Texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True),
+    "the switch that its cable goes to, or (Open vSwitch) a list of them; `rate` is then required",
+    None,
 )
 GPUS = Section(
     building=Key(Text("the name of a building"), "where it stands"),
@@ -140,18 +148,21 @@ def campus_of(table: Table) -> Campus:
     reserved = table.table("research_reserve")
     reserve = ResearchReserve(*(RESEARCH_RESERVE.read(reserved, key) for key in RESEARCH_RESERVE))
     reserved.done()
+    fabric = Fabric(CAMPUS.read(table, "fabric"))
     reader = _Nodes(names)
     reader.read(table)
     table.done()
     buildings = tuple(Building(each) for each in names)
     parts = tuple(reader.hosts), tuple(reader.switches), tuple(reader.links)
-    return Campus(name, buildings, *parts, tuple(models), reserve)
+    return Campus(name, buildings, *parts, tuple(models), reserve, fabric)
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     """The lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
     yield f"name = {toml.quote(campus.name)}"
     yield f"buildings = [{', '.join(toml.quote(b.name) for b in campus.buildings)}]"
+    if campus.fabric is not Fabric.BRIDGE:
+        yield f"fabric = {toml.quote(campus.fabric)}"
     yield from toml.rows(
         "switches", (SWITCH.inline(name=s.name, tier=s.tier, building=s.building) for s in campus.switches)
     )
@@ -194,7 +205,8 @@ class _Nodes:
         for each in table.tables("switches"):
             name, building = SWITCH.read(each, "name"), SWITCH.read(each, "building")
             self.switches.append(Switch(name, Tier(SWITCH.read(each, "tier")), building))
-            self._cable(name, each)
+            if each.has("link_to"):
+                self.links += [_link(name, above, each) for above in SWITCH.read(each, "link_to")]
             each.done()
         for each in groups:
             prefix = GROUP.read(each, "prefix")
@@ -224,12 +236,8 @@ class _Nodes:
         else:
             model, gpus = HOST.read(table, "gpu_model"), HOST.read(table, "gpus")
         self.hosts.append(Host(name, building, role, address, model, gpus))
-        self._cable(name, table)
-
-    def _cable(self, name: str, table: Table) -> None:
-        """The cable of a switch or a host that says itself where it goes."""
         if table.has("link_to"):
-            self.links.append(_link(name, LINKED.read(table, "link_to"), table))
+            self.links.append(_link(name, HOST.read(table, "link_to"), table))
 
     def _next_address(self, building: str, table: Table) -> ipaddress.IPv4Address:
         if building not in self._free:

@@ -168,9 +168,10 @@ class Quantity(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Texts(Kind):
-    """A tuple of texts, in a file a list."""
+    """A tuple of texts, in a file a list; or the text alone, if `single`."""
 
     about: str = "a list of texts"
+    single: bool = False
 
     def allowed(self) -> str:
         return self.about
@@ -180,6 +181,8 @@ class Texts(Kind):
 
     def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
         value = table.take(key, self.about, default)
+        if self.single and isinstance(value, str) and value:
+            return (value,)
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
             raise table.wrong(key, self.about)
         return tuple(value)

@@ -78,16 +78,11 @@ def _tree(campus: Campus) -> MapNode:
         hosts = [campus.host_by_name[name] for name in links if name in campus.host_by_name]
         below = [grow(campus.switch_by_name[n], switch.name) for n in links if n in campus.switch_by_name]
         rate = campus.neighbours[switch.name][above].rate_bytes_per_s if above else None
-        return MapNode(switch, rate, hosts, below, _rates([links[h.name].rate_bytes_per_s for h in hosts]))
+        rates = [links[host.name].rate_bytes_per_s for host in hosts]
+        ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max)) if rates else ()
+        return MapNode(switch, rate, hosts, below, " to ".join(ends))
 
     return grow(top, None)
-
-
-def _rates(rates: list[float]) -> str:
-    if not rates:
-        return ""
-    low, high = format_rate(min(rates)), format_rate(max(rates))
-    return low if low == high else f"{low} to {high}"
 
 
 def _use(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
@@ -131,27 +126,19 @@ def _draw(
         x += (node.width - used) / 2
     for child in node.below:
         end = (x + child.width / 2, top + LEVEL)
-        _link(canvas, (centre, top + BOX_H), end, child)
+        rate, middle = child.rate_bytes_per_s or 0.0, (top + BOX_H + end[1]) / 2
+        thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
+        way = f"M{centre:.1f},{top + BOX_H:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
+        canvas.add("path", d=way, class_="cable", stroke_width=thick)
+        canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
         _draw(canvas, child, x, top + LEVEL, use, until_s)
         x += child.width + SIBLING_GAP
     canvas.rect(centre - BOX_W / 2, top, BOX_W, BOX_H, rx=6, class_=f"switch {node.switch.tier}")
-    canvas.text(centre, top + 17, _name(node.switch), class_="switch-name", text_anchor="middle")
+    switch = node.switch
+    of_building = switch.tier is Tier.DISTRIBUTION and switch.building not in (None, switch.name)
+    name = f"{switch.name} · {switch.building}" if of_building else switch.name
+    canvas.text(centre, top + 17, name, class_="switch-name", text_anchor="middle")
     return centre, top
-
-
-def _name(switch: Switch) -> str:
-    if switch.building and switch.tier is Tier.DISTRIBUTION and switch.building != switch.name:
-        return f"{switch.name} · {switch.building}"
-    return switch.name
-
-
-def _link(canvas: Canvas, start: tuple[float, float], end: tuple[float, float], child: MapNode) -> None:
-    rate = child.rate_bytes_per_s or 0.0
-    middle = (start[1] + end[1]) / 2
-    thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
-    d = f"M{start[0]:.1f},{start[1]:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
-    canvas.add("path", d=d, class_="cable", stroke_width=thick)
-    canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
 
 
 def _hosts(
