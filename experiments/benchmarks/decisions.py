@@ -34,7 +34,7 @@ from controller.core.lifecycle.candidates import (
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
-from controller.core.lifecycle.grants import committed, spendable
+from controller.core.lifecycle.grants import committed
 from controller.core.lifecycle.protection import TOGETHER_S
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
@@ -209,7 +209,7 @@ class AtWork:
             for job in jobs
             if job.standby is not None
         ]
-        world.policy.admit(asked, self.now_s, spendable(world), committed(world))
+        world.policy.admit(asked, self.now_s, world.spendable, committed(world))
 
 
 def growth_exponent(seconds: dict[int, float]) -> float:
