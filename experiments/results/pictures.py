@@ -71,5 +71,7 @@ def _night(colour: str) -> str:
     if colour == WHITE:
         return CARD
     hue, lightness, saturation = rgb_to_hls(*(int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)))
-    mirrored = hls_to_rgb(hue, 0.93 - 0.805 * lightness, saturation)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in mirrored)
+    mirrored = 0.93 - 0.805 * lightness
+    if saturation > 0.2 and lightness < 0.8:  # a mark, no pale ground: mirrored it could sink into the page
+        mirrored = max(0.58, mirrored)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue, mirrored, saturation))

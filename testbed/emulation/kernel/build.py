@@ -24,7 +24,7 @@ from testbed.emulation.description.plan import (
     prefix_length,
 )
 from testbed.emulation.kernel import linux, readback
-from testbed.emulation.kernel.fabric import Fabric, disable_ipv6
+from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
@@ -68,7 +68,7 @@ class KernelCampus:
     def __init__(
         self,
         plan: CampusPlan,
-        fabric: Fabric,
+        fabric: BridgeFabric,
         enforcement: HostEnforcement | None,
         ports: PortEnforcement | None,
         *,
@@ -96,9 +96,11 @@ class KernelCampus:
             with self.phases.timed("unshare"):
                 holders.release()
                 holders.wait_unshared()
-            for phase in (self._build_fabric, self._build_hosts):
-                check()
-                in_thread(phase)
+            self._fabric.start(self.plan, self.fabric_pid)
+            check()
+            in_thread(self._build_fabric)
+            check()
+            in_thread(self._build_hosts)
         for phase in (self._finish_hosts, self._finish_fabric):
             check()
             in_thread(phase)
@@ -203,6 +205,7 @@ class KernelCampus:
                     in_thread(self._remove_cables)
         finally:
             with self.phases.timed("kill"):
+                self._fabric.close()
                 if self._holders:
                     self._holders.close()
             self._holders = None

@@ -350,7 +350,7 @@ def _neighbours() -> str:
 @_feature(
     "Open vSwitch in the kernel",
     Need.OPTIONAL,
-    "Open vSwitch forwards in user space: 250 Mbit/s at 54 ports",
+    "Open vSwitch forwards in user space, by packet sockets",
     "modprobe openvswitch",
 )
 def _openvswitch() -> str:
@@ -361,6 +361,12 @@ def _openvswitch() -> str:
     raise Absent("no such module")
 
 
+_feature(
+    "Open vSwitch",
+    Need.OPTIONAL,
+    'no campus with fabric = "openvswitch" (several paths, an OpenFlow controller)',
+    "apt-get install openvswitch-switch",
+)(_program("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl"))
 _feature("ping", Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping")(_program("ping"))
 _feature(
     "brctl",
