@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -223,15 +224,34 @@ def _lease_of(factor: float) -> Change:
     return change
 
 
-def _without_the_refusal(*words: str) -> Change:
-    def change(original: Any) -> Any:
-        def wrong(core: Any, order: Any, present: Any, now_s: float) -> str:
-            refusal = str(original(core, order, present, now_s))
-            return "" if any(word in refusal for word in words) else refusal
+@_mutant("agent starts what is stale", f"{AGENT}.agent:AgentCore._start")
+def _as_if_lent_all_along(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> Any:
+        is_lent, core.lent = core.lent, True
+        effects = original(core, replace(order, closures=core.closures), now_s)
+        core.lent = is_lent
+        return effects
 
-        return wrong
+    return wrong
 
-    return change
+
+@_mutant("agent starts without a lease", f"{AGENT}.agent:AgentCore._start")
+def _as_if_leased(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> Any:
+        until_s, core.pulse.lease_until_s = core.pulse.lease_until_s, inf
+        effects = original(core, order, now_s)
+        core.pulse.lease_until_s = until_s
+        return effects
+
+    return wrong
+
+
+@_mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._obey")
+def _deaf_to_forget(original: Any) -> Any:
+    def wrong(core: Any, message: Any, now_s: float) -> Any:
+        return [] if isinstance(message, m.Forget) else original(core, message, now_s)
+
+    return wrong
 
 
 @_mutant("agent never slows down", f"{AGENT}.outbound:Sendings.regrant")
@@ -302,7 +322,7 @@ def _lose_first_waiting(cluster: Any, *rest: Any) -> None:
 
 @_mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended")
 def _finished_always(original: Any) -> Any:
-    return lambda core, event: original(core, replace(event, finished=True))
+    return lambda core, event: original(core, replace(event, ended=replace(event.ended, outcome="finished")))
 
 
 @_mutant("silence never noticed", f"{LIFE}.membership:heard", _after)
@@ -361,15 +381,8 @@ ALL += [
     Mutant("stored not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("stored"))),
     Mutant("ended not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("ended"))),
     Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
-    Mutant(
-        "agent starts what is stale", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("reclaimed")
-    ),
-    Mutant(
-        "agent starts without a lease", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("lease")
-    ),
     Mutant("agent's lease is long", f"{AGENT}.lease:Pulse.acknowledged", _lease_of(1.5)),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
-    Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._forget", _nothing),
     Mutant("agent does not try again", f"{AGENT}.outbound:Sendings.retry", _nothing),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}
