@@ -245,7 +245,7 @@ def picture() -> str:
 
     scenario = demo_scenario(seed=1)
     run = simulate(scenario, generate(scenario))
-    drawn = timeline(run.facts, run.context)
+    drawn = str(timeline(run.facts, run.context))
     style = Path(inspect.getfile(pages)).with_name("page.css").read_text()
     opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, rest = opened.split(">", 1)
