@@ -104,7 +104,6 @@ class KernelCampus:
             self._fabric.start(self.plan, self.fabric_pid)
             check()
             in_thread(self._build_fabric)
-            self._fabric.start_controller(self.plan)
             check()
             in_thread(self._build_hosts)
         for phase in (self._finish_hosts, self._finish_fabric):
