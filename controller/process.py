@@ -30,7 +30,7 @@ from controller.persistence.recovery import (
     start_after,
 )
 from controller.warm_up import rehearse
-from testbed.clock import MonotonicClock
+from testbed.driver import run_process
 from topologies.spec import Campus
 
 LOG = logging.getLogger("controller")
@@ -56,8 +56,7 @@ def run_coordinator(config: CoordinatorConfig) -> None:
 
     SetupError: the journal is another coordinator's, or somebody writes it.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    trio.run(_main, config, clock=MonotonicClock())
+    run_process(_main, config)
 
 
 async def _main(config: CoordinatorConfig) -> None:
@@ -65,7 +64,19 @@ async def _main(config: CoordinatorConfig) -> None:
     prepare()
     journal = Journal(config.journal)
     try:
-        await _serve(config, _host(config, journal))
+        host = _host(config, journal)
+        agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
+        config.operator_socket.unlink(missing_ok=True)
+        operators = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await operators.bind(str(config.operator_socket))
+        config.operator_socket.chmod(0o600)
+        operators.listen(64)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host.serve, agents, [trio.SocketListener(operators)])
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                await anext(signals)
+            host.ending = True
+            nursery.cancel_scope.cancel()
     finally:
         journal.close()
 
@@ -102,30 +113,5 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
     )
     LOG.info("%d events of %s decided again", recalled.events, config.journal)
     if recalled.last_s > 0.0:
-        host.handle(ev.Restarted(host.now_s - recalled.last_s), "restart")
+        host.handle(ev.Restarted(host.now_s - recalled.last_s))
     return host
-
-
-async def _serve(config: CoordinatorConfig, host: CoordinatorHost) -> None:
-    agents = await trio.open_tcp_listeners(config.port, host=config.address, backlog=4096)
-    operators = await _unix_listener(config.operator_socket)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(host.serve, agents, [operators])
-        await _until_told_to_end()
-        host.ending = True
-        nursery.cancel_scope.cancel()
-
-
-async def _unix_listener(path: Path) -> trio.SocketListener:
-    path.unlink(missing_ok=True)
-    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    await sock.bind(str(path))
-    path.chmod(0o600)
-    sock.listen(64)
-    return trio.SocketListener(sock)
-
-
-async def _until_told_to_end() -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            return

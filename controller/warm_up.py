@@ -33,14 +33,22 @@ def rehearse(policy: str = Settings().policy) -> None:
     for name in core.cluster.hosts:
         core.handle(ev.AgentSaid(name, Hello(name, 1, 7200, [], [], [], True)), 0.0)
     for number in range(JOBS):
-        _run(core, JobSpec(f"job{number}", 1000, 1.0, 10**9))
+        spec = JobSpec(f"job{number}", 1000, 1.0, 10**9)
+        for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0):
+            if isinstance(effect, do.Tell) and isinstance(effect.message, StartJob):  # it runs at once
+                started = JobStarted(spec.name, effect.message.attempt, 0, DIGEST)
+                core.handle(ev.AgentSaid(effect.host, started), 1.0)
     links = [(link.source, link.target, 1e6) for link in core.cluster.network.links]
     core.handle(ev.LinksMeasured(links), 2.0)
     for at_s, (number, notice_s) in enumerate(((0, NOTICE_S), (1, 0.0)), 3):
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
-    _crowd(core)
+    # more migrations than a link can carry ask P3, so that it has to choose
+    cluster = core.cluster
+    way = cluster.routes.route(*list(cluster.hosts)[:2])
+    asked = [MigrationRequest(f"job{n}", cluster.share[way[0]], 1.5, 0.0, way) for n in range(2)]
+    cluster.policy.admit(asked, 0.0, cluster.share, ())
 
 
 def compile_once() -> None:
@@ -56,22 +64,6 @@ def compile_once() -> None:
     prepare()
     done.parent.mkdir(parents=True, exist_ok=True)
     done.touch()
-
-
-def _run(core: Coordinator, spec: JobSpec) -> None:
-    """Submits a job; whichever host is told to start it says that it runs."""
-    for effect in core.handle(ev.JobSubmitted(spec, 0.0), 1.0):
-        if isinstance(effect, do.Tell) and isinstance(effect.message, StartJob):
-            started = JobStarted(spec.name, effect.message.attempt, 0, DIGEST)
-            core.handle(ev.AgentSaid(effect.host, started), 1.0)
-
-
-def _crowd(core: Coordinator) -> None:
-    """More migrations than a link can carry ask P3, so that it has to choose."""
-    cluster = core.cluster
-    way = cluster.routes.route(*list(cluster.hosts)[:2])
-    asked = [MigrationRequest(f"job{n}", cluster.share[way[0]], 1.5, 0.0, way) for n in range(2)]
-    cluster.policy.admit(asked, 0.0, cluster.share, ())
 
 
 if __name__ == "__main__":

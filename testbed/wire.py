@@ -49,6 +49,11 @@ class Channel(Generic[M]):
             await self.stream.send_all(frame)
             self._cut_off = False
 
+    async def send_each(self, messages: trio.MemoryReceiveChannel[M]) -> None:
+        """Sends what arrives in memory, in order, until that channel's other end is closed."""
+        async for message in messages:
+            await self.send(message)
+
     async def receive(self) -> M | None:
         """The next message; None when the peer has closed between two frames. Raises RemoteProtocolError, stream errors."""
         while not self._arrived:

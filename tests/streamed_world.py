@@ -265,10 +265,10 @@ class ModelledHost(AgentHost):
             self.world.workloads.report(self.machine)
         super().handle(event)
 
-    def _perform(self, effect: do.Effect) -> None:
+    def perform(self, effect: do.Effect) -> None:
         if isinstance(effect, do.StartWorkload | do.TakeSnapshot):
             self.body.ordered.append(effect)
-        super()._perform(effect)
+        super().perform(effect)
 
     async def _open(self) -> End:
         if self.world.connections.refused:
@@ -383,7 +383,7 @@ class StreamedWorld(RecordedWorld):
         )
         self.connections.refused = False
         self._start_coordinator(successor)
-        successor.handle(Restarted(self.now_s - recalled.last_s), "restart")
+        successor.handle(Restarted(self.now_s - recalled.last_s))
 
     # ---- the run
 

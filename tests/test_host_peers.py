@@ -322,7 +322,7 @@ def test_another_agent_of_a_host_does_not_end_the_first_ones_lease(tmp_path: Pat
     async def scenario(coordinator: Running) -> None:
         first = await coordinator.agent(incarnation=1)
         assert isinstance(await first.heard(), m.Welcome)
-        coordinator.host.handle(submitted("a"), "operator")
+        coordinator.host.handle(submitted("a"))
         order = await first.heard()
         assert isinstance(order, m.StartJob)
         second = await coordinator.agent(incarnation=2)
@@ -357,7 +357,7 @@ def test_an_agent_that_was_started_anew_comes_back(tmp_path: Path) -> None:
         await coordinator.until(lambda: "h1" not in coordinator.host.agents)
         second = await coordinator.agent(incarnation=2)
         assert isinstance(await second.heard(), m.Welcome)
-        coordinator.host.handle(submitted("a"), "operator")
+        coordinator.host.handle(submitted("a"))
         assert isinstance(await second.heard(), m.StartJob)
         reset(second.stream)
         await coordinator.until(lambda: "h1" not in coordinator.host.agents)

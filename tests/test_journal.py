@@ -35,7 +35,7 @@ def test_facts_come_back_in_order_with_their_times(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     for number in range(3):
         journal.begin()
-        journal.append_input(float(number), "clock", ev.Woke())
+        journal.append_input(float(number), ev.Woke())
         journal.append_fact(float(number), facts.JobQueued(f"j{number}", number, 1.5))
         journal.commit()
     journal.close()
@@ -118,7 +118,7 @@ def written(path: Path, some: list[tuple[float, facts.AnyFact]]) -> Path:
     journal = Journal(path)
     for at_s, fact in some:
         journal.begin()
-        journal.append_input(at_s, "clock", ev.Woke())
+        journal.append_input(at_s, ev.Woke())
         journal.append_fact(at_s, fact)
         journal.commit()
     journal.close()

@@ -73,7 +73,7 @@ def a_journal(
     for number, (at_s, event) in enumerate(events):
         submitted += isinstance(event, ev.JobSubmitted)
         journal.begin()
-        journal.append_input(at_s, "test", event)
+        journal.append_input(at_s, event)
         for effect in again.handle(event, at_s):
             if isinstance(effect, do.Record):
                 journal.append_fact(at_s, effect.fact)
@@ -211,7 +211,7 @@ EVENTS: list[ev.Event] = [
 def test_every_event_comes_back_from_the_journal_as_it_was(tmp_path: Path, event: ev.Event) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     journal.begin()
-    journal.append_input(0.1, "test", event)
+    journal.append_input(0.1, event)
     journal.commit()
     assert list(journal.inputs()) == [(0.1, event)]
     journal.close()
@@ -277,7 +277,7 @@ def test_the_journal_of_another_coordinator_is_refused_with_what_differs(
 def test_events_of_nobody_are_refused(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.sqlite")
     journal.begin()
-    journal.append_input(1.0, "clock", ev.Woke())
+    journal.append_input(1.0, ev.Woke())
     journal.commit()
     with pytest.raises(SetupError, match="earlier version"):
         journal.origin()

@@ -30,6 +30,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.io.coordinator_link import Uplink
 from testbed.clock import MonotonicClock
+from testbed.driver import Driver
 from topologies.files import load
 
 PORT = 7100
@@ -66,37 +67,31 @@ class _NoKernel:
         return nullcontext()
 
 
-class Agent:
+class Agent(Driver[ev.Event, do.Effect]):
     """A real agent's core and its real connection; a workload starts at once and computes until it is killed."""
+
+    core: AgentCore
 
     def __init__(self) -> None:
         self.core = AgentCore("h1", 1, 7200)
         self.started: list[tuple[str, int]] = []
         self.killed: list[tuple[str, int]] = []
         self.uplink = Uplink(("10.1.0.1", PORT), _NoKernel(), self.handle)  # type: ignore[arg-type]
-        self._changed = trio.Event()
 
-    def handle(self, event: ev.Event) -> None:
-        for effect in self.core.handle(event, trio.current_time()):
-            match effect:
-                case do.Send(message):
-                    self.uplink.say(message)
-                case do.StartWorkload(spec, attempt, _):
-                    self.started.append((spec.name, attempt))
-                    self.handle(ev.WorkloadStarted(spec.name, attempt, 0, "d"))
-                case do.KillWorkload(job, attempt):
-                    self.killed.append((job, attempt))
-        self._changed.set()
+    def perform(self, effect: do.Effect) -> None:
+        match effect:
+            case do.Send(message):
+                self.uplink.say(message)
+            case do.StartWorkload(spec, attempt, _):
+                self.started.append((spec.name, attempt))
+                self.handle(ev.WorkloadStarted(spec.name, attempt, 0, "d"))
+            case do.KillWorkload(job, attempt):
+                self.killed.append((job, attempt))
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.uplink.stay_connected)
-            while True:
-                self._changed = trio.Event()
-                with trio.move_on_at(self.core.next_deadline_s()) as waited:
-                    await self._changed.wait()
-                if waited.cancelled_caught:
-                    self.handle(ev.Woke())
+            nursery.start_soon(self.wake, ev.Woke())
 
 
 class Process:

@@ -27,7 +27,7 @@ from typing import IO
 
 import msgspec
 
-from controller.core.model.events import Event
+from controller.core.model.events import AgentGone, AgentSaid, Event
 from controller.core.model.facts import AnyFact, Fact
 from testbed.bounds import LARGEST_INTEGER, LARGEST_NUMBER
 from testbed.errors import InvariantBroken, SetupError
@@ -96,8 +96,9 @@ class Journal:
         self._db.executemany("INSERT INTO origin (key, value) VALUES (?, ?)", list(origin.items()))
         self.commit()
 
-    def append_input(self, at_s: float, source: str, event: Event) -> None:
-        """An event, as it came; `source` says to readers of the table from whom."""
+    def append_input(self, at_s: float, event: Event) -> None:
+        """An event, as it came. The column `source` is for readers of the table: an agent's host, or what else happened."""
+        source = event.host if isinstance(event, AgentSaid | AgentGone) else type(event).__name__
         body = _EVENT_ENCODER.encode(event)
         self._db.execute("INSERT INTO input (at_s, source, body) VALUES (?, ?, ?)", (at_s, source, body))
 

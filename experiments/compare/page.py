@@ -17,7 +17,7 @@ from experiments.results.report.svg import Axis, Canvas
 from experiments.results.report.timeline import timeline
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
-from testbed.units import format_rate
+from topologies.units import format_rate
 
 WIDTH, LEFT, RIGHT, ROW = 620.0, 52.0, 20.0, 26.0
 

@@ -1,6 +1,6 @@
 """The agent's trio side: one process a host, inside its namespace. It decides nothing.
 
-Every event goes through `handle`, which lets the core decide and performs what follows without an await; what takes time is
+Every event goes through `handle` (`testbed.driver`), which lets the core decide and performs what follows; what takes time is
 started as a task and ends as another event. Killing workloads is not one of those: it is done before `handle` returns.
 
 The parts: `uplink` (the coordinator), `edge` (kernel: switch, counters, marks), `jobs` (processes), `shipping` (checkpoints).
@@ -27,7 +27,7 @@ from testbed.agent.io.kernel_maps import Edge
 from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Shipping
 from testbed.checkpoints import CheckpointStore
-from testbed.clock import MonotonicClock
+from testbed.driver import Driver, run_process
 from testbed.errors import ProtocolError
 from testbed.wire import Codec
 from testbed.workloads.lease import LeaseFile
@@ -37,12 +37,13 @@ LOG = logging.getLogger("agent")
 OWNER: Codec[m.FromOwner] = Codec(m.FromOwner)
 
 
-class AgentHost:
+class AgentHost(Driver[ev.Event, do.Effect]):
     """Runs an AgentCore over real sockets, processes, files and maps."""
+
+    core: AgentCore
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
-        self._changed = trio.Event()
         self.equip()
 
     def equip(self) -> None:
@@ -69,7 +70,7 @@ class AgentHost:
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.shipping.serve, listeners)
-                self._nursery.start_soon(self._watch_clock)
+                self._nursery.start_soon(self.wake, ev.Woke())
                 self._nursery.start_soon(self._sample_forever)
                 if self.config.owner_socket is not None:
                     await self._nursery.start(self._listen_to_owner, self.config.owner_socket)
@@ -77,12 +78,6 @@ class AgentHost:
                 task_status.started()
         finally:
             self.jobs.kill_all()
-
-    def handle(self, event: ev.Event) -> None:
-        """Decide, and perform what follows."""
-        for effect in self.core.handle(event, trio.current_time()):
-            self._perform(effect)
-        self._changed.set()
 
     def _handle_if(self, event: ev.Event | None) -> None:
         if event is not None:
@@ -92,7 +87,8 @@ class AgentHost:
         """Its owner has it back, and there is no notice to use for taking checkpoints in."""
         return not self.core.lent and self.core.reclaim_at_s is None
 
-    def _perform(self, effect: do.Effect) -> None:
+    def perform(self, effect: do.Effect) -> None:
+        """Over the parts."""
         match effect:
             case do.Send(message):
                 self.uplink.say(message)
@@ -113,14 +109,6 @@ class AgentHost:
                 self.shipping.abort(job, destination)
             case do.DropCheckpoints(job, before):
                 self._nursery.start_soon(self.shipping.drop, job, before)
-
-    async def _watch_clock(self) -> None:
-        while True:
-            self._changed = trio.Event()
-            with trio.move_on_at(self.core.next_deadline_s()) as waited:
-                await self._changed.wait()
-            if waited.cancelled_caught:
-                self.handle(ev.Woke())
 
     async def _sample_forever(self) -> None:
         due_s = trio.current_time()
@@ -158,9 +146,8 @@ class AgentHost:
 
 def run_agent(config: AgentConfig) -> None:
     """The whole life of an agent's process."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.environ.pop("PYTHONSTARTUP", None)
-    trio.run(AgentHost(config).run, clock=MonotonicClock())
+    run_process(lambda: AgentHost(config).run())
 
 
 async def _answer_quietly(sock: trio.socket.SocketType, sender: object) -> None:

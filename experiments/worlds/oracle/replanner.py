@@ -115,9 +115,9 @@ class Player:
     def _cluster(self) -> Cluster:
         return self._world.coordinator.cluster
 
-    def _do(self, effects: Sequence[do.Effect]) -> None:
-        """As if the coordinator had said it."""
-        for effect in effects:
+    def _post(self) -> None:
+        """What was put into the coordinator's outbox, as if the coordinator had said it."""
+        for effect in self._cluster.take_outbox():
             match effect:
                 case do.Tell(host, message):
                     self._world.connections.tell(host, message)
@@ -257,17 +257,19 @@ class Player:
         ):
             return
         rate = self._book.granted_bytes_per_s[way.job] = self._rate_now(way)
-        effects = forget_standby(cluster, job) if job.standby != holder else []
+        if job.standby != holder:
+            forget_standby(cluster, job)
         job.standby = holder
         flow = presync_flow(way.job, job.host, holder, rate)
         flow.floor_bytes_per_s = rate
         open_flow(cluster, flow)
-        effects += settle(cluster)
+        settle(cluster)
         opened = cluster.flows[flow.key]
         order = Protect(
             way.job, job.attempt, cluster.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0
         )
-        self._do([*effects, do.Tell(job.host, order)])
+        cluster.tell(job.host, order)
+        self._post()
 
     def _rate_now(self, way: Handover) -> float:
         """The plan's; 0: its links are for others now."""
@@ -285,4 +287,5 @@ class Player:
         goes_on = now is not None and now.holder == way.holder and not now.migrates
         rate = self._rate_now(now) if now is not None and goes_on else 0.0
         flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
-        self._do(settle(self._cluster))
+        settle(self._cluster)
+        self._post()

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.core.model import events as cev
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.inputs.traces.streams import stream
 from experiments.worlds.virtual.egress import Egress, guard_of
 from experiments.worlds.virtual.faults import Faults
@@ -23,6 +22,7 @@ from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes
 from topologies.spec import Campus, Role
+from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
 SHARING = {

@@ -82,7 +82,7 @@ class Uplink:
         try:
             with self._edge.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_send_all, unsent, Channel(stream, OUT))
+                    nursery.start_soon(Channel(stream, OUT).send_each, unsent)
                     await self._listen(Channel(stream, IN))
                     nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
@@ -116,8 +116,3 @@ async def _open_tcp(host: str, port: int) -> trio.SocketStream:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
     return stream
-
-
-async def _send_all(unsent: trio.MemoryReceiveChannel[m.FromAgent], channel: Channel[m.FromAgent]) -> None:
-    async for message in unsent:
-        await channel.send(message)

@@ -1,0 +1,80 @@
+"""The loop that drives a core in real time: the coordinator's host and every agent's host are this, and differ in what they
+perform.
+
+A core decides and has no clock: `handle(event, now_s)` returns effects, `next_deadline_s()` says when it wants to be woken.
+Its driver hands it one event at a time, with a time that never goes back, carries the effects out before the next event, and
+wakes it at its deadline, never before.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+from testbed.clock import MonotonicClock
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+Event = TypeVar("Event")
+Effect = TypeVar("Effect")
+_Event = TypeVar("_Event", contravariant=True)
+_Effect = TypeVar("_Effect", covariant=True)
+
+
+class Core(Protocol[_Event, _Effect]):
+    """What is driven: decisions without a clock, a socket or a task."""
+
+    def handle(self, event: _Event, now_s: float) -> Iterable[_Effect]:
+        """Everything that follows from the event, in order."""
+
+    def next_deadline_s(self) -> float:
+        """When it wants to be woken; infinity: only by events."""
+
+
+class Driver(ABC, Generic[Event, Effect]):
+    """Runs `core`, whose time 0 is `started_s` of trio's clock; `last_s` is the time of its last event."""
+
+    core: Core[Event, Effect]
+    started_s: float = 0.0
+    last_s: float = 0.0
+    _changed: trio.Event | None = None  # is set by every event, so that the timer is armed anew
+
+    @property
+    def now_s(self) -> float:
+        """The core's time; it never goes back."""
+        return max(self.last_s, trio.current_time() - self.started_s)
+
+    def handle(self, event: Event) -> None:
+        """Decides, and performs what follows, all without an await."""
+        at_s = self.last_s = self.now_s
+        for effect in self.decide(event, at_s):
+            self.perform(effect)
+        if self._changed is not None:
+            self._changed.set()
+
+    def decide(self, event: Event, at_s: float) -> Iterable[Effect]:
+        """What follows from an event at this time."""
+        return self.core.handle(event, at_s)
+
+    @abstractmethod
+    def perform(self, effect: Effect) -> None:
+        """Carries one effect out; what takes time is started as a task, and ends as another event."""
+
+    async def wake(self, woke: Event) -> None:
+        """Hands the core `woke` at each of its deadlines, for ever."""
+        while True:
+            self._changed, due_s = trio.Event(), self.core.next_deadline_s()
+            with trio.move_on_at(self.started_s + due_s) as waited:
+                await self._changed.wait()
+            if waited.cancelled_caught:
+                self.last_s = max(self.last_s, due_s)  # the sum above may have been rounded down
+                self.handle(woke)
+
+
+def run_process(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    """The whole life of a live process: trio's time is CLOCK_MONOTONIC, and the log goes to stderr."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    trio.run(main, *arguments, clock=MonotonicClock())
