@@ -113,6 +113,9 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
     research_bytes: PayloadBytes
 
 
+Outcome = Literal["finished", "failed", "stopped", "killed"]
+
+
 class JobEnded(Message, frozen=True):
     """The workload process is gone.
 
@@ -122,7 +125,7 @@ class JobEnded(Message, frozen=True):
 
     job: Name
     attempt: Attempt
-    outcome: Literal["finished", "failed", "stopped", "killed"]
+    outcome: Outcome
     step: Step
     digest: Digest = ""
     reason: Text = ""

@@ -36,7 +36,8 @@ def simulate_file(
     if system is not None and system not in POLICIES:
         raise SpecError("--system", system, f"oracle, or one of {', '.join(POLICIES)}")
     described, trace = described_with_trace(scenario, seed, records)
-    console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
+    size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
+    console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over)
     return write(console, out, run, provenance(described))
@@ -69,8 +70,3 @@ def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> i
             console.print(f"    {line}", markup=False, highlight=False)
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
     return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
-
-
-def _size(scenario: Scenario) -> str:
-    hosts = len(scenario.volunteers)
-    return f"{hosts} volunteer hosts, {format_duration(scenario.duration_s)} of virtual time"

@@ -47,7 +47,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.equip()
 
     def equip(self) -> None:
-        """The parts, and a core that knows what is stored here. Whoever has other parts makes them here instead."""
+        """The parts, and a core that knows what is stored here. A host with other parts makes them here instead."""
         config = self.config
         config.directory.mkdir(parents=True, exist_ok=True)
         self.store = CheckpointStore(config.directory / "store")
@@ -57,7 +57,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.edge = Edge(config)
         self.jobs = JobProcesses(self.store, self.lease, config.directory / "workloads.log", self.handle)
         self.shipping = Shipping(
-            self.store, self.edge, self._is_closed, lambda: self.core.announced, self.handle
+            self.store, self.edge, lambda: self.core.closed, lambda: self.core.announced, self.handle
         )
         self.uplink = Uplink(config.coordinator, self.edge, self.handle)
         stored = self.shipping.stored()
@@ -82,10 +82,6 @@ class AgentHost(Driver[ev.Event, do.Effect]):
     def _handle_if(self, event: ev.Event | None) -> None:
         if event is not None:
             self.handle(event)
-
-    def _is_closed(self) -> bool:
-        """Its owner has it back, and there is no notice to use for taking checkpoints in."""
-        return not self.core.lent and self.core.reclaim_at_s is None
 
     def perform(self, effect: do.Effect) -> None:
         """Over the parts."""
@@ -141,17 +137,13 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                     continue
                 self._handle_if(self.edge.look_at_switch(grace=word.grace))
                 if sender:  # the owner waits until it is done
-                    await _answer_quietly(sock, sender)
+                    try:
+                        await sock.sendto(b"done", sender)
+                    except OSError as error:
+                        LOG.info("the owner did not wait: %s", error)
 
 
 def run_agent(config: AgentConfig) -> None:
     """The whole life of an agent's process."""
     os.environ.pop("PYTHONSTARTUP", None)
     run_process(lambda: AgentHost(config).run())
-
-
-async def _answer_quietly(sock: trio.socket.SocketType, sender: object) -> None:
-    try:
-        await sock.sendto(b"done", sender)  # type: ignore[call-overload]
-    except OSError as error:
-        LOG.info("the owner did not wait: %s", error)

@@ -12,10 +12,13 @@ from experiments.claims.framework.values import Value, Values
 from experiments.claims.not_covered import NOT_COVERED
 from experiments.claims.registry import CLAIMS
 
+PLURAL = {ClaimKind.VALUE: "values", ClaimKind.ORDERING: "orderings"}
+
 
 def page(out: Path, *, date: str, commit: str) -> str:
     """Markdown, from the directories below `out`. ValuesError: one is not as written."""
     found = in_order(out)
+    run = {card.record.name for card in found}
     lines = [
         "# Claims of both papers",
         "",
@@ -23,25 +26,16 @@ def page(out: Path, *, date: str, commit: str) -> str:
         "with pictures and all values. Counted are the checks that hold, of those judged. Intervals: 95 %, over the seeds.",
         "What holds by construction and what is beyond the paper move no verdict; orderings only: no printed value holds.",
         "",
-        f"| claim | what | verdict | {' | '.join(_plural(kind) for kind in ClaimKind)} | seeds |",
+        f"| claim | what | verdict | {' | '.join(PLURAL.get(kind, f'{kind}') for kind in ClaimKind)} | seeds |",
         "|---" * (4 + len(ClaimKind)) + "|",
         *(_line(card.record, card.values) for card in found),
         *(line for card in found for line in _section(card.record, card.values)),
-        *_not_covered([card.record.name for card in found]),
+        *("", "## Not covered", ""),
+        f"Claims that have not been run: {', '.join(name for name in CLAIMS if name not in run) or 'none'}.",
+        *("", "| item of a paper | why no check judges it |", "|---|---|"),
+        *(f"| {_plain(item)} | {_plain(why)} |" for item, why in NOT_COVERED),
     ]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _plural(kind: ClaimKind) -> str:
-    return {ClaimKind.VALUE: "values", ClaimKind.ORDERING: "orderings"}.get(kind, f"{kind}")
-
-
-def _not_covered(run: Sequence[str]) -> Iterator[str]:
-    """The claims that were not run, and what no claim judges."""
-    yield from ("", "## Not covered", "")
-    yield f"Claims that have not been run: {', '.join(name for name in CLAIMS if name not in run) or 'none'}."
-    yield from ("", "| item of a paper | why no check judges it |", "|---|---|")
-    yield from (f"| {_plain(item)} | {_plain(why)} |" for item, why in NOT_COVERED)
 
 
 def _line(record: ClaimRecord, values: Values) -> str:
@@ -77,15 +71,15 @@ def _table(headline: Sequence[str], rows: Sequence[Value], group: str) -> Iterat
     )
     yield "|---" * (1 + len(wanted)) + "|"
     for system in systems:
-        shown = (_cell(cells.get((system, quantity))) for quantity in wanted)
+        shown = []
+        for row in (cells.get((system, quantity)) for quantity in wanted):
+            text = "" if row is None else f"{row.ours:.4g}"
+            if row is not None and row.low is not None and row.high is not None:
+                text += f" [{row.low:.4g}, {row.high:.4g}]"
+            if row is not None and row.published is not None:
+                text += f" (paper {row.published:g})"
+            shown.append(text)
         yield f"| {_plain(system)} | {' | '.join(shown)} |"
-
-
-def _cell(row: Value | None) -> str:
-    if row is None:
-        return ""
-    interval = "" if row.low is None or row.high is None else f" [{row.low:.4g}, {row.high:.4g}]"
-    return f"{row.ours:.4g}{interval}" + ("" if row.published is None else f" (paper {row.published:g})")
 
 
 def _plain(text: str) -> str:

@@ -28,6 +28,8 @@ HOURS = 24
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, and counts."""
     summary = run.summary()
+    submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
+    spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
     return {
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
@@ -36,7 +38,8 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "lost": summary.jobs.lost,
-        "turnaround_h": _turnaround_h(run.facts),
+        # mean time from submission to finish, of those that finished
+        "turnaround_h": round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None,
         "checkpoint_gb": round(summary.checkpoints.bytes_sent / 1e9, 3),
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
         "events": run.events,
@@ -44,7 +47,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
-    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: nobody has gone on yet."""
+    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: not gone on yet."""
     numbers = {arrival.job.name: number for number, arrival in enumerate(trace.arrivals)}
     for one in interruptions(run.facts):
         number = numbers[one.job]
@@ -54,7 +57,7 @@ def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
 
 
 def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
-    """A (job, notice) each: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
+    """A row a job and notice: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
 
     Outcomes: `in time`, `late`, `refused` (said so at once or later), `other` (the job ended first, or the run).
     """
@@ -144,13 +147,6 @@ def _intervals(run: VirtualRun) -> list[list[float | None]]:
             row[1] += fact.hazard_per_h
             row[2] += 1
     return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
-
-
-def _turnaround_h(facts: Sequence[Timed]) -> float | None:
-    """Mean time from submission to finish, of those that finished."""
-    submitted = {fact.job: at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)}
-    spans = [at_s - submitted[fact.job] for at_s, fact in facts if isinstance(fact, f.JobFinished)]
-    return round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None
 
 
 def _rounded(row: Sequence[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -23,7 +23,7 @@ from experiments.claims.framework.pictures import (
 from experiments.claims.framework.rows import mean_row, paired_row
 from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import above, below, decide
+from experiments.claims.framework.verdicts import above, below
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.reclaim_bursts import (
     LONG_S,
@@ -89,7 +89,7 @@ def _of_size(k: int, runs: Runs) -> Iterator[Value]:
         yield mean_row(
             group, system, "admitted and late", "migrations", [float(each["late"]) for each in short], note
         )
-        times = [_mean(each["completions_s"]) for each in long]
+        times = [statistics.fmean(each["completions_s"]) for each in long]
         yield mean_row(
             group, system, "completion", "s", times, f"from notice to running again, notice {LONG_S:g} s"
         )
@@ -100,16 +100,8 @@ def _of_size(k: int, runs: Runs) -> Iterator[Value]:
         yield paired_row(group, f"{SYSTEMS[0]} - {other}", "in time", "of K'", first, second)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     for system in PROMISING:
         worst = max(
             (values.find(group, system, "admitted and late") for group in values.groups()),
@@ -193,5 +185,5 @@ CLAIM = Claim(
     headline=("completion", "in time", "admitted", "admitted and late"),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

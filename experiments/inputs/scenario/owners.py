@@ -169,7 +169,12 @@ class Owners:
         day = math.floor((self.day_start_s + from_s) / self.day_s)
         midnight_s = from_s - (self.day_start_s + from_s) % self.day_s
         while True:
-            for start, end, rate in self._day(day):
+            parts, at_s = [], 0.0
+            for peak in self._peaks_of(day):
+                parts.append((at_s, peak.start_s, self.hazard_per_s))
+                parts.append((peak.start_s, peak.end_s, self.hazard_per_s * peak.factor))
+                at_s = peak.end_s
+            for start, end, rate in (*parts, (at_s, self.day_s, self.hazard_per_s)):
                 if midnight_s + end > from_s:
                     yield max(midnight_s + start, from_s), midnight_s + end, rate
             midnight_s += self.day_s
@@ -179,15 +184,6 @@ class Owners:
         """Of the day of that number, the run's first being 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
-
-    def _day(self, day: int) -> Iterator[tuple[float, float, float]]:
-        """(start, end, hazard) of one day, since midnight."""
-        at_s = 0.0
-        for peak in self._peaks_of(day):
-            yield at_s, peak.start_s, self.hazard_per_s
-            yield peak.start_s, peak.end_s, self.hazard_per_s * peak.factor
-            at_s = peak.end_s
-        yield at_s, self.day_s, self.hazard_per_s
 
 
 def _check_peaks(key: str, peaks: tuple[Peak, ...], day_s: float) -> None:

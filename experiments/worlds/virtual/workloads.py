@@ -119,8 +119,9 @@ class Workloads:
         step = process.step(self._env.now_s)
         process.alive = False
         machine.processes.pop((name, attempt), None)
-        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced, killed)
-        self._env.tell_agent(machine, ended)
+        outcome: m.Outcome = "finished" if finished else "killed" if killed else "failed"
+        ended = m.JobEnded(name, attempt, outcome, step, f"{name}@{step}", reason)
+        self._env.tell_agent(machine, aev.WorkloadEnded(ended, fenced))
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
         """SIGKILL, for certain."""
@@ -189,14 +190,13 @@ class Workloads:
         elif machine.disk.full or failure is not None:
             self._failed(machine, order, failure.reason if failure else "no space left on device")
         else:
-            job, sequence, size = order.job, order.sequence, process.spec.payload_bytes
+            job, sequence = order.job, order.sequence
             if order.final:
                 self.kill(machine, job, order.attempt)
-            digest = f"{job}@{step}"
-            machine.store[job, sequence] = m.StoredCheckpoint(job, sequence, step, size, digest)
+            taken = m.StoredCheckpoint(job, sequence, step, process.spec.payload_bytes, f"{job}@{step}")
+            machine.store[job, sequence] = taken
             machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
-            done = aev.SnapshotDone(job, order.attempt, sequence, step, size, order.final, digest)
-            env.agent(machine, done)
+            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final))
 
     def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
         failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)
