@@ -94,7 +94,7 @@ def measure_controllers(
     ] = None,
     laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
 ) -> None:
-    """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
+    """Which controller keeps the target delay, at what cost: Algorithm 1, replay, age, beside exact targets and on records."""
     from experiments.benchmarks.controllers import measure_controllers as run
     from experiments.benchmarks.controllers_report import cases_table, laws_table, traces_table
 
