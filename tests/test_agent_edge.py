@@ -83,7 +83,7 @@ async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
             ended = await ends.first()
             nursery.cancel_scope.cancel()
     assert isinstance(ended, ev.SendEnded)
-    assert ended.ok, ended.reason
+    assert ended.account.ok, ended.account.reason
 
 
 async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_again(host, tmp_path):
@@ -98,8 +98,8 @@ async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_aga
             sender.begin(order_to(listeners[0]), nursery)
             ended = await ends.first()
     assert isinstance(ended, ev.SendEnded)
-    assert (ended.ok, ended.retryable) == (False, True)
-    assert f"all {MAX_FLOWS} flows" in ended.reason
+    assert (ended.account.ok, ended.retryable) == (False, True)
+    assert f"all {MAX_FLOWS} flows" in ended.account.reason
     assert sender.counts() == []
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mininet.log import setLogLevel
 
+from experiments.benchmarks.fabric import PROBE_S, failover
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
 from testbed.emulation.safety import ledger
@@ -37,7 +38,8 @@ def quiet_mininet() -> None:
 
 @pytest.fixture(scope="module")
 def campus() -> Iterator[LiveCampus]:
-    with LiveCampus(leaf_spine(3, 2, 2)) as net:
+    # without the programs of the hosts, which would take the code point from what is not the testbed's own
+    with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
         yield net
 
 
@@ -218,3 +220,11 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     assert (report.cleaned, report.failed) == ([campus_id], [])
     until(lambda: ledger.marked_processes(campus_id) == [], "all processes gone")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_benchmark_of_failures_sees_each_cut() -> None:
+    found = failover(1)
+    for cut in ("local", "remote"):
+        assert 0 < found[cut]["gap_s"]["max"] < PROBE_S
+        assert found[cut]["lost"] > 0
+    assert found["programmed_s"]["max"] > 0

@@ -172,7 +172,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     assert agent.killed == []
     status = await process.asked(lambda operator: operator.status())
     assert [(job.job, job.phase, job.attempt) for job in status.jobs] == [("a", "running", 1)]
-    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    agent.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "finished", JOB.steps, "d")))
     await process.until(f.JobFinished, 1)
     assert agent.started == [("a", 1)]
     assert "0 events of" in Path(process.log.name).read_text()
@@ -185,7 +185,7 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     await process.asked(lambda operator: operator.submit(JOB))
     await process.until(f.JobRunning, 1)
     process.end()
-    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    agent.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "finished", JOB.steps, "d")))
     process.start()
     await process.until(f.JobFinished, 1)
     assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")

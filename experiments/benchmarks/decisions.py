@@ -34,8 +34,8 @@ from controller.core.lifecycle.candidates import (
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
+from controller.core.lifecycle.conclusion import TOGETHER_S
 from controller.core.lifecycle.grants import committed
-from controller.core.lifecycle.protection import TOGETHER_S
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse

@@ -23,6 +23,19 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
+@app.command("fabric")
+def measure_fabric(
+    out: Out = Path("out/fabric"),
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, 5 cuts.")] = False,
+) -> None:
+    """Kernel bridges beside Open vSwitch: throughput, round trips, bring-up; then gaps when trunks are cut."""
+    from experiments.benchmarks.fabric import fabric_table
+    from experiments.benchmarks.fabric import measure_fabric as run
+
+    console.print(fabric_table(run(out, quick=quick)))
+    console.print(f"{out}/fabric.json")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
@@ -81,7 +94,7 @@ def measure_controllers(
     ] = None,
     laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
 ) -> None:
-    """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
+    """Which controller keeps the target delay, at what cost: Algorithm 1, replay, age, beside exact targets and on records."""
     from experiments.benchmarks.controllers import measure_controllers as run
     from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 

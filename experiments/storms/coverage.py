@@ -97,9 +97,10 @@ def _message(message: Any) -> str:
         case m.TransferEnded():
             return f"{name} {'well' if message.ok else 'badly'}"
         case aev.SendEnded():
-            return f"{name} {'well' if message.ok else 'badly, may be retried' if message.retryable else 'badly'}"
+            badly = "badly, may be retried" if message.retryable else "badly"
+            return f"{name} {'well' if message.account.ok else badly}"
         case aev.WorkloadEnded():
-            return f"{name} {'finished' if message.finished else 'failed'}"
+            return f"{name} {'finished' if message.ended.outcome == 'finished' else 'failed'}"
         case aev.SwitchRead():
             return f"{name} {'lent' if message.lent else 'noticed' if message.isolate_in_s else 'closed'}"
         case m.StartJob():

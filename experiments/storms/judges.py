@@ -65,10 +65,8 @@ class StormJudges:
     def agent_hears(self, machine: Machine, event: aev.Event) -> None:
         """A checkpoint is on its disk from here on."""
         match event:
-            case aev.CheckpointReceived(checkpoint):
+            case aev.CheckpointReceived(checkpoint) | aev.SnapshotDone(checkpoint=checkpoint):
                 self._had.add((machine.name, checkpoint.job, checkpoint.sequence))
-            case aev.SnapshotDone(job=job, sequence=sequence):
-                self._had.add((machine.name, job, sequence))
 
     def agent_does(self, world: StormWorld, machine: Machine, effect: ado.Effect) -> None:
         """A process is to start, or a word to be said."""

@@ -13,7 +13,7 @@ from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
-from testbed.messages import StoredCheckpoint
+from testbed.messages import StoredCheckpoint, TransferEnded
 from topologies.spec import DirectedLink
 from topologies.units import WIRE_PER_PAYLOAD
 
@@ -212,31 +212,33 @@ class Transfers:
         order, sent = transfer.order, round(transfer.lacking_bytes)
         lasted_s, granted = arrived_s - transfer.flowing_from_s, transfer.granted(arrived_s)
         measured = lasted_s >= LEAST_MEASURED_S and sent >= LEAST_MEASURED_BYTES and granted > 0.0
-        return aev.SendEnded(
+        account = TransferEnded(
+            order.transfer,
             order.job,
-            order.destination.host,
             order.sequence,
+            order.destination.host,
             True,
             sent,
             stored.payload_bytes - sent,
             self._stage.now_s - transfer.began_s,
             transfer.lacking_bytes / granted if measured else None,
         )
+        return aev.SendEnded(account)
 
     def _fail_later(
         self, machine: Machine, transfer: Transfer, after_s: float, reason: str, *, retryable: bool
     ) -> None:
         order = transfer.order
-        ended = aev.SendEnded(
-            order.job, order.destination.host, order.sequence, False, reason=reason, retryable=retryable
+        account = TransferEnded(
+            order.transfer, order.job, order.sequence, order.destination.host, False, 0, 0, 0.0, reason=reason
         )
-        end = partial(self._end, machine, transfer, ended)
+        end = partial(self._end, machine, transfer, aev.SendEnded(account, retryable))
         self._stage.after(after_s + self._stage.costs.message_s, end, Priority.NETWORK)
 
     def _end(self, machine: Machine, transfer: Transfer, ended: aev.SendEnded) -> None:
         def end() -> None:
             if _current(machine, transfer):
-                del machine.transfers[ended.job, ended.destination]
+                del machine.transfers[ended.account.job, ended.account.destination]
                 self._stage.agent(machine, ended)
 
         self._stage.to_agent(machine, end)

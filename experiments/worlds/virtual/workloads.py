@@ -125,8 +125,9 @@ class Workloads:
         step = process.step(self._stage.now_s)
         process.alive = False
         machine.processes.pop((name, attempt), None)
-        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced, killed)
-        self._stage.tell_agent(machine, ended)
+        outcome: m.Outcome = "finished" if finished else "killed" if killed else "failed"
+        ended = m.JobEnded(name, attempt, outcome, step, f"{name}@{step}", reason)
+        self._stage.tell_agent(machine, aev.WorkloadEnded(ended, fenced))
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
         """SIGKILL, for certain."""
@@ -205,7 +206,7 @@ class Workloads:
 
     def _store(self, machine: Machine, order: ado.TakeSnapshot, payload_bytes: int, step: int) -> None:
         job, sequence, digest = order.job, order.sequence, f"{order.job}@{step}"
-        machine.store[job, sequence] = m.StoredCheckpoint(job, sequence, step, payload_bytes, digest)
+        taken = m.StoredCheckpoint(job, sequence, step, payload_bytes, digest)
+        machine.store[job, sequence] = taken
         machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
-        done = aev.SnapshotDone(job, order.attempt, sequence, step, payload_bytes, order.final, digest)
-        self._stage.agent(machine, done)
+        self._stage.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final))

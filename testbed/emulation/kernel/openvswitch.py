@@ -74,7 +74,8 @@ class OpenvSwitchFabric(BridgeFabric):
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
     def start(self, plan: CampusPlan, fabric_pid: int) -> None:
-        """Start database and switch daemon in the namespace of `fabric_pid`. SetupError: not installed, or one does not start."""
+        """Start controller, database and switch daemon in the namespace of `fabric_pid`. SetupError: one is not installed, or
+        does not start."""
         self._fabric_pid = fabric_pid
         if not plan.openflow:
             return
@@ -86,6 +87,7 @@ class OpenvSwitchFabric(BridgeFabric):
         if schema is None:
             raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
         self.directory.mkdir(mode=0o755)
+        self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
@@ -142,9 +144,9 @@ class OpenvSwitchFabric(BridgeFabric):
         """End the campus's own controller; the switches go on with their tables."""
         self._end("controller")
 
-    def controller_pid(self) -> int | None:
-        """Process number of the campus's own controller, while it runs."""
-        process = self._processes.get("controller")
+    def pid(self, name: str) -> int | None:
+        """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
+        process = self._processes.get(name)
         return process.pid if process and process.poll() is None else None
 
     def read_events(self) -> list[dict[str, Any]]:
