@@ -36,7 +36,7 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints dispatch grants job_reports "
+        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints conclusion dispatch grants job_reports "
         "membership migration protection second_copy",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
