@@ -334,7 +334,7 @@ ALL = (
     Mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there", _land_anyway),
     Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
     Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
-    Mutant("final snapshot late", f"{LIFE}.migration:_final_within_s", _later(3.0)),
+    Mutant("final snapshot late", f"{LIFE}.migration:final_within_s", _later(3.0)),
     Mutant("notice believed longer", f"{LIFE}.migration:_notice_s", _times(1.5)),
     Mutant("owner's return not heard", f"{LIFE}.membership:owner_returns", _nothing),
     Mutant("closed host not let go", f"{LIFE}.membership:let_go", _nothing),
