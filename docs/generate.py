@@ -10,10 +10,12 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from controller.core.model import facts
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.fields import Random
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
+from experiments.results.summary import MEANINGS
 from topologies import files
 from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
 from topologies.tables import NOTHING
@@ -36,6 +38,19 @@ campus file, `"example:NAME"`, or a table), `seed` (a whole number) and `duratio
 `bytes` and `time`, played over real (default 1). Quantities are texts with a unit: `"3 h"`, `"1.5 GB"`, `"200 Mbit/s"`,
 `"0.2 /h"`. A law is a table such as `{ law = "exponential", mean = "10 min" }`; `lognormal` has `median` and `sigma`,
 `gamma` has `mean` and `shape`, `uniform` has `mean` and `spread`; each may have `minimum` and `maximum`.
+"""
+
+
+RESULTS_HEAD = """# Results of a run
+
+Made by `docs/generate.py` from the summary and the facts of the program. `reclaimnet demo`, `reclaimnet run` and
+`reclaimnet simulate` write three files into `--out`:
+
+- `report.html`: one page that needs nothing else. It follows light and dark, tells more where the pointer rests, follows a job
+  that is clicked through its hosts, and enlarges a picture on a double-click.
+- `summary.json`: the figures below; those with a unit stand once more under `real_scale`, and where the run comes from
+  under `provenance`.
+- `events.jsonl`: every fact that the coordinator wrote, a line each, with `at_s`, the seconds since it started.
 """
 
 
@@ -195,6 +210,31 @@ def commands_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def results_page() -> str:
+    """The page of what a run leaves: figures of summary.json, facts of events.jsonl."""
+    figures = [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
+    kinds = {kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, facts.Fact)}
+    told = [
+        f"| `{kind.__struct_config__.tag}` | {' '.join((kind.__doc__ or '').split())} | "
+        f"{', '.join(f'`{name}`' for name in kind.__struct_fields__)} |"
+        for kind in sorted(kinds - {facts.Fact}, key=lambda kind: kind.__name__)
+    ]
+    return "\n".join(
+        [
+            RESULTS_HEAD,
+            "## summary.json\n",
+            "| figure | what it counts |",
+            "|---|---|",
+            *figures,
+            "\n## events.jsonl\n",
+            "| type | what happened | fields |",
+            "|---|---|---|",
+            *told,
+            "",
+        ]
+    )
+
+
 def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
@@ -205,7 +245,7 @@ def picture() -> str:
 
     scenario = demo_scenario(seed=1)
     run = simulate(scenario, generate(scenario))
-    drawn = timeline(run.facts, run.context)
+    drawn = str(timeline(run.facts, run.context))
     style = Path(inspect.getfile(pages)).with_name("page.css").read_text()
     opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, rest = opened.split(">", 1)
@@ -218,6 +258,7 @@ PAGES = {
     "reference/campus.md": campus_page,
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
+    "reference/results.md": results_page,
 }
 
 if __name__ == "__main__":

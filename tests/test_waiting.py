@@ -52,7 +52,7 @@ class Silent:
         cluster.flows.clear()
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
         dispatch(cluster, self.job, to)
-        [(sender, _)] = orders(cluster.take_outbox(), m.SendStored)
+        [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)
         assert self.job.phase is Phase.FETCHING
         return sender, to.name
 

@@ -113,7 +113,7 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
 
 @contextmanager
 def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
-    """SetupError that says who may use the switch, if this user may not."""
+    """SetupError that names the users of the switch, if this one is not among them."""
     try:
         yield
     except BpfError as error:
@@ -123,7 +123,7 @@ def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
 
 
 def _users(pin: Path) -> str:
-    """Those that a pin's mode lets in."""
+    """The users that a pin's mode lets in."""
     found = pin.stat()
     if not found.st_mode & stat.S_IWGRP:
         return "root (a campus started with --group lets a group of owners in)"

@@ -65,7 +65,7 @@ class ResearchShare:
 
 @dataclass(frozen=True, slots=True)
 class SwitchProbe:
-    """One use of an owner's kill-switch, watched by somebody who goes on trying to connect to the host.
+    """One use of an owner's kill-switch, watched by a prober that goes on trying to connect to the host.
 
     `set_to_closed_s` is how long the call took, `first_drop_after_s` the time from its return to the first packet that the
     kernel dropped (None: none came). Connections are counted from the return of the call.

@@ -361,7 +361,7 @@ ALL += [
     Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
     Mutant(
         "final snapshot late",
-        f"{LIFE}.migration:_final_within_s",
+        f"{LIFE}.migration:final_within_s",
         lambda original: lambda *given: original(*given) + 3.0,
     ),
     Mutant("notice believed longer", f"{LIFE}.migration:_notice_s", _times(1.5)),

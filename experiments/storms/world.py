@@ -20,7 +20,7 @@ from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
 from experiments.worlds.virtual.hosts import Connection, Machine
-from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
 from testbed import messages as m
 from testbed.agent.core import effects as ado
@@ -81,8 +81,8 @@ class StormWorld(VirtualWorld):
             tells_story=tells_story,
             after_each=self.judges,
         )
-        self.stage.story = deque(maxlen=STORY_LINES)
-        self.restarts.memory = self.pulses.memory = Memory()
+        self.env.story = deque(maxlen=STORY_LINES)
+        self.restarts.journal = self.heartbeats.journal = MemoryJournal()
 
     # ------------------------------------------------------------ what is noticed
 
@@ -105,7 +105,7 @@ class StormWorld(VirtualWorld):
         core = super().new_coordinator()
         if not self.quiet:
             draw = random.Random(f"{self.ground.seed} placement").random
-            core = SkewedCoordinator(self.stage.campus, self.settings, draw, self._leaps)
+            core = SkewedCoordinator(self.env.campus, self.settings, draw, self._leaps)
         if self.ground.leave_s is not None:
             core.cluster.queue.controller = Fixed(
                 self.settings.level_start, leave_at_age_s=self.ground.leave_s
@@ -197,9 +197,9 @@ class StormWorld(VirtualWorld):
             return False
         self.frozen = None
         self.disturb("the coordinator was dead", down_s)
-        core, memory = self.coordinator, self.restarts.memory
-        if clock_s and isinstance(core, SkewedCoordinator) and memory is not None:
-            self._leaps.append((core.handled, max(clock_s, memory.last_s - self.now_s - down_s)))
+        core, journal = self.coordinator, self.restarts.journal
+        if clock_s and isinstance(core, SkewedCoordinator) and journal is not None:
+            self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
         self.restart_coordinator(down_s=down_s)
         return True
 
@@ -303,7 +303,7 @@ class StormWorld(VirtualWorld):
     @property
     def owned(self) -> list[str]:
         """Hosts that an owner may take back."""
-        return [host.name for host in self.stage.campus.hosts if host.role is Role.VOLUNTEER]
+        return [host.name for host in self.env.campus.hosts if host.role is Role.VOLUNTEER]
 
     def is_away(self, name: str) -> bool:
         """Whether its owner has it, or has said so."""
@@ -329,21 +329,21 @@ class StormWorld(VirtualWorld):
 
     def slow(self, a: str, b: str, factor: float) -> bool:
         """A cable works at a part of its rate; 0: it is down."""
-        if DirectedLink(a, b) not in self.stage.campus.capacity_bytes_per_s:
+        if DirectedLink(a, b) not in self.env.campus.capacity_bytes_per_s:
             return False
         self.set_link(a, b, factor)
         return True
 
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
         """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
-        key, links = f"background {source}>{target}", self.stage.routes.route(source, target)
+        key, links = f"background {source}>{target}", self.env.routes.route(source, target)
         if (source, target) not in self._background:
-            self.stage.wire.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+            self.env.network.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
         self._background[source, target] = wire_bytes_per_s
-        self.stage.wire.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        self.env.network.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
-            for link in self.stage.routes.route(*ends):
+            for link in self.env.routes.route(*ends):
                 if link in taken:
                     taken[link] += rate
         if not self.connections.refused:

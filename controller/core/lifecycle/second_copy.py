@@ -19,7 +19,6 @@ from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
     presync_flow,
-    settle,
 )
 from controller.core.lifecycle.protection import choose_volunteer
 from controller.core.model.cluster import Cluster
@@ -29,7 +28,6 @@ from controller.core.model.entities import (
     JobState,
     Phase,
 )
-from testbed.messages import SendStored
 from topologies.spec import TrafficClass
 
 EVERY = 6.0  # checkpoints' intervals: in one interruption of 36 the standby is lost too
@@ -57,9 +55,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=cap, sequence=sequence
     )
     open_flow(cluster, flow)
-    settle(cluster)
-    to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-    cluster.tell(job.standby, SendStored(job.name, sequence, to, rate, urgent=False))
+    cluster.orders[flow.key] = None
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:

@@ -101,15 +101,13 @@ class Owners:
     # those of Saturdays and Sundays
     weekend_peaks: tuple[Peak, ...] = parts(Peak)
     first_weekday: int = whole(0, WEEK_DAYS - 1, 0)  # of the day on which the run begins; 0: Monday
-    count: int | None = whole(
-        0, 1_000_000, None, optional=True
-    )  # exactly so many reclaims, by the same profile
+    # exactly so many reclaims, by the same profile
+    count: int | None = whole(0, 1_000_000, None, optional=True)
     lent_at_start: float = quantity(D.NUMBER, 1.0, high=1.0)  # share of hosts; with `count` only
     burst: int = whole(1, 1000, 1)  # most hosts that go within half a minute; with `count` only
     burst_share: float = quantity(D.NUMBER, 0.0, high=1.0)  # of reclaims that come in bursts
-    burst_in_building: bool = flag(
-        False
-    )  # a burst takes hosts of one building, as when a course begins there
+    # a burst takes hosts of one building, as when a course begins there
+    burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
     emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
@@ -169,7 +167,12 @@ class Owners:
         day = math.floor((self.day_start_s + from_s) / self.day_s)
         midnight_s = from_s - (self.day_start_s + from_s) % self.day_s
         while True:
-            for start, end, rate in self._day(day):
+            parts, at_s = [], 0.0
+            for peak in self._peaks_of(day):
+                parts.append((at_s, peak.start_s, self.hazard_per_s))
+                parts.append((peak.start_s, peak.end_s, self.hazard_per_s * peak.factor))
+                at_s = peak.end_s
+            for start, end, rate in (*parts, (at_s, self.day_s, self.hazard_per_s)):
                 if midnight_s + end > from_s:
                     yield max(midnight_s + start, from_s), midnight_s + end, rate
             midnight_s += self.day_s
@@ -179,15 +182,6 @@ class Owners:
         """Of the day of that number, the run's first being 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
-
-    def _day(self, day: int) -> Iterator[tuple[float, float, float]]:
-        """(start, end, hazard) of one day, since midnight."""
-        at_s = 0.0
-        for peak in self._peaks_of(day):
-            yield at_s, peak.start_s, self.hazard_per_s
-            yield peak.start_s, peak.end_s, self.hazard_per_s * peak.factor
-            at_s = peak.end_s
-        yield at_s, self.day_s, self.hazard_per_s
 
 
 def _check_peaks(key: str, peaks: tuple[Peak, ...], day_s: float) -> None:

@@ -60,7 +60,7 @@ def parse_spells(text: str) -> list[LentSpell]:
     spells = []
     for row in read_rows(text, COLUMNS):
         lifetime_s = (
-            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, "a number of hours") * HOUR_S
+            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, what="a number of hours") * HOUR_S
         )
         preempted = row.text("preempted")
         if preempted not in ("0", "1"):
