@@ -82,6 +82,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.plan: CampusPlan = plan(spec, ipv6=ipv6)
         if ipv6 and self.plan.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
+        if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
+            raise SetupError(
+                f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
+            )
         if controller and not self.plan.openflow:
             raise SetupError(
                 f"controller {controller}: this campus has no switch that OpenFlow could program"
