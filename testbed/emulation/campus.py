@@ -232,14 +232,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
 
-    def _make_pin_dir(self, ledger: Ledger) -> None:
-        from bpf.objects import ensure_bpffs
-
-        ensure_bpffs()
-        ledger.record({"kind": "pins", "path": str(self.pin_dir)})
-        for directory in (ledgers.PIN_ROOT, self.pin_dir):
-            directory.mkdir(mode=0o755, exist_ok=True)
-
     def stop(self) -> None:
         """End every process of the campus and remove every object; safe to repeat, and after a failed start.
 
