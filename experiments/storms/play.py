@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from controller.core.policies.table import policy
 from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
@@ -169,7 +168,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         0,
         Scale(),
         world.stage.campus,
-        migration_shares(world.stage.campus, keeps_reserve=policy(world.settings.policy).enforced),
+        migration_shares(world.stage.campus, keeps_reserve=world.policy.enforced),
         world.settings.on_demand_cost,
         world.settings.target_delay_s,
         world="storm",
@@ -180,7 +179,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
 
 def _not_promised(world: StormWorld) -> dict[str, str]:
     """By the system, and by what holds its senders to their rates here."""
-    waived = not_promised(policy(world.settings.policy))
+    waived = not_promised(world.policy)
     waived[IN_TIME] = "a journal tells only of some faults"
     if world.ground.enforcement is Enforcement.NONE:
         waived[RESERVED] = "nothing holds its senders to a share of a link"

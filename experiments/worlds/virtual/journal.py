@@ -29,8 +29,7 @@ class LeaseTold:
 
     def tell(self, world: Cluster) -> None:
         """Change the coordinator's picture."""
-        world.hosts[self.host].lease_until_s = self.until_s
-        world.watch()
+        world.lease(world.hosts[self.host], self.until_s)
 
 
 @dataclass(frozen=True, slots=True)

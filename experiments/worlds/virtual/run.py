@@ -150,7 +150,7 @@ def _owner_acts(world: VirtualWorld, event: OwnerEvent) -> None:
 
 def _context(scenario: Scenario, trace: Trace, seed: int, world: VirtualWorld) -> RunContext:
     campus, queue = world.stage.campus, scenario.played().queue
-    row = policy(world.settings.policy)
+    row = world.policy
     return RunContext(
         seed=seed,
         scale=scenario.scale,
