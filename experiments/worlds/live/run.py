@@ -19,10 +19,11 @@ from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary, summarise
+from experiments.results.accounting import summarise
 from experiments.results.live_display import Live
 from experiments.results.promises import not_promised
 from experiments.results.run_context import FidelityRecord, RunContext, migration_shares
+from experiments.results.summary import Summary
 from experiments.worlds.live import research
 from experiments.worlds.live.operator import Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork

@@ -14,9 +14,10 @@ from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary, summarise
+from experiments.results.accounting import summarise
 from experiments.results.promises import not_promised
 from experiments.results.run_context import FidelityRecord, RunContext, migration_shares
+from experiments.results.summary import Summary
 from experiments.worlds.virtual.background import BackgroundAccount, VirtualBackground
 from experiments.worlds.virtual.faults import Faults
 from experiments.worlds.virtual.overheads import Overheads
