@@ -7,9 +7,8 @@ import difflib
 from topologies.errors import SpecError
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
-MOST_KNOWN = (
-    1 << 17
-)  # routes that are remembered: flows are few, and the same ones are asked for again and again
+# routes that are remembered: flows are few, and the same ones are asked for again and again
+MOST_KNOWN = 1 << 17
 
 
 class Routes:

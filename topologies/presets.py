@@ -2,7 +2,7 @@
 
 Both follow paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
 building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand with
-the core, because their links must not be the ones that the experiment is about, and because a path from anybody to
+the core, because their links must not be the ones that the experiment is about, and because a path from any host to
 them then crosses exactly one building. In `campus54` the coordinator hangs on the core switch itself (the paper knows
 four buildings and no more); in `three_tier` it shares a server room, a building of its own called `room`, with the
 on-demand hosts, so that "same building" never holds between a volunteer and rented capacity.

@@ -21,9 +21,8 @@ from typing import NamedTuple
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
 
-NAME = re.compile(
-    r"[a-z][a-z0-9]{0,8}"
-)  # an interface is called NAME-eth1023: 15 characters at most in Linux
+# an interface is called NAME-eth1023: 15 characters at most in Linux
+NAME = re.compile(r"[a-z][a-z0-9]{0,8}")
 NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
 MAX_PORTS = 1023  # ports of one Linux bridge
 SUBNET = ipaddress.IPv4Network("10.0.0.0/8")

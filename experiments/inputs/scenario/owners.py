@@ -101,18 +101,16 @@ class Owners:
     # those of Saturdays and Sundays
     weekend_peaks: tuple[Peak, ...] = parts(Peak)
     first_weekday: int = whole(0, WEEK_DAYS - 1, 0)  # of the day on which the run begins; 0: Monday
-    count: int | None = whole(
-        0, 1_000_000, None, optional=True
-    )  # exactly so many reclaims, by the same profile
+    # exactly so many reclaims, by the same profile
+    count: int | None = whole(0, 1_000_000, None, optional=True)
     lent_at_start: float = quantity(D.NUMBER, 1.0, high=1.0)  # share of hosts; with `count` only
     burst: int = whole(1, 1000, 1)  # most hosts that go within half a minute; with `count` only
     burst_share: float = quantity(D.NUMBER, 0.0, high=1.0)  # of reclaims that come in bursts
-    burst_in_building: bool = flag(
-        False
-    )  # a burst takes hosts of one building, as when a course begins there
+    # a burst takes hosts of one building, as when a course begins there
+    burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
-    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
+    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1: of reclaims; they come without notice
     grace_share: float = quantity(D.NUMBER, 0.25, high=1.0)  # of emergencies; not in the paper
     # how long transfers under way may go on after an emergency with grace
     grace_s: float = quantity(D.DURATION, 10.0)

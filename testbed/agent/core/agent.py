@@ -167,8 +167,15 @@ class AgentCore:
                 if job := self._of(name, attempt):
                     job.protection = None
                 return []
-            case m.Migrate():
-                return self._migrate(message, now_s)
+            case m.Migrate(name, attempt, to, rate, final_within_s):
+                if (job := self._of(name, attempt)) is None:
+                    return self._stop(name, attempt, "")
+                aborts = self.sendings.abort_elsewhere(name, to.host)
+                self.sendings.readdress(name, to)
+                job.move_to(to, rate, now_s + final_within_s)
+                if job.final is not None:
+                    return [*aborts, *self._send_snapshot(job, job.final.sequence)]
+                return [*aborts, *self.sendings.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
                     return []  # ordered before it was known that the host is closed
@@ -301,18 +308,6 @@ class AgentCore:
         kills = [] if job.final is not None else [do.KillWorkload(name, job.attempt)]
         kept = [] if job.latest is None else self._keep(job.latest)
         return [*kills, *self.sendings.abort_job(name), *kept]
-
-    def _migrate(self, order: m.Migrate, now_s: float) -> list[do.Effect]:
-        job = self._of(order.job, order.attempt)
-        if job is None:
-            return self._stop(order.job, order.attempt, "")
-        to = order.destination.host
-        aborts = self.sendings.abort_elsewhere(order.job, to)
-        self.sendings.readdress(order.job, order.destination)
-        job.move_to(order.destination, order.rate_bytes_per_s, now_s + order.final_within_s)
-        if job.final is not None:
-            return [*aborts, *self._send_snapshot(job, job.final.sequence)]
-        return [*aborts, *self.sendings.regrant(order.job, to, order.rate_bytes_per_s)]
 
     # ------------------------------------------------------------ transfers
 

@@ -78,7 +78,8 @@ class Uplink:
     async def _talk(self, stream: trio.abc.Stream) -> None:
         """One connection, from its first message to its last."""
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
-        out, arriving = Channel(stream, OUT), Channel(stream, IN)
+        out = Channel(stream, OUT)
+        arriving: Channel[m.ToAgent] = Channel(stream, IN)
 
         async def say_all() -> None:
             async for message in unsent:
@@ -89,7 +90,20 @@ class Uplink:
             with self._edge.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(say_all)
-                    await self._listen(arriving)
+                    silent_s = SILENT_S
+                    while True:
+                        with trio.move_on_after(silent_s) as patience:
+                            message = await arriving.receive()
+                        if patience.cancelled_caught:
+                            LOG.warning("the coordinator has said nothing for %g s", silent_s)
+                            break
+                        if message is None:
+                            break
+                        if isinstance(message, m.Refused):
+                            LOG.error("the coordinator refuses this agent: %s", message.reason)
+                        elif isinstance(message, m.Welcome):
+                            silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
+                        self._handle(ev.Received(message))
                     nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
@@ -99,23 +113,6 @@ class Uplink:
             self._outbox = None
             await trio.aclose_forcefully(stream)
         self._handle(ev.Disconnected())
-
-    async def _listen(self, channel: Channel[m.ToAgent]) -> None:
-        """Hands on what the coordinator says, until it has closed the connection or said nothing for too long."""
-        silent_s = SILENT_S
-        while True:
-            with trio.move_on_after(silent_s) as patience:
-                message = await channel.receive()
-            if patience.cancelled_caught:
-                LOG.warning("the coordinator has said nothing for %g s", silent_s)
-                return
-            if message is None:
-                return
-            if isinstance(message, m.Refused):
-                LOG.error("the coordinator refuses this agent: %s", message.reason)
-            elif isinstance(message, m.Welcome):
-                silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
-            self._handle(ev.Received(message))
 
 
 async def _open_tcp(host: str, port: int) -> trio.SocketStream:
