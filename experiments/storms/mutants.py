@@ -357,14 +357,14 @@ ALL = (
     Mutant(
         "agent starts without a lease", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("lease")
     ),
-    Mutant("agent's lease is long", f"{AGENT}.lease:Pulse.acknowledged", _lease_of(1.5)),
-    Mutant("agent never slows down", f"{AGENT}.outbound:Sendings.regrant", _only_higher),
+    Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
+    Mutant("agent never slows down", f"{AGENT}.outbound:Outbound.regrant", _only_higher),
     Mutant(
         "agent numbers a snapshot twice", f"{AGENT}.running:Running.begin_snapshot", _before(_same_number)
     ),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
     Mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended", _finished_always),
     Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._forget", _nothing),
-    Mutant("agent does not try again", f"{AGENT}.outbound:Sendings.retry", _nothing),
+    Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
 )
 BY_NAME = {mutant.name: mutant for mutant in ALL}
