@@ -39,8 +39,7 @@ def window(
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
     share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
     carriage = Carriage(Routes(campus), Shares(share), 0.2, 10.0, lambda _: 0.15)
-    building = {host.name: host.building for host in campus.hosts}
-    menu = Menu(Future(stays), carriage, gpus, building, lambda _, __: True, 0.0, HORIZON_S)
+    menu = Menu(campus, Future(stays), carriage, 0.0, HORIZON_S)
     slots = [name for name in names for _ in range(gpus[name])]
     seats = rng.sample(slots, min(jobs, len(slots)))
     runners = [_runner(rng, f"j{n}", stays[seat][0]) for n, seat in enumerate(seats)]
@@ -85,7 +84,7 @@ def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Choice, ...]]]:
             return
         for entry in problem.entries:
             if entry.job == runner.name:
-                for rest in on(runner.name, entry.stay):
+                for rest in on(runner.name, entry.to):
                     yield (entry, *rest)
 
     return [list(of(runner)) for runner in problem.runners]
@@ -162,7 +161,7 @@ def _lost_ways(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str
             if runner.name not in entries:
                 yield f"{runner.name} never begins"
                 continue
-            stay = entries[runner.name].stay
+            stay = entries[runner.name].to
         while stay is not None and (runner.name, stay) in problem.nodes:
             way = out.get((runner.name, stay))
             if way is None:

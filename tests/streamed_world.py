@@ -31,7 +31,7 @@ from experiments.inputs.traces import Trace
 from experiments.worlds.virtual import Overheads, VirtualWorld, make_world
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.run import BEGIN_S
-from experiments.worlds.virtual.scheduler import Heap, Priority
+from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from experiments.worlds.virtual.workloads import tells_steps
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
@@ -47,7 +47,7 @@ IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 Said = tuple[float, Any]  # when, and an effect of the coordinator's core
 
 
-class ClockedHeap(Heap):
+class ClockedScheduler(Scheduler):
     """A heap that does what is due when trio's clock gets there."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Body:
 
     def extend(self, until_s: float) -> None:
         self._machine.lease_until_s = until_s
-        self._world.stage.heap.at(until_s, lambda: self._world.workloads.fence(self._machine))
+        self._world.env.scheduler.at(until_s, lambda: self._world.workloads.fence(self._machine))
 
     # ---- jobs: they begin in the order in which they were told to, whatever order trio runs tasks in
 
@@ -321,8 +321,8 @@ class StreamedWorld(RecordedWorld):
     nursery: trio.Nursery
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.heap = ClockedHeap()
-        super().__init__(*args, **options, heap=self.heap)
+        self.scheduler = ClockedScheduler()
+        super().__init__(*args, **options, scheduler=self.scheduler)
         self.hosts: dict[str, ModelledHost] = {}
         self._cuts = random.Random(self._seed)
         self._orders, self._ordered = trio.open_memory_channel[m.FromOperator](inf)
@@ -330,7 +330,7 @@ class StreamedWorld(RecordedWorld):
     def streams_to_coordinator(self, name: str) -> tuple[End, End]:
         """As far apart as the virtual world has them."""
         delay_s = self.connections._delay_s[name]
-        return stream_pair(delay_s, str(self.stage.campus.host_by_name[name].address), self._cuts)
+        return stream_pair(delay_s, str(self.env.campus.host_by_name[name].address), self._cuts)
 
     # ---- what the world does otherwise with its cores
 
@@ -342,9 +342,9 @@ class StreamedWorld(RecordedWorld):
         raise AssertionError(f"{event}: only the coordinator's host says that")
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        self.stage.specs[spec.name] = spec
+        self.env.specs[spec.name] = spec
         if self.connections.refused:
-            self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
+            self.after(self.env.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self._orders.send_nowait(m.Submit(spec))
 
@@ -362,7 +362,7 @@ class StreamedWorld(RecordedWorld):
         super().kill(name, again_after_s=again_after_s)
         host.scope.cancel()
         if host.end is not None:
-            after_s = self.stage.costs.message_s if notice_after_s is None else notice_after_s
+            after_s = self.env.costs.message_s if notice_after_s is None else notice_after_s
             host.end.other.break_off(after_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
@@ -394,7 +394,7 @@ class StreamedWorld(RecordedWorld):
 
     def _start_coordinator(self, host: CoordinatorHost) -> None:
         host.spent_s, host.started_s = -inf, 0.0  # no snapshots: pickles of a core that is recorded
-        self.pulses.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
+        self.heartbeats.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
         self.agents_door, self.operators_door = Door(), Door()
         self.nursery.start_soon(self._serve, self._scope, host, [self.agents_door], [self.operators_door])
 
@@ -420,7 +420,7 @@ class StreamedWorld(RecordedWorld):
         self._journal, self._draws = journal, random.Random(f"{self._seed} admission")
         async with trio.open_nursery() as self.nursery:
             self._start_coordinator(CoordinatorHost(self.coordinator, journal, self._draws))
-            self.nursery.start_soon(self.heap.follow)
+            self.nursery.start_soon(self.scheduler.follow)
             self.nursery.start_soon(self.operate)
             await trio.sleep_until(until_s)
             self._host.ending = True

@@ -15,13 +15,14 @@ from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, C
 from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import Value, Values, write
-from experiments.compare.comparison import Played, compare
+from experiments.compare.comparison import compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
 from experiments.results.pictures import canvas
 from experiments.results.report.page import page as report
+from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from tests import run_story
 

@@ -40,6 +40,7 @@ from experiments.benchmarks.hazard_records import (
     drawn,
     recorded,
 )
+from experiments.results.pictures import canvas
 
 WINDOW_S = 14 * DAY_S  # the coordinator's default, as is the prior
 PRIOR = Experience(1.0, DAY_S)
@@ -56,8 +57,6 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
 
     SpecError: a file in `data` is no record.
     """
-    from experiments.benchmarks.hazard_report import draw
-
     result: dict[str, Any] = {"default": DEFAULT, "window_days": WINDOW_S / DAY_S, "records": {}}
     for name, record in _records(data, 14 if quick else 42):
         if record.emergencies >= LEAST_EMERGENCIES and record.days > FIRST_DAYS:
@@ -186,3 +185,27 @@ def _remember(seen: HazardWindow, events: Sequence[tuple[float, str, int]]) -> N
             seen.lend(host, at_s)
         else:
             seen.withdraw(host, at_s)
+
+
+COLOURS = ("#9a9a9a", "#2f6f9f", "#c0703a", "#3f8f4f", "#d0b000")
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Gains with their intervals, a row a history."""
+    records = list(result["records"].items())
+    names = [*result["total"], "the truth"]
+    with canvas(path, 1, 1, (8.0, 1.4 + 0.45 * len(records))) as (_, [[axes]]):
+        for order, (name, colour) in enumerate(zip(names, COLOURS, strict=True)):
+            rows = [
+                (y, of["forecasts"][name]) for y, (_, of) in enumerate(records) if name in of["forecasts"]
+            ]
+            shifted = [y + 0.15 * (order - 2) for y, _ in rows]
+            axes.hlines(shifted, [g["low"] for _, g in rows], [g["high"] for _, g in rows], color=colour)
+            axes.plot([g["each"] for _, g in rows], shifted, "o", color=colour, markersize=4, label=name)
+        axes.set_yticks(
+            range(len(records)), [f"{name}\n({of['emergencies']})" for name, of in records], fontsize=8
+        )
+        axes.invert_yaxis()
+        axes.axvline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        axes.set_xlabel("log-likelihood of held-out days, nats an emergency more than one rate for all")
+        axes.legend(fontsize=8)

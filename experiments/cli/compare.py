@@ -13,7 +13,6 @@ from experiments.cli.simulate import described_with_trace
 from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
-    Played,
     compare,
 )
 from experiments.compare.costs import measure_costs
@@ -36,14 +35,12 @@ def compare_file(
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     tell(console, trace.warnings)
-    outcome = run_live(described, trace, out, lambda: Live.of(described, console))
-    live = Played(outcome.facts, outcome.context)
+    live = run_live(described, trace, out, lambda: Live.of(described, console))
     assumed = costs_of(settings_of(described.played()))
     measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
-    told_costs = simulate(described, trace, costs=measured.costs, quiet=False)
+    virtual = simulate(described, trace, costs=measured.costs, quiet=False)
     usual = simulate(described, trace, quiet=False)
-    virtual = Played(told_costs.facts, told_costs.context)
-    judged, beside = compare(live, virtual), compare(live, Played(usual.facts, usual.context))
+    judged, beside = compare(live, virtual), compare(live, usual)
     write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
     (out / "compare.html").write_text(
@@ -65,7 +62,7 @@ def compare_file(
     for reason in judged.reasons:
         console.print(f"[yellow]not judged:[/yellow] {reason}")
     console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
-    if judged.reasons or outcome.context.ended != COMPLETED:
+    if judged.reasons or live.context.ended != COMPLETED:
         return ExitStatus.CUT_SHORT
     return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
 

@@ -270,7 +270,7 @@ def _mute(world: StormWorld, line: Line, host: str) -> bool:
     if not world.connections.mute(host, to_host=to_host):
         return False
     if (link := world.machines[host].link) is not None:
-        world.stage.broken_off(link)
+        world.env.broken_off(link)
     world.disturb("one direction was dead", for_s, host=host)
     world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
     return True

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -200,37 +201,60 @@ def _a_step_beyond(original: Any) -> Any:
 
 def _lease_of(factor: float) -> Change:
     def change(original: Any) -> Any:
-        def wrong(pulse: Any, number: int) -> list[ado.Effect]:
-            lease_s = pulse.lease_s
-            pulse.lease_s = factor * lease_s
+        def wrong(lease: Any, number: int) -> list[ado.Effect]:
+            lease_s = lease.lease_s
+            lease.lease_s = factor * lease_s
             try:
-                found: list[ado.Effect] = original(pulse, number)
+                found: list[ado.Effect] = original(lease, number)
                 return found
             finally:
-                pulse.lease_s = lease_s
+                lease.lease_s = lease_s
 
         return wrong
 
     return change
 
 
-def _without_the_refusal(*words: str) -> Change:
-    def change(original: Any) -> Any:
-        def wrong(core: Any, order: Any, present: Any, now_s: float) -> str:
-            refusal = str(original(core, order, present, now_s))
-            return "" if any(word in refusal for word in words) else refusal
+def _starts_stale(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> list[ado.Effect]:
+        found: list[ado.Effect]
+        lent, closures = core.lent, core.closures
+        core.lent, core.closures = True, order.closures
+        try:
+            found = original(core, order, now_s)
+        finally:
+            core.lent, core.closures = lent, closures
+        return found
 
-        return wrong
+    return wrong
 
-    return change
+
+def _starts_without_lease(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> list[ado.Effect]:
+        found: list[ado.Effect]
+        until_s, core.lease.lease_until_s = core.lease.lease_until_s, inf
+        try:
+            found = original(core, order, now_s)
+        finally:
+            core.lease.lease_until_s = until_s
+        return found
+
+    return wrong
+
+
+def _deaf_to(kind: type) -> Change:
+    """Does nothing at this order."""
+    return lambda original: (
+        lambda core, message, now_s: [] if isinstance(message, kind) else original(core, message, now_s)
+    )
 
 
 def _only_higher(original: Any) -> Any:
-    def wrong(sendings: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
-        sending = sendings.table.get((job, destination))
+    def wrong(outbound: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
+        sending = outbound.table.get((job, destination))
         if sending is not None and rate_bytes_per_s < sending.rate_bytes_per_s:
             return []
-        found: list[ado.Effect] = original(sendings, job, destination, rate_bytes_per_s)
+        found: list[ado.Effect] = original(outbound, job, destination, rate_bytes_per_s)
         return found
 
     return wrong
@@ -283,7 +307,7 @@ def _lose_first_waiting(cluster: Any, *rest: Any) -> None:
 
 
 def _finished_always(original: Any) -> Any:
-    return lambda core, event: original(core, replace(event, finished=True))
+    return lambda core, event: original(core, replace(event, ended=replace(event.ended, outcome="finished")))
 
 
 def _later(by_s: float) -> Change:
@@ -351,12 +375,8 @@ ALL = (
     Mutant("ended not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("ended"))),
     Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
     Mutant("agent says a step too much", f"{AGENT}.agent:AgentCore._keep", _a_step_beyond),
-    Mutant(
-        "agent starts what is stale", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("reclaimed")
-    ),
-    Mutant(
-        "agent starts without a lease", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("lease")
-    ),
+    Mutant("agent starts what is stale", f"{AGENT}.agent:AgentCore._start", _starts_stale),
+    Mutant("agent starts without a lease", f"{AGENT}.agent:AgentCore._start", _starts_without_lease),
     Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
     Mutant("agent never slows down", f"{AGENT}.outbound:Outbound.regrant", _only_higher),
     Mutant(
@@ -364,7 +384,7 @@ ALL = (
     ),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
     Mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended", _finished_always),
-    Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._forget", _nothing),
+    Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._obey", _deaf_to(m.Forget)),
     Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
 )
 BY_NAME = {mutant.name: mutant for mutant in ALL}

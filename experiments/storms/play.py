@@ -147,7 +147,7 @@ def promises(world: StormWorld) -> list[Broken]:
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:
     """What research got in windows in which no cable of its way was slow."""
     way = {
-        (s.source, s.target): frozenset(world.stage.routes.route(s.source, s.target))
+        (s.source, s.target): frozenset(world.env.routes.route(s.source, s.target))
         for s in world.research.samples
     }
     return [
@@ -168,8 +168,8 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
     return RunContext(
         0,
         Scale(),
-        world.stage.campus,
-        migration_shares(world.stage.campus, keeps_reserve=policy(world.settings.policy).enforced),
+        world.env.campus,
+        migration_shares(world.env.campus, keeps_reserve=policy(world.settings.policy).enforced),
         world.settings.on_demand_cost,
         world.settings.target_delay_s,
         world="storm",
@@ -190,7 +190,7 @@ def _not_promised(world: StormWorld) -> dict[str, str]:
 
 def _end_faults(world: StormWorld) -> None:
     world.weather.clear()
-    for link in world.stage.campus.links:
+    for link in world.env.campus.links:
         world.set_link(link.a, link.b, 1.0)
     for name in world.machines:
         world.fill(name, full=False)
@@ -224,13 +224,13 @@ def _crashed(world: StormWorld, error: Exception) -> StormFailure:
         else ""
     )
     return StormFailure(
-        "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.stage.story)[-STORY_LINES:]
+        "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.env.story)[-STORY_LINES:]
     )
 
 
 def story_of(world: StormWorld, subject: str) -> tuple[str, ...]:
     """The lines of the world's story that are about a job (or host), and the last ones of all."""
-    lines = [line for line in world.stage.story if "EgressMeasured" not in line]
+    lines = [line for line in world.env.story if "EgressMeasured" not in line]
     word = re.compile(rf"\b{re.escape(subject)}\b")
     about = (
         [line for line in lines[:-8] if word.search(line)]

@@ -18,7 +18,7 @@ from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
 from experiments.worlds.virtual.ground_truth import broken
 from experiments.worlds.virtual.hosts import Machine
-from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
 from testbed import messages as m
 from testbed.agent.core import effects as ado
@@ -68,8 +68,8 @@ class StormWorld(VirtualWorld):
             tells_story=tells_story,
             after_each=self.judges,
         )
-        self.stage.story = deque(maxlen=STORY_LINES)
-        self.restarts.memory = self.pulses.memory = Memory()
+        self.env.story = deque(maxlen=STORY_LINES)
+        self.restarts.journal = self.heartbeats.journal = MemoryJournal()
 
     # ------------------------------------------------------------ what is noticed
 
@@ -232,7 +232,7 @@ class StormWorld(VirtualWorld):
     @property
     def owned(self) -> list[str]:
         """Hosts that somebody may take back."""
-        return [host.name for host in self.stage.campus.hosts if host.role is Role.VOLUNTEER]
+        return [host.name for host in self.env.campus.hosts if host.role is Role.VOLUNTEER]
 
     def is_away(self, name: str) -> bool:
         """Whether its owner has it, or has said so."""
@@ -258,21 +258,21 @@ class StormWorld(VirtualWorld):
 
     def slow(self, a: str, b: str, factor: float) -> bool:
         """A cable works at a part of its rate; 0: it is down."""
-        if DirectedLink(a, b) not in self.stage.campus.capacity_bytes_per_s:
+        if DirectedLink(a, b) not in self.env.campus.capacity_bytes_per_s:
             return False
         self.set_link(a, b, factor)
         return True
 
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
         """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
-        key, links = f"background {source}>{target}", self.stage.routes.route(source, target)
+        key, links = f"background {source}>{target}", self.env.routes.route(source, target)
         if (source, target) not in self._background:
-            self.stage.wire.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+            self.env.network.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
         self._background[source, target] = wire_bytes_per_s
-        self.stage.wire.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        self.env.network.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
-            for link in self.stage.routes.route(*ends):
+            for link in self.env.routes.route(*ends):
                 if link in taken:
                     taken[link] += rate
         if not self.connections.refused:

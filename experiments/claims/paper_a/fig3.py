@@ -68,15 +68,11 @@ def _per_gb(run: Result) -> Floats:
     return np.array([each[3] / each[5] for each in moved], dtype=np.float64)
 
 
-def _count(samples: Sequence[Floats]) -> float:
-    return float(sum(len(each) for each in samples)) / len(samples)
-
-
 MEDIAN = Metric("median", "s", _downtimes, quantile(0.5), "downtime of migrations carried out")
 P99 = Metric("p99", "s", _downtimes, quantile(0.99), "downtime of migrations carried out")
 SAME = Metric("same building", "%", _same_building, ratio_of_sums, "of migrations carried out")
 PER_GB = Metric("median per GB", "s/GB", _per_gb, quantile(0.5), "downtime over the payload to be moved")
-COUNT = Metric("migrations", "a run", _downtimes, _count)
+COUNT = Metric("migrations", "a run", _downtimes, lambda runs: sum(map(len, runs)) / len(runs))
 METRICS = (MEDIAN, P99, PER_GB, SAME, COUNT)
 
 

@@ -173,14 +173,14 @@ class _Watch:
             self._wanted.pop(0)
             if self._burst_bytes_per_s and not self.seen:
                 self._burst(world)
-            network = world.stage.wire.network
+            network = world.env.network.fluid
             moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
             self.seen.append((world.now_s, moved))
 
     def _burst(self, world: VirtualWorld) -> None:
-        stage, sender = world.stage, f"h{HOSTS}"
-        links = stage.routes.route(sender, stage.campus.coordinator.name)  # only the uplink can be full
-        stage.wire.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, self._burst_bytes_per_s)
+        env, sender = world.env, f"h{HOSTS}"
+        links = env.routes.route(sender, env.campus.coordinator.name)  # only the uplink can be full
+        env.network.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, self._burst_bytes_per_s)
 
     def rate_bytes_per_s(self) -> float:
         """On the wire."""

@@ -110,7 +110,7 @@ class Owners:
     burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
-    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
+    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1: of reclaims; they come without notice
     grace_share: float = quantity(D.NUMBER, 0.25, high=1.0)  # of emergencies; not in the paper
     # how long transfers under way may go on after an emergency with grace
     grace_s: float = quantity(D.DURATION, 10.0)

@@ -27,7 +27,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
@@ -36,7 +35,6 @@ from experiments.inputs.traces.generated import reclaim_of
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.timestamps import elapsed_s
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies import toml
 from topologies.errors import SpecError
 from topologies.tables import shown, shown_text
 
@@ -70,17 +68,6 @@ class Counts:
         """So many of what was available, every `gap_s` seconds."""
         last = len(self.available) - 1
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
-
-
-def load_spot_trace(
-    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
-) -> Recorded:
-    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, place, value, what is allowed."""
-    try:
-        counts = parse_counts(toml.read_text(Path(path), "a spot trace (JSON)"))
-    except SpecError as error:
-        raise error.within(str(path)) from None
-    return fit_counts(counts, Path(path).name, hosts, duration_s, owners, seed)
 
 
 def parse_counts(text: str) -> Counts:

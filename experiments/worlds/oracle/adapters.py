@@ -1,4 +1,4 @@
-"""An oracle as columns of a policy: destinations are looked up, checkpoints are nobody's business but the plan's, and no
+"""An oracle as columns of a policy: destinations are looked up, checkpoints are the plan's alone, and no
 migration is admitted at their cost.
 
 Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
@@ -7,7 +7,7 @@ by eq. (11) with the truth in the place of the survival: 1 if the host stays unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 
@@ -65,34 +65,24 @@ class Destinations:
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
         columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
-        wanted = self.book.wanted(request.job)
+        now_s, wanted = self.now_s(), self.book.wanted(request.job)
         if wanted is not None:
-            found = select.select(request, self._as_planned(request, columns, wanted))
+            # only the host of the plan; a migration has the links in its turn, whichever job has them now
+            which = columns.hosts == wanted
+            planned = Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
+            if request.source is not None and request.source != wanted and len(planned):
+                links = self.carriage.links(request.source, wanted)
+                rate = self.carriage.shares.path(links, now_s)
+                planned = replace(planned, bandwidth_bytes_per_s=np.array([rate]))
+            found = select.select(request, planned)
             if isinstance(found, DestinationChoice):
                 return found
         elif not self.at_first and request.job not in self.book.where:
             return select.select(request, columns, draw=draw)
-        return select.select(request, self._foreseen(columns, request.remaining_s))
-
-    def _as_planned(self, request: PlacementRequest, columns: Candidates, wanted: str) -> Candidates:
-        """Only the host of the plan; a migration has the links in its turn, whoever has them now."""
-        found = _rows(columns, columns.hosts == wanted)
-        if request.source is None or request.source == wanted or not len(found):
-            return found
-        links = self.carriage.links(request.source, wanted)
-        rate = self.carriage.shares.path(links, self.now_s())
-        return replace(found, bandwidth_bytes_per_s=np.array([rate]))
-
-    def _foreseen(self, columns: Candidates, remaining_s: float) -> Candidates:
-        now_s = self.now_s()
         stays = [self.book.future.at(str(host), now_s) for host in columns.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
-        survives = np.where(ends >= now_s + remaining_s, 1.0, 0.0)
-        return replace(columns, survival=survives, expected_reclaims=1.0 - survives)
-
-
-def _rows(columns: Candidates, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Candidates:
-    return Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
+        survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
+        return select.select(request, replace(columns, survival=survives, expected_reclaims=1.0 - survives))
 
 
 @dataclass(frozen=True)
@@ -123,23 +113,21 @@ class PlannedMigrations:
         mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
-        booked = self._booked(now_s, max(dues, default=now_s), share)
-        return fluid_edf(requests, now_s, share, [*others, *booked])
-
-    def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
+        until_s = max(dues, default=now_s)
+        booked = []
         for way in self.book.ways.values():
-            pieces = () if way.migrates else way.reservations
-            for number, piece in enumerate(pieces):
+            for number, piece in enumerate(() if way.migrates else way.reservations):
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
-                    size, key = (
-                        rate * (piece.until_s - from_s),
-                        f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}",
+                    key = f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}"
+                    size = rate * (piece.until_s - from_s)
+                    booked.append(
+                        MigrationRequest(
+                            key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
+                        )
                     )
-                    yield MigrationRequest(
-                        key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
-                    )
+        return fluid_edf(requests, now_s, share, [*others, *booked])
 
 
 @dataclass(frozen=True)
@@ -151,9 +139,8 @@ class SharesThatFit:
     """
 
     share: admission.Share
-    promised: Callable[
-        [], Sequence[bool]
-    ]  # of each flow, in the order of the demands: whether P3 promised its floor
+    # Of each flow, in the order of the demands: whether P3 promised its floor.
+    promised: Callable[[], Sequence[bool]]
 
     def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
         """Called like `admission.share_totals`."""

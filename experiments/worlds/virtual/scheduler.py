@@ -25,7 +25,7 @@ class WorldStuck(Exception):
     """Time does not go on."""
 
 
-class Heap:
+class Scheduler:
     """Events to come. `now_s` is the time of the one that happens."""
 
     def __init__(self) -> None:
