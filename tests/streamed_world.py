@@ -348,12 +348,14 @@ class StreamedWorld(RecordedWorld):
         else:
             self._orders.send_nowait(m.Submit(spec))
 
-    def _boot(self, machine: Machine) -> None:
-        if machine.core is None:
-            machine.incarnation += 1
-            machine.lease_until_s = -inf
-            host = self.hosts[machine.name] = ModelledHost(self, machine)
-            self.nursery.start_soon(host.live)
+    def start(self, *names: str) -> None:
+        for name in names or self.machines:
+            machine = self.machines[name]
+            if machine.core is None:
+                machine.incarnation += 1
+                machine.lease_until_s = -inf
+                host = self.hosts[name] = ModelledHost(self, machine)
+                self.nursery.start_soon(host.live)
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         host, machine = self.hosts[name], self.machines[name]
