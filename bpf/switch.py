@@ -22,12 +22,12 @@ _NONE_LIVE = bytes(KillSwitchStruct.live.size)
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
-    """The kill-switch: when it was set, what it did since. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
+    """The kill-switch. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
 
     mode: Mode
     set_at_ns: int
-    isolate_at_ns: int
-    first_drop_ns: int
+    isolate_at_ns: int  # when a drain becomes an isolation by itself
+    first_drop_ns: int  # since it was set, as the counts
     dropped_packets: int
     dropped_bytes: int
 

@@ -181,7 +181,7 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
 def _check_rates(world: StormWorld, machine: Machine) -> None:
     assert machine.core is not None
     flows = world.coordinator.cluster.flows
-    for (job, to), sending in machine.core.sendings.table.items():
+    for (job, to), sending in machine.core.outbound.table.items():
         flow = flows.get(f"{job}:{machine.name}>{to}")
         if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
             rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s

@@ -62,13 +62,13 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One feature: whether it is there, what was seen, what its absence means, what mends it, and what needs it."""
+    """One feature of the machine."""
 
     name: str
     present: bool
-    detail: str
-    meaning: str
-    mend: str
+    detail: str  # what was seen
+    meaning: str  # of its absence, for the user
+    mend: str  # the command that mends it
     need: Need
 
 
