@@ -199,6 +199,8 @@ def test_what_the_fabric_cannot_do_is_refused() -> None:
         LiveCampus(leaf_spine(2, 2, 1), ipv6=True)
     with pytest.raises(SetupError, match="no switch that OpenFlow could program"):
         LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
+    with pytest.raises(SetupError, match="unix:PATH"):
+        LiveCampus(leaf_spine(2, 2, 1), controller="10.0.0.1")
 
 
 def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
@@ -228,3 +230,25 @@ def test_the_benchmark_of_failures_sees_each_cut() -> None:
         assert 0 < found[cut]["gap_s"]["max"] < PROBE_S
         assert found[cut]["lost"] > 0
     assert found["programmed_s"]["max"] > 0
+
+
+def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> None:
+    script = tmp_path / "commands"
+    script.write_text("pingall 1\ndpctl dump-flows\n")
+    command = [
+        "up",
+        "--campus",
+        "example:twocores",
+        "--no-agents",
+        "--script",
+        str(script),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", *command],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0% dropped" in done.stderr
+    assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4

@@ -12,10 +12,10 @@ from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.doubts import tell
 from experiments.results import report
-from experiments.results.accounting import Summary
 from experiments.results.live_display import Live
 from experiments.results.promises import TIMED
 from experiments.results.provenance import Provenance, provenance
+from experiments.results.summary import Summary
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 from experiments.worlds.played import Played

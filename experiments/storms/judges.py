@@ -6,6 +6,7 @@ After each event:
 - a host in touch holds no fresher checkpoint of a job than the coordinator knows of.
 
 Of each order and each word:
+- a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds.
@@ -53,7 +54,13 @@ class StormJudges:
         world = self._world
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
-        _check_what_jobs_count_on(world)
+        hosts = world.coordinator.cluster.hosts
+        for job in world.coordinator.cluster.unfinished():
+            goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+            if goes_to is not None and not hosts[goes_to].usable:
+                raise broken(
+                    world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
+                )
         if world.events % LOOK_EVERY == 0:
             for machine in world.machines.values():
                 if machine.core is not None and in_touch(world, machine):
@@ -77,6 +84,11 @@ class StormJudges:
                 if restore and (machine.name, spec.name, restore.sequence) not in self._had:
                     words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
                     raise broken(world, spec.name, words)
+            case ado.Send(m.OwnerReclaims(notice_s=0.0)):
+                alive = [process.spec.name for process in machine.processes.values() if process.alive]
+                if alive:
+                    words = f"{machine.name} tells that its owner has it, and kills its processes after"
+                    raise broken(world, alive[0], words)
             case ado.Send(m.JobEnded(job=job, outcome="finished", step=step)):
                 steps = world.jobs[job].spec.steps
                 if step != steps:
@@ -166,20 +178,10 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
     )
 
 
-def _check_what_jobs_count_on(world: StormWorld) -> None:
-    hosts = world.coordinator.cluster.hosts
-    for job in world.coordinator.cluster.unfinished():
-        goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
-        if goes_to is not None and not hosts[goes_to].usable:
-            raise broken(
-                world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
-            )
-
-
 def _check_rates(world: StormWorld, machine: Machine) -> None:
     assert machine.core is not None
     flows = world.coordinator.cluster.flows
-    for (job, to), sending in machine.core.sendings.table.items():
+    for (job, to), sending in machine.core.outbound.table.items():
         flow = flows.get(f"{job}:{machine.name}>{to}")
         if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
             rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s

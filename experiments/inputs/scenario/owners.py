@@ -61,7 +61,7 @@ class OwnerEvent:
 
     @property
     def gone_s(self) -> float:
-        """When the host is closed (a reclaim), or open (a return)."""
+        """Moment from which the host is closed (a reclaim) or open (a return)."""
         return self.at_s + self.notice_s
 
 
@@ -110,7 +110,7 @@ class Owners:
     burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
-    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
+    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1: of reclaims; they come without notice
     grace_share: float = quantity(D.NUMBER, 0.25, high=1.0)  # of emergencies; not in the paper
     # how long transfers under way may go on after an emergency with grace
     grace_s: float = quantity(D.DURATION, 10.0)
@@ -141,7 +141,7 @@ class Owners:
         return self.hazard_per_s * factor
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
-        """When a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
+        """Time at which a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
         cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
         cycle_exposure = self.exposure(0.0, cycle_s)
         if cycle_exposure <= 0.0:
@@ -179,7 +179,7 @@ class Owners:
             day += 1
 
     def _peaks_of(self, day: int) -> tuple[Peak, ...]:
-        """Of the day of that number, the run's first being 0."""
+        """Peaks of a day of the run, which begins on day 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
 

@@ -18,30 +18,17 @@ import csv
 import difflib
 import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.timestamps import LATEST_S, Moments
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.units import plain
 
 COLUMNS = ("time", "host", "event", "notice")
 EVENTS = ("reclaim", "emergency", "return", "away")
-
-
-def load_events(
-    path: str | Path, hosts: Sequence[str], *, duration_s: float, day_start_s: float = 0.0
-) -> Recorded:
-    """The owners' events of a run of `duration_s`. SpecError says file, line, value and what is allowed."""
-    try:
-        text = toml.read_text(Path(path), "a trace (CSV)")
-        return parse_events(text, hosts, Path(path).name, duration_s, Moments(day_start_s))
-    except SpecError as error:
-        raise error.within(str(path)) from None
 
 
 def parse_events(

@@ -194,11 +194,17 @@ class LiveWorld:
 
 @contextmanager
 def live_world(
-    scenario: Scenario, settings: Settings, out: Path, *, owners_gid: int | None = None
+    scenario: Scenario,
+    settings: Settings,
+    out: Path,
+    *,
+    owners_gid: int | None = None,
+    controller: str | None = None,
 ) -> Iterator[LiveWorld]:
     """A campus that stands, its coordinator and agents starting; all of it is gone after.
 
-    `owners_gid`: the group whose members may reclaim and return hosts, beside root.
+    `owners_gid`: the group whose members may reclaim and return hosts, beside root. `controller`: an OpenFlow controller that
+    programs the switches instead of the campus's own (see `LiveCampus`).
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
@@ -206,7 +212,7 @@ def live_world(
     compile_once()
     build()
     holds = enforcement_of(scenario) is not Enforcement.NONE
-    with LiveCampus(scenario.campus, hold_migrations=holds) as campus:
+    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid)
         try:

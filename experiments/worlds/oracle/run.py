@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary
 from experiments.results.losses import work_lost
 from experiments.results.promises import not_promised
+from experiments.results.summary import Summary
 from experiments.worlds.oracle.bound import LeastLoss, least_losses
 from experiments.worlds.oracle.replanner import Horizon, Replanner
 from experiments.worlds.oracle.windows import Window, WindowEnd

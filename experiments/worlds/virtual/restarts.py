@@ -55,11 +55,11 @@ class Restarts:
         self._env.note("the coordinator is killed")
         self._connections.hang_up()
         self._connections.refused = True
+        self._env.after(down_s, self.begin_again, Priority.FAULT)
 
-        def begin_again() -> None:
-            assert self.journal is not None
-            self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts)
-            self._connections.refused = False
-            self._env.decide(cev.Restarted(self._env.now_s - self.journal.last_s))
-
-        self._env.after(down_s, begin_again, Priority.FAULT)
+    def begin_again(self) -> None:
+        """A process goes on where the journal ends."""
+        assert self.journal is not None
+        self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts)
+        self._connections.refused = False
+        self._env.decide(cev.Restarted(self._env.now_s - self.journal.last_s))

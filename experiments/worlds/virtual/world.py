@@ -54,7 +54,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from testbed.enforcement import Enforcement
 from topologies.spec import Campus
 
@@ -131,7 +131,7 @@ class VirtualWorld:
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """An agent's core as it is when it boots: it knows what is on its disk."""
-        return AgentCore(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store))
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store))
 
     # ------------------------------------------------------------ time
 
