@@ -1,16 +1,7 @@
 """What the coordinator knows: hosts, jobs, checkpoints, flows. Data and the table of a job's transitions; decisions are
 elsewhere.
 
-```
-            offered                     started            finished
-  waiting ----------> starting ------------------> running ----------> finished
-   ^  |                  ^  ^                       |  ^
-   |  | fetch            |  | landed       migrate  v  | abandoned
-   |  v        stored    |  +---------------------- moving
-   | fetching -----------+
-   |
-   +-- interrupted: from starting, running, moving, fetching
-```
+`docs/states.svg` is drawn from the table (`python docs/generate.py`).
 
 A host that falls silent keeps its jobs until its lease has lapsed: until then they may be running, so they are neither
 interrupted nor started elsewhere.

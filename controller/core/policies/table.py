@@ -25,7 +25,7 @@ from controller.core.policies.baselines import Replication
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.settings import Settings
+from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
@@ -323,6 +323,12 @@ ABLATION: dict[
 def ablation(p1: bool, p2: bool, p3: bool) -> Policy:
     """ReclaimNet with only these protocols: what is off is Table IV's naive baseline (30 min, random destination, TCP)."""
     return POLICIES[ABLATION[p1, p2, p3]]
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
+    scale, alpha = settings.day_s / DAY_S, settings.stability_penalty
+    return policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
 
 
 def policy(
