@@ -1,8 +1,9 @@
 """The live hosts' trio code on the virtual world's machines: one time line, the mock clock's.
 
-Real here: `CoordinatorHost` with its journal, `AgentHost` with its loops, `Uplink`, `Channel`, codecs. Every word between them
-goes as bytes over streams in memory, cut at random places, each host's with a delay of its own. Modelled are processes, disks,
-the network and owners' switches: the very parts of the virtual world, on a heap that follows trio's clock instead of leading.
+Real here: `CoordinatorHost` with its journal, `AgentHost` with its loops, `CoordinatorLink`, `Channel`, codecs. Every word
+between them goes as bytes over streams in memory, cut at random places, each host's with a delay of its own. Modelled are
+processes, disks, the network and owners' switches: the very parts of the virtual world, on a heap that follows trio's clock
+instead of leading.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import trio
 from trio.testing import MockClock
@@ -37,7 +38,8 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
-from testbed.agent.io.coordinator_link import Uplink
+from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel, Codec
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
@@ -156,7 +158,7 @@ class Door(trio.abc.Listener[End]):
 
 
 class Body:
-    """Jobs, shipping, edge and lease of one agent, performed by the virtual world's models."""
+    """Jobs, transfers, kernel and lease of one agent, performed by the virtual world's models."""
 
     def __init__(self, world: StreamedWorld, machine: Machine, handle: Callable[[ev.Event], None]) -> None:
         self._world, self._machine, self._handle = world, machine, handle
@@ -200,7 +202,7 @@ class Body:
     def kill_all(self) -> None:
         pass  # the world kills them with their agent
 
-    # ---- shipping
+    # ---- transfers
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
         self._world.transfers.begin(self._machine, order)
@@ -227,7 +229,7 @@ class Body:
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         await trio.sleep_forever()
 
-    # ---- edge
+    # ---- kernel
 
     def prepare(self) -> None:
         if self._machine.closed or self._machine.isolate_at_s is not None:
@@ -238,6 +240,9 @@ class Body:
 
     def sample(self, flows: list[m.FlowCount], lag_s: float) -> ev.Sampled:
         return ev.Sampled({}, flows, None, lag_s)
+
+    async def watch(self, flows: Callable[[], list[m.FlowCount]], handle: Callable[[ev.Event], None]) -> None:
+        await KernelMaps.watch(cast(KernelMaps, self), flows, handle)
 
     @contextmanager
     def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
@@ -256,8 +261,8 @@ class ModelledHost(AgentHost):
     def equip(self) -> None:
         body: Any = Body(self.world, self.machine, self.handle)
         self.body: Body = body
-        self.lease = self.edge = self.jobs = self.shipping = body
-        self.uplink = Uplink(("", 0), body, self.handle, self._open)
+        self.lease = self.kernel = self.jobs = self.transfers = body
+        self.link = CoordinatorLink(("", 0), body, self.handle, self._open)
         self.core = self.machine.core = self.world.new_agent(self.machine)
 
     def handle(self, event: ev.Event) -> None:
@@ -343,12 +348,14 @@ class StreamedWorld(RecordedWorld):
         else:
             self._orders.send_nowait(m.Submit(spec))
 
-    def _boot(self, machine: Machine) -> None:
-        if machine.core is None:
-            machine.incarnation += 1
-            machine.lease_until_s = -inf
-            host = self.hosts[machine.name] = ModelledHost(self, machine)
-            self.nursery.start_soon(host.live)
+    def start(self, *names: str) -> None:
+        for name in names or self.machines:
+            machine = self.machines[name]
+            if machine.core is None:
+                machine.incarnation += 1
+                machine.lease_until_s = -inf
+                host = self.hosts[name] = ModelledHost(self, machine)
+                self.nursery.start_soon(host.live)
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         host, machine = self.hosts[name], self.machines[name]

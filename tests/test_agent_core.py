@@ -83,28 +83,28 @@ def ended(core: AgentCore, outcome: m.Outcome, step: int, now_s: float, **how: A
 
 
 def test_the_lease_runs_from_the_sending_of_hello_not_from_welcome() -> None:
-    assert agent().pulse.lease_until_s == 10.0 + LEASE_S
+    assert agent().lease.lease_until_s == 10.0 + LEASE_S
 
 
 def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent() -> None:
     core = agent()
     core.handle(ev.Woke(), 11.2)
-    effects = core.handle(ev.Received(m.HeartbeatAck(core.pulse.number)), 11.9)
+    effects = core.handle(ev.Received(m.HeartbeatAck(core.lease.number)), 11.9)
     assert effects[0] == do.ExtendLease(11.2 + LEASE_S)
 
 
 def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
     core = agent()
-    first = core.pulse.number
+    first = core.lease.number
     core.handle(ev.Woke(), 11.2)
     core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.3)
     assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.4) == []
-    assert core.pulse.lease_until_s == 11.2 + LEASE_S
+    assert core.lease.lease_until_s == 11.2 + LEASE_S
 
 
 def test_acknowledgements_of_an_earlier_connection_extend_nothing() -> None:
     core = agent()
-    number = core.pulse.number
+    number = core.lease.number
     core.handle(ev.Disconnected(), 10.5)
     core.handle(ev.Connected(), 11.0)
     assert core.handle(ev.Received(m.HeartbeatAck(number)), 11.1) == []
@@ -268,7 +268,7 @@ def test_no_snapshot_is_taken_while_the_last_one_is_on_its_way() -> None:
     core = running()
     protect(core, 10.5)
     snapshot(core, 1_000_001, 10.6)
-    core.pulse.lease_until_s = inf
+    core.lease.lease_until_s = inf
     assert not of(core.handle(ev.Woke(), 15.5), do.TakeSnapshot)
 
 
@@ -278,7 +278,7 @@ def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
     snapshot(core, 1_000_001, 10.6)
     effects = sent(core, "h2", 1_000_001, 10.9, ok=False, retryable=True)
     assert said(effects, m.TransferEnded)
-    assert core.sendings.table == {}
+    assert core.outbound.table == {}
 
 
 def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
@@ -409,7 +409,7 @@ def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
     assert sent(core, "h3", 5, 10.4, job="b", ok=False, retryable=True) == []
     assert of(core.handle(ev.Woke(), 10.4 + RETRY_S), do.StartSending)
     core.handle(ev.Received(m.CancelTransfers("b", "h3")), 10.7)
-    assert core.sendings.table == {}
+    assert core.outbound.table == {}
 
 
 def test_a_host_under_notice_sends_what_it_keeps_and_a_closed_one_does_not() -> None:
@@ -429,7 +429,7 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
     snapshot(core, 1_000_001, 10.6)
     core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.6)
     assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
-    assert list(core.sendings.table) == [("a", "h2")]
+    assert list(core.outbound.table) == [("a", "h2")]
     assert said(core.handle(ev.Connected(), 10.8), m.Hello)[0].sending == [("a", "h2")]
 
 

@@ -14,9 +14,9 @@ import trio
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.processes import JobProcesses
-from testbed.agent.io.transfers import Shipping
+from testbed.agent.io.transfers import Transfers
 from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Expect, JobSpec
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.trio, pytest.mark.alone]
 @asynccontextmanager
 async def receiving(
     tmp_path: Path, announced: Announced | None = None
-) -> AsyncIterator[tuple[CheckpointStore, Shipping, tuple[str, int], list[ev.Event]]]:
+) -> AsyncIterator[tuple[CheckpointStore, Transfers, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
     if announced is None:
         announced = Announced()
@@ -39,7 +39,7 @@ async def receiving(
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
-        shipping = Shipping(store, Edge(config), lambda: False, lambda: announced, events.append)
+        shipping = Transfers(store, KernelMaps(config), lambda: False, lambda: announced, events.append)
         listeners = await shipping.listen()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shipping.serve, listeners)

@@ -96,7 +96,7 @@ CONTROLLERS: dict[str, Callable[[float, float], Controller]] = {
 
 
 def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
-    """{law: {delta: {controller: figures}}}, and who is beyond MOST_OFF or MOST_DEARER, on average over the seeds."""
+    """{law: {delta: {controller: figures}}}, and which are beyond MOST_OFF or MOST_DEARER, on average over the seeds."""
     laws = {
         name: {f"{delta_h:g}": _measure(name, delta_h, seeds, jobs) for delta_h in DELTAS_H} for name in LAWS
     }
@@ -112,8 +112,18 @@ def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
 
 
 def _measure(law: str, delta_h: float, seeds: int, jobs: int) -> dict[str, dict[str, float]]:
-    rows = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
-    return {name: _figures(np.array([row[name] for row in rows]), delta_h) for name in rows[0]}
+    """Of each controller: mean and worst delay over delta, and mean cost."""
+    histories = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
+    figures = {}
+    for name in histories[0]:
+        delays_h, costs = np.array([each[name] for each in histories]).T
+        delays = delays_h / delta_h
+        figures[name] = {
+            "delay_over_delta": float(delays.mean()),
+            "worst_off": float(np.abs(delays - 1.0).max()),
+            "cost": float(costs.mean()),
+        }
+    return figures
 
 
 def one_history(law: str, delta_h: float, seed: int, jobs: int) -> dict[str, tuple[float, float]]:
@@ -128,13 +138,4 @@ def one_history(law: str, delta_h: float, seed: int, jobs: int) -> dict[str, tup
     return {
         name: (float(np.nanmean(course.delays_h)), float(np.nanmean(course.costs)))
         for name, course in courses.items()
-    }
-
-
-def _figures(rows: Floats, delta_h: float) -> dict[str, float]:
-    delays = rows[:, 0] / delta_h
-    return {
-        "delay_over_delta": float(delays.mean()),
-        "worst_off": float(np.abs(delays - 1.0).max()),
-        "cost": float(rows[:, 1].mean()),
     }

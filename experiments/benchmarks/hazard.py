@@ -58,7 +58,15 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
     SpecError: a file in `data` is no record.
     """
     result: dict[str, Any] = {"default": DEFAULT, "window_days": WINDOW_S / DAY_S, "records": {}}
-    for name, record in _records(data, 14 if quick else 42):
+    days = 14 if quick else 42
+    found = [
+        ("peaks, hosts differ", drawn(1, peaks=True, differ=True, days=days)),
+        ("peaks, hosts alike", drawn(2, peaks=True, differ=False, days=days)),
+        ("no peaks, hosts differ", drawn(3, peaks=False, differ=True, days=days)),
+        ("no peaks, hosts alike", drawn(4, peaks=False, differ=False, days=days)),
+    ]
+    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
+    for name, record in found + [(f"{path.parent.name} {path.stem}", recorded(path)) for path in paths]:
         if record.emergencies >= LEAST_EMERGENCIES and record.days > FIRST_DAYS:
             result["records"][name] = _summary(record)
     result["total"] = {
@@ -71,17 +79,6 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
     return result
 
 
-def _records(data: Path | None, days: int) -> list[tuple[str, HazardRecord]]:
-    found = [
-        ("peaks, hosts differ", drawn(1, peaks=True, differ=True, days=days)),
-        ("peaks, hosts alike", drawn(2, peaks=True, differ=False, days=days)),
-        ("no peaks, hosts differ", drawn(3, peaks=False, differ=True, days=days)),
-        ("no peaks, hosts alike", drawn(4, peaks=False, differ=False, days=days)),
-    ]
-    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
-    return found + [(f"{path.parent.name} {path.stem}", recorded(path)) for path in paths]
-
-
 def _summary(record: HazardRecord) -> dict[str, Any]:
     """Of each forecast: nats more than `BASE` over all held-out days, the same an emergency, and its interval."""
     forecasts = dict(FORECASTS)
@@ -90,22 +87,18 @@ def _summary(record: HazardRecord) -> dict[str, Any]:
     scores, emergencies = judge(record, forecasts)
     rng = np.random.default_rng(1)
     days = rng.integers(0, len(emergencies), (RESAMPLES, len(emergencies)))
-    return {
-        "emergencies": int(emergencies.sum()),
-        "days": len(emergencies),
-        "forecasts": {name: _gain(of - scores[BASE], emergencies, days) for name, of in scores.items()},
-    }
-
-
-def _gain(nats: Floats, emergencies: Floats, resampled: Any) -> dict[str, float]:
-    each = nats[resampled].sum(axis=1) / np.maximum(1.0, emergencies[resampled].sum(axis=1))
-    low, high = np.quantile(each, BOUNDS)
-    total = float(nats.sum())
-    return {"nats": total, "each": total / float(emergencies.sum()), "low": float(low), "high": float(high)}
+    gains: dict[str, dict[str, float]] = {}
+    for name, of in scores.items():
+        nats = of - scores[BASE]
+        each = nats[days].sum(axis=1) / np.maximum(1.0, emergencies[days].sum(axis=1))
+        low, high = np.quantile(each, BOUNDS).tolist()
+        total = float(nats.sum())
+        gains[name] = {"nats": total, "each": total / float(emergencies.sum()), "low": low, "high": high}
+    return {"emergencies": int(emergencies.sum()), "days": len(emergencies), "forecasts": gains}
 
 
 def true_rates(record: HazardRecord) -> Forecast:
-    """What nobody can know: the hazard of emergencies that the history was drawn from."""
+    """What no forecast can know: the hazard of emergencies that the history was drawn from."""
     assert record.truth is not None
     owners = record.truth
 

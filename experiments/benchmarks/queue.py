@@ -17,6 +17,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -70,7 +71,12 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     prepare()
     missing = [name for name, module in (("numba", "numba"), *PEERS.items()) if not _is_there(module)]
     speed = {case.name: _speed(case, sizes, seed) for case in _raced()}
-    agreement = [_agreement(case, sizes.case, seed + place) for place, case in enumerate(cases())]
+    agreement = []
+    for place, case in enumerate(cases()):
+        estimate = simulate(case.model, sizes.case, seed + place)
+        exact = {"exact_cost": case.cost, "exact_delay_h": case.delay_h}
+        means = _means(case, estimate.cost, estimate.delay_h)
+        agreement.append({"family": case.family, "case": case.name, **exact, **means})
     paper = [speed[case.name][OURS]["jobs_per_cpu_s"] for case in _raced() if case.family == "paper's policy"]
     worst = max(agreement, key=lambda row: float(row["errors"]))
     result = {
@@ -115,8 +121,8 @@ def _speed(case: QueueCase, sizes: Sizes, seed: int) -> dict[str, dict[str, Any]
     """One row a system. The peers' first jobs are those of the rows above them."""
     timing, estimate = _timed(lambda: simulate(case.model, sizes.ours, seed), sizes.ours)
     rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
-    rows[KERNEL] = _row(case, _ours, sizes.kernel, seed)
-    rows[PLAIN] = _row(case, _plain, sizes.plain, seed)
+    rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
+    rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
     for name, module in PEERS.items():
         if _is_there(module):
             peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
@@ -128,18 +134,11 @@ def _row(case: QueueCase, system: System, jobs: int, seed: int) -> dict[str, Any
     history = DrawnHistory(case.model.jobs, case.model.spots, seed).whole(jobs)
     timing, fates = _timed(lambda: system(case.model, history), jobs)
     means = _means(case, *fates.means(case.model.k, BATCHES))
-    return timing | means | {"differing_jobs": fates.differences(_ours(case.model, history))}
+    return timing | means | {"differing_jobs": fates.differences(_replayed(case.model, history))}
 
 
-def _ours(model: Model, history: Piece) -> Fates:
-    return _fates(model, history, compiled=True)
-
-
-def _plain(model: Model, history: Piece) -> Fates:
-    return _fates(model, history, compiled=False)
-
-
-def _fates(model: Model, history: Piece, *, compiled: bool) -> Fates:
+def _replayed(model: Model, history: Piece, *, compiled: bool = True) -> Fates:
+    """Ours, in machine code or as Python."""
     outcome = replay(model.rule, *history, model.offer_ttl_h, record=True, compiled=compiled)
     assert outcome.decisions is not None
     assert outcome.delays_s is not None
@@ -163,12 +162,6 @@ def _means(case: QueueCase, cost: Mean, delay_h: Mean) -> dict[str, Any]:
         "delay_h": [delay_h.value, delay_h.error],
         "errors": max(cost.errors_from(case.cost), delay_h.errors_from(case.delay_h)),
     }
-
-
-def _agreement(case: QueueCase, jobs: int, seed: int) -> dict[str, Any]:
-    estimate = simulate(case.model, jobs, seed)
-    exact = {"family": case.family, "case": case.name, "exact_cost": case.cost, "exact_delay_h": case.delay_h}
-    return exact | _means(case, estimate.cost, estimate.delay_h)
 
 
 def _is_there(module: str) -> bool:
@@ -234,7 +227,8 @@ def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
             ("exact_cost", "cost", OUR_COLOUR, -0.13),
             ("exact_delay_h", "delay_h", PEER_COLOUR, 0.13),
         ):
-            distances = [_distance(row[mean], row[exact]) for row in rows]
+            means = ((*row[mean], row[exact]) for row in rows)
+            distances = [(value - target) / error if error else 0.0 for value, error, target in means]
             label = {"cost": "mean cost", "delay_h": "mean delay"}[mean] if line == 0 else None
             axes.scatter(distances, [line + above] * len(rows), s=22, color=color, alpha=0.7, label=label)
     limit = result["targets"]["errors"]
@@ -248,11 +242,6 @@ def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_xlabel("simulated less exact, in standard errors (green: within four)")
     axes.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")
-
-
-def _distance(mean: tuple[float, float], exact: float) -> float:
-    value, error = mean
-    return (value - exact) / error if error else 0.0
 
 
 def _rate(jobs_per_s: float) -> str:

@@ -29,11 +29,7 @@ from experiments.results.losses import (
 )
 from experiments.results.promises import broken
 from experiments.results.run_context import (
-    Death,
-    FidelityRecord,
-    ResearchSample,
     RunContext,
-    SwitchProbe,
     research_shares,
 )
 from experiments.results.summary import (
@@ -55,18 +51,6 @@ from experiments.results.summary import (
     value_of,
 )
 from topologies.units import format_duration
-
-__all__ = [
-    "Death",
-    "FidelityRecord",
-    "ResearchSample",
-    "RunContext",
-    "Summary",
-    "SwitchProbe",
-    "quantile",
-    "summarise",
-]
-
 
 WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
 # of the target: a mean delay this far below it is no noise of a few jobs

@@ -25,7 +25,7 @@ def check_nothing_is_left(world: StormWorld) -> None:
             raise broken(world, name, f"all is over, and {machine.name} sends a checkpoint of it")
         if core is None:
             continue
-        for name in [*core.running, *(job for job, _ in core.sendings.table), *core.ended]:
+        for name in [*core.running, *(job for job, _ in core.outbound.table), *core.ended]:
             raise broken(world, name, f"all is over, and the agent of {machine.name} still has it in a table")
         for name, sequence in [*machine.store, *core.stored]:
             raise broken(world, name, f"all is over, and {machine.name} keeps checkpoint {sequence} of it")

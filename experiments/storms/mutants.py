@@ -210,14 +210,14 @@ def _a_step_beyond(original: Any) -> Any:
 
 def _lease_of(factor: float) -> Change:
     def change(original: Any) -> Any:
-        def wrong(pulse: Any, number: int) -> list[ado.Effect]:
-            lease_s = pulse.lease_s
-            pulse.lease_s = factor * lease_s
+        def wrong(lease: Any, number: int) -> list[ado.Effect]:
+            lease_s = lease.lease_s
+            lease.lease_s = factor * lease_s
             try:
-                found: list[ado.Effect] = original(pulse, number)
+                found: list[ado.Effect] = original(lease, number)
                 return found
             finally:
-                pulse.lease_s = lease_s
+                lease.lease_s = lease_s
 
         return wrong
 
@@ -238,9 +238,9 @@ def _as_if_lent_all_along(original: Any) -> Any:
 @_mutant("agent starts without a lease", f"{AGENT}.agent:AgentCore._start")
 def _as_if_leased(original: Any) -> Any:
     def wrong(core: Any, order: Any, now_s: float) -> Any:
-        until_s, core.pulse.lease_until_s = core.pulse.lease_until_s, inf
+        until_s, core.lease.lease_until_s = core.lease.lease_until_s, inf
         effects = original(core, order, now_s)
-        core.pulse.lease_until_s = until_s
+        core.lease.lease_until_s = until_s
         return effects
 
     return wrong
@@ -254,13 +254,13 @@ def _deaf_to_forget(original: Any) -> Any:
     return wrong
 
 
-@_mutant("agent never slows down", f"{AGENT}.outbound:Sendings.regrant")
+@_mutant("agent never slows down", f"{AGENT}.outbound:Outbound.regrant")
 def _only_higher(original: Any) -> Any:
-    def wrong(sendings: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
-        sending = sendings.table.get((job, destination))
+    def wrong(outbound: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
+        sending = outbound.table.get((job, destination))
         if sending is not None and rate_bytes_per_s < sending.rate_bytes_per_s:
             return []
-        found: list[ado.Effect] = original(sendings, job, destination, rate_bytes_per_s)
+        found: list[ado.Effect] = original(outbound, job, destination, rate_bytes_per_s)
         return found
 
     return wrong
@@ -381,8 +381,8 @@ ALL += [
     Mutant("stored not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("stored"))),
     Mutant("ended not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("ended"))),
     Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
-    Mutant("agent's lease is long", f"{AGENT}.lease:Pulse.acknowledged", _lease_of(1.5)),
+    Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
-    Mutant("agent does not try again", f"{AGENT}.outbound:Sendings.retry", _nothing),
+    Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

@@ -26,7 +26,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import DirectedLink, Role, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
@@ -117,7 +117,9 @@ class StormWorld(VirtualWorld):
         if self.quiet:
             return super().new_agent(machine)
         clock = self.clocks.get(machine.name, Clock())
-        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store), clock=clock)
+        return SkewedAgent(
+            machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), clock=clock
+        )
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
         """Count it, and fire the triggers that wait for it."""

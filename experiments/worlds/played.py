@@ -9,10 +9,11 @@ from controller.core.model.facts import HostJoined
 from controller.core.policies.table import Policy
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary, summarise
+from experiments.results.accounting import summarise
 from experiments.results.history import Timed
 from experiments.results.promises import not_promised
 from experiments.results.run_context import RunContext, migration_shares
+from experiments.results.summary import Summary
 
 
 @dataclass(frozen=True)

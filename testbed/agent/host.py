@@ -3,7 +3,7 @@
 Every event goes through `handle` (`testbed.driver`), which lets the core decide and performs what follows; what takes time is
 started as a task and ends as another event. Killing workloads is not one of those: it is done before `handle` returns.
 
-The parts: `uplink` (the coordinator), `edge` (kernel: switch, counters, marks), `jobs` (processes), `shipping` (checkpoints),
+The parts: `link` (the coordinator), `kernel` (kernel: switch, counters, marks), `jobs` (processes), `transfers` (checkpoints),
 and the owner's socket.
 """
 
@@ -19,12 +19,12 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
-from testbed.agent.io.coordinator_link import Uplink
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.core.stored import StoredCheckpoints
+from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.owner_socket import listen_to_owner
 from testbed.agent.io.processes import JobProcesses
-from testbed.agent.io.transfers import Shipping
+from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.driver import Driver, run_process
 from testbed.workloads.lease import LeaseFile
@@ -49,30 +49,30 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         for line in self.store.damaged:
             LOG.error("set aside: %s", line)
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
-        self.edge = Edge(config)
+        self.kernel = KernelMaps(config)
         self.jobs = JobProcesses(self.store, self.lease, config.directory / "workloads.log", self.handle)
-        self.shipping = Shipping(
-            self.store, self.edge, lambda: self.core.closed, lambda: self.core.announced, self.handle
+        self.transfers = Transfers(
+            self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle
         )
-        self.uplink = Uplink(config.coordinator, self.edge, self.handle)
-        stored = self.shipping.stored()
-        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, Shelf(stored))
+        self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle)
+        stored = self.transfers.stored()
+        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""
-        if (switch := self.edge.prepare()) is not None:
+        if (switch := self.kernel.prepare()) is not None:
             self.handle(switch)
-        listeners = await self.shipping.listen()
+        listeners = await self.transfers.listen()
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self.shipping.serve, listeners)
+                self._nursery.start_soon(self.transfers.serve, listeners)
                 self._nursery.start_soon(self.wake, ev.Woke())
-                self._nursery.start_soon(self.edge.watch, self.shipping.counts, self.handle)
+                self._nursery.start_soon(self.kernel.watch, self.transfers.counts, self.handle)
                 if (path := self.config.owner_socket) is not None:
                     await self._nursery.start(
-                        listen_to_owner, path, self.config.owners_gid, self.edge, self.handle
+                        listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
                     )
-                self._nursery.start_soon(self.uplink.stay_connected)
+                self._nursery.start_soon(self.link.stay_connected)
                 task_status.started()
         finally:
             self.jobs.kill_all()
@@ -81,7 +81,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         """Over the parts."""
         match effect:
             case do.Send(message):
-                self.uplink.say(message)
+                self.link.say(message)
             case do.ExtendLease(until_s):
                 self.lease.extend(until_s)
             case do.StartWorkload(spec, attempt, restore):
@@ -92,13 +92,13 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             case do.TakeSnapshot():
                 self._nursery.start_soon(self.jobs.take_snapshot, effect)
             case do.StartSending():
-                self.shipping.begin(effect, self._nursery)
+                self.transfers.begin(effect, self._nursery)
             case do.Regrant(job, destination, rate):
-                self.shipping.regrant(job, destination, rate)
+                self.transfers.regrant(job, destination, rate)
             case do.AbortSending(job, destination):
-                self.shipping.abort(job, destination)
+                self.transfers.abort(job, destination)
             case do.DropCheckpoints(job, before):
-                self._nursery.start_soon(self.shipping.drop, job, before)
+                self._nursery.start_soon(self.transfers.drop, job, before)
 
 
 def run_agent(config: AgentConfig) -> None:

@@ -14,7 +14,6 @@ from controller.core.model import facts as f
 from experiments.inputs.traces import Trace
 from experiments.results.history import (
     Attempt,
-    Timed,
     attempts,
     notices,
 )
@@ -83,30 +82,24 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
     again_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(run.facts)}
     step_s = {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals}
+    of_job: dict[str, list[Attempt]] = {}
     for attempt in attempts(run.facts):
+        of_job.setdefault(attempt.job, []).append(attempt)
         if attempt.ended_s is not None:
             executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
             useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
             _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
-    for from_s, until_s in _in_progress(run.facts, end_s):
-        _spread(days, from_s, until_s, until_s - from_s, column=0)
+    # a job is in progress until it ends; one that is on a host at the end, until it came there
+    for tries in of_job.values():
+        last = tries[-1]
+        is_over = last.how in ("finished", "failed")
+        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
+        _spread(days, tries[0].dispatched_s, until_s, until_s - tries[0].dispatched_s, column=0)
     gpus = {host.name: host.gpus for host in run.context.campus.hosts}
     for host, from_s, until_s in lent_spells(trace, gpus, end_s):
         for day, part_s in _by_day(from_s, until_s, count):
             days[day][2] += gpus[host] * part_s / SECONDS_AN_HOUR
     return days
-
-
-def _in_progress(facts: Sequence[Timed], end_s: float) -> Iterator[tuple[float, float]]:
-    """(first dispatch, end) of each job; of one that is on a host at the end, until it came there."""
-    of_job: dict[str, list[Attempt]] = {}
-    for attempt in attempts(facts):
-        of_job.setdefault(attempt.job, []).append(attempt)
-    for tries in of_job.values():
-        last = tries[-1]
-        is_over = last.how in ("finished", "failed")
-        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
-        yield tries[0].dispatched_s, until_s
 
 
 def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:

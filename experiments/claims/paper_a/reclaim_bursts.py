@@ -152,7 +152,7 @@ def play(wave: Wave) -> dict[str, Any]:
 
 
 def _look() -> None:
-    """An event, so that somebody who looks after each sees this moment."""
+    """An event, so that a callback after each event sees this moment."""
 
 
 class _Watch:
@@ -172,15 +172,13 @@ class _Watch:
         if self._wanted and world.now_s >= self._wanted[0]:
             self._wanted.pop(0)
             if self._burst_bytes_per_s and not self.seen:
-                self._burst(world)
+                env = world.env  # only the uplink can be full
+                links = env.routes.route(f"h{HOSTS}", env.campus.coordinator.name)
+                rate = self._burst_bytes_per_s
+                env.network.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, rate)
             network = world.env.network.fluid
             moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
             self.seen.append((world.now_s, moved))
-
-    def _burst(self, world: VirtualWorld) -> None:
-        env, sender = world.env, f"h{HOSTS}"
-        links = env.routes.route(sender, env.campus.coordinator.name)  # only the uplink can be full
-        env.network.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, self._burst_bytes_per_s)
 
     def rate_bytes_per_s(self) -> float:
         """On the wire."""

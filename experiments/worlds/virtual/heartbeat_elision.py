@@ -52,25 +52,25 @@ class HeartbeatElision:
         if not isinstance(message, HeartbeatAck) or machine.held or not self._connections.is_well(machine):
             return
         assert machine.core is not None
-        pulse = machine.core.pulse
-        if not pulse.unacknowledged:
-            machine.beats_from_s = pulse.heartbeat_at_s
-            pulse.heartbeat_at_s = pulse.lease_until_s = machine.lease_until_s = inf
+        lease = machine.core.lease
+        if not lease.unacknowledged:
+            machine.beats_from_s = lease.heartbeat_at_s
+            lease.heartbeat_at_s = lease.lease_until_s = machine.lease_until_s = inf
             self._tell(LeaseTold(machine.name, inf))
 
     def rouse(self, machine: Machine) -> None:
         """From now on heartbeats count; those that were left out were all acknowledged as far as there was time."""
         if machine.beats_from_s is None or machine.core is None:
             return
-        now_s, first_s, pulse = self._env.now_s, machine.beats_from_s, machine.core.pulse
+        now_s, first_s, lease = self._env.now_s, machine.beats_from_s, machine.core.lease
         machine.beats_from_s = None
         self._workloads.report(machine)
         self.tell_steps(machine)
-        period_s, lease_s = pulse.heartbeat_s, pulse.lease_s
+        period_s, lease_s = lease.heartbeat_s, lease.lease_s
         heard = first_s + period_s * floor((now_s - self._delay_s - first_s) / period_s)
         answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
-        pulse.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
-        pulse.lease_until_s = machine.lease_until_s = answered + lease_s
+        lease.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
+        lease.lease_until_s = machine.lease_until_s = answered + lease_s
         until_s = heard + self._delay_s + self.coordinator.cluster.settings.lease_s
         self._tell(LeaseTold(machine.name, until_s))
         self._env.scheduler.at(machine.lease_until_s, lambda: self._workloads.fence(machine))

@@ -38,7 +38,7 @@ def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
     elif not isinstance(event, SILENT):
         return True
     closes_s = inf if core.reclaim_at_s is None else core.reclaim_at_s
-    return now_s >= min(core.pulse.heartbeat_at_s, core.pulse.lease_until_s, closes_s)
+    return now_s >= min(core.lease.heartbeat_at_s, core.lease.lease_until_s, closes_s)
 
 
 class Workloads:

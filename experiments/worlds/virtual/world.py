@@ -29,8 +29,8 @@ from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
 from controller.core.model.entities import JobState, Phase
-from controller.core.policies.table import policy
-from controller.core.settings import DAY_S, Settings
+from controller.core.policies.table import policy_of
+from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
@@ -54,7 +54,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from testbed.enforcement import Enforcement
 from topologies.spec import Campus
 
@@ -84,7 +84,8 @@ class VirtualWorld:
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
         faults = faults or Faults()
-        self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
+        self._seed, self.policy = seed, policy_of(settings)
+        row = self.policy
         settings = replace(settings, head_stores=row.central_store)
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
@@ -131,7 +132,7 @@ class VirtualWorld:
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """An agent's core as it is when it boots: it knows what is on its disk."""
-        return AgentCore(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store))
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store))
 
     # ------------------------------------------------------------ time
 

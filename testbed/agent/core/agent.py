@@ -4,7 +4,7 @@ Three rules outrank everything else.
 
 *The owner first.* A closed switch kills the workloads before anything is said; the coordinator is told after.
 
-*One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`pulse`). An order to
+*One copy at most.* A workload may run only while the coordinator is known to believe so: under a lease (`lease`). An order to
 start one that comes after the lease has lapsed is refused.
 
 *A final snapshot ends the job here.* Moving a job is: copy a snapshot while the job runs, then stop it with a final snapshot
@@ -25,10 +25,10 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
-from testbed.agent.core.lease import Pulse
-from testbed.agent.core.outbound import RETRY_S, Sending, Sendings
+from testbed.agent.core.lease import Lease
+from testbed.agent.core.outbound import RETRY_S, Outbound, Sending
 from testbed.agent.core.running import AttemptPhase, Protection, Running
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import TrafficClass
 
 SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
@@ -41,13 +41,13 @@ class AgentCore:
     host: str
     incarnation: int
     data_port: int
-    stored: Shelf = field(default_factory=Shelf)
+    stored: StoredCheckpoints = field(default_factory=StoredCheckpoints)
     lent: bool = True
     reclaim_at_s: float | None = None
     closures: int = 0  # how often the owner has taken the host since this agent began
-    pulse: Pulse = field(default_factory=Pulse)
+    lease: Lease = field(default_factory=Lease)
     running: dict[str, Running] = field(default_factory=dict)
-    sendings: Sendings = field(default_factory=Sendings)
+    outbound: Outbound = field(default_factory=Outbound)
     announced: Announced = field(default_factory=Announced)
     ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
 
@@ -61,7 +61,7 @@ class AgentCore:
     def handle(self, event: ev.Event, now_s: float) -> list[do.Effect]:
         """Everything that follows from `event` at `now_s` (seconds, CLOCK_MONOTONIC), in order."""
         effects: list[do.Effect] = []
-        if self.running and now_s >= self.pulse.lease_until_s:
+        if self.running and now_s >= self.lease.lease_until_s:
             lapsed = [(name, job.attempt) for name, job in self.running.items()]
             effects = do.kills_first([e for job in lapsed for e in self._stop(*job, "the lease lapsed")])
         effects += self._react(event, now_s)
@@ -74,25 +74,25 @@ class AgentCore:
             final = job.final_due(now_s)
             if job.protection is not None and job.migration is None:
                 job.protection.next_s = now_s + job.protection.interval_s
-                if job.standby_host in self.sendings.of(name):
+                if job.standby_host in self.outbound.of(name):
                     continue  # the last one is still on its way: a newer one would only queue behind it
             effects.append(do.TakeSnapshot(name, job.attempt, job.begin_snapshot(), final))
-        effects += self.sendings.retry(now_s)
-        if now_s >= self.pulse.heartbeat_at_s:
-            effects += self.pulse.beat(self._claims(), now_s)
+        effects += self.outbound.retry(now_s)
+        if now_s >= self.lease.heartbeat_at_s:
+            effects += self.lease.beat(self._claims(), now_s)
         return effects
 
     def next_deadline_s(self) -> float:
         """When `handle(Woke(), …)` is wanted; inf if only events matter."""
-        next_s = self.pulse.heartbeat_at_s
+        next_s = self.lease.heartbeat_at_s
         if self.reclaim_at_s is not None:
             next_s = min(next_s, self.reclaim_at_s)
-        if self.sendings.table:
-            next_s = min(next_s, self.sendings.next_retry_s())
+        if self.outbound.table:
+            next_s = min(next_s, self.outbound.next_retry_s())
         if not self.running:
             return next_s
         return min(
-            next_s, self.pulse.lease_until_s, *[job.next_snapshot_s() for job in self.running.values()]
+            next_s, self.lease.lease_until_s, *[job.next_snapshot_s() for job in self.running.values()]
         )
 
     # ------------------------------------------------------------ events and orders
@@ -115,9 +115,9 @@ class AgentCore:
                 return self._greet(now_s)
             case ev.Disconnected():
                 # jobs go on under their lease; recoveries stop: the coordinator has them sent by another host
-                self.pulse.lost()
-                recoveries = {name for name, _ in self.sendings.table if name not in self.running}
-                return [effect for name in sorted(recoveries) for effect in self.sendings.abort_job(name)]
+                self.lease.lost()
+                recoveries = {name for name, _ in self.outbound.table if name not in self.running}
+                return [effect for name in sorted(recoveries) for effect in self.outbound.abort_job(name)]
             case ev.Received(message):
                 return self._obey(message, now_s)
             case ev.SwitchRead():
@@ -143,15 +143,15 @@ class AgentCore:
                 job.snapshot_failed(now_s + RETRY_S)
                 return []
             case ev.Sampled():
-                return self.pulse.beat(self._claims(), now_s) if self.pulse.note(event) else []
+                return self.lease.beat(self._claims(), now_s) if self.lease.note(event) else []
 
     def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:
             case m.Welcome():
                 self.announced.table.clear()
-                return self.pulse.welcome(message, now_s)
+                return self.lease.welcome(message, now_s)
             case m.HeartbeatAck(number=number):
-                return self.pulse.acknowledged(number)
+                return self.lease.acknowledged(number)
             case m.StartJob():
                 return self._start(message, now_s)
             case m.StopJob(job=name, attempt=attempt):
@@ -161,7 +161,7 @@ class AgentCore:
                     return []
                 job.protection = Protection(standby, rate, interval_s, now_s + first_s)
                 if standby is not None:
-                    self.sendings.readdress(name, standby)
+                    self.outbound.readdress(name, standby)
                 return self._regrant(name, job.standby_host, rate)
             case m.Unprotect(job=name, attempt=attempt):
                 if job := self._of(name, attempt):
@@ -170,24 +170,24 @@ class AgentCore:
             case m.Migrate(name, attempt, to, rate, final_within_s):
                 if (job := self._of(name, attempt)) is None:
                     return self._stop(name, attempt, "")
-                aborts = self.sendings.abort_elsewhere(name, to.host)
-                self.sendings.readdress(name, to)
+                aborts = self.outbound.abort_elsewhere(name, to.host)
+                self.outbound.readdress(name, to)
                 job.move_to(to, rate, now_s + final_within_s)
                 if job.final is not None:
                     return [*aborts, *self._send_snapshot(job, job.final.sequence)]
-                return [*aborts, *self.sendings.regrant(name, to.host, rate)]
+                return [*aborts, *self.outbound.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
                     return []  # ordered before it was known that the host is closed
                 kind = TrafficClass.PLANNED if message.urgent else TrafficClass.PRESYNC
-                return self.sendings.send(name, Sending(sequence, to, rate, kind))
+                return self.outbound.send(name, Sending(sequence, to, rate, kind))
             case m.Grant(job=name, destination=destination, rate_bytes_per_s=rate):
                 return self._regrant(name, destination, rate)
             case m.CancelTransfers(job=name, destination=destination):
                 # nothing more goes there, be it a checkpoint or the job itself
                 if job := self.running.get(name):
                     job.stay(destination)
-                return self.sendings.abort(name, destination)
+                return self.outbound.abort(name, destination)
             case m.Forget(job=name, before=before):
                 self.ended.pop(name, None)
                 self.stored.forget(name, before)
@@ -204,7 +204,7 @@ class AgentCore:
     # ------------------------------------------------------------ the connection
 
     def _greet(self, now_s: float) -> list[do.Effect]:
-        self.pulse.greet(now_s)
+        self.lease.greet(now_s)
         hello = m.Hello(
             self.host,
             self.incarnation,
@@ -215,7 +215,7 @@ class AgentCore:
             self.lent,
             None if self.reclaim_at_s is None else max(0.0, self.reclaim_at_s - now_s),
             self.closures,
-            sorted(self.sendings.table),
+            sorted(self.outbound.table),
         )
         again = [effect for _, job in sorted(self.running.items()) for effect in self._say_again(job)]
         return [do.Send(hello), *again]
@@ -252,7 +252,7 @@ class AgentCore:
         stopped = self._claims()
         left = [e for job in list(self.running.values()) for e in self._end(job)]
         aborts = [
-            e for job, destination in list(self.sendings.table) for e in self.sendings.abort(job, destination)
+            e for job, destination in list(self.outbound.table) for e in self.outbound.abort(job, destination)
         ]
         return do.kills_first([*left, *aborts, do.Send(m.OwnerReclaims(0.0, grace, stopped, self.closures))])
 
@@ -268,7 +268,7 @@ class AgentCore:
             refusal = "the owner has reclaimed this host"
         elif order.closures < self.closures:
             refusal = "it was ordered before it was known that the owner had reclaimed this host"
-        elif now_s >= self.pulse.lease_until_s:
+        elif now_s >= self.lease.lease_until_s:
             refusal = "the lease had lapsed when the order came"
         elif present is not None and present.attempt > order.attempt:
             refusal = f"attempt {present.attempt} is here"
@@ -292,7 +292,7 @@ class AgentCore:
         del self.running[ended.job]
         if job.latest is not None:  # said with the next Hello, unless the coordinator forgets the job before
             self.stored.put(job.latest)
-        return [*self.sendings.abort_job(ended.job), do.Send(ended)]
+        return [*self.outbound.abort_job(ended.job), do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and say so; of one that is not here too, since the coordinator believes that it is."""
@@ -307,30 +307,30 @@ class AgentCore:
         del self.running[name]
         kills = [] if job.final is not None else [do.KillWorkload(name, job.attempt)]
         kept = [] if job.latest is None else self._keep(job.latest)
-        return [*kills, *self.sendings.abort_job(name), *kept]
+        return [*kills, *self.outbound.abort_job(name), *kept]
 
     # ------------------------------------------------------------ transfers
 
     def _send_snapshot(self, job: Running, sequence: int) -> list[do.Effect]:
         to_send = job.to_send(sequence)
-        return self.sendings.send(job.spec.name, to_send) if to_send is not None else []
+        return self.outbound.send(job.spec.name, to_send) if to_send is not None else []
 
     def _regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> list[do.Effect]:
         if running := self.running.get(job):
             running.regrant(destination, rate_bytes_per_s)
-        return self.sendings.regrant(job, destination, rate_bytes_per_s)
+        return self.outbound.regrant(job, destination, rate_bytes_per_s)
 
     def _send_ended(self, event: ev.SendEnded, now_s: float) -> list[do.Effect]:
         account = event.account
         key = account.job, account.destination
-        sending = self.sendings.table.get(key)
+        sending = self.outbound.table.get(key)
         if sending is None or sending.sequence != account.sequence:
             return []
         job = self.running.get(account.job)
         if not account.ok and event.retryable and (job is None or job.moves_to(account.destination)):
             sending.retry_at_s = now_s + RETRY_S  # a job waits for this one
             return []
-        del self.sendings.table[key]
+        del self.outbound.table[key]
         told: list[do.Effect] = [do.Send(account)]
         if job is not None and job.final is None:
             job.copy_ended(account.destination, now_s, ok=account.ok)

@@ -18,7 +18,7 @@ MAX_UNSENT_SAMPLES = 100  # egress samples kept without a connection: ten second
 
 
 @dataclass
-class Pulse:
+class Lease:
     """The agent's side of the lease. Without a connection `heartbeat_at_s` is inf; without a lease nothing may run."""
 
     lease_s: float = 0.0

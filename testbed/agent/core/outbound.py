@@ -29,8 +29,8 @@ class Sending:
 
 
 @dataclass
-class Sendings:
-    """All of them, by (job, host of the destination)."""
+class Outbound:
+    """What a host sends, by (job, host of the destination)."""
 
     table: dict[tuple[str, str], Sending] = field(default_factory=dict)
 

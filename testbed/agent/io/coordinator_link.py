@@ -19,7 +19,7 @@ import trio
 
 from testbed import messages as m
 from testbed.agent.core import events as ev
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.wire import Channel, Codec
 
@@ -37,7 +37,7 @@ IN: Codec[m.ToAgent] = Codec(m.ToAgent)
 Open = Callable[[], Awaitable[trio.abc.Stream]]
 
 
-class Uplink:
+class CoordinatorLink:
     """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
 
     `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP.
@@ -46,11 +46,11 @@ class Uplink:
     def __init__(
         self,
         coordinator: tuple[str, int],
-        edge: Edge,
+        kernel: KernelMaps,
         handle: Callable[[ev.Event], None],
         open_stream: Open | None = None,
     ) -> None:
-        self._coordinator, self._edge, self._handle = coordinator, edge, handle
+        self._coordinator, self._kernel, self._handle = coordinator, kernel, handle
         self._open = open_stream or partial(_open_tcp, *coordinator)
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
@@ -87,7 +87,7 @@ class Uplink:
 
         self._handle(ev.Connected())
         try:
-            with self._edge.as_metadata(stream):
+            with self._kernel.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(say_all)
                     silent_s = SILENT_S

@@ -29,7 +29,7 @@ MARKED_MOST = MAX_FLOWS // 2
 LOG = logging.getLogger("agent")
 
 
-class Edge:
+class KernelMaps:
     """The pinned maps of one host; without them it answers that nothing is there."""
 
     def __init__(self, config: AgentConfig) -> None:

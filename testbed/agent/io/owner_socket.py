@@ -15,7 +15,7 @@ import trio
 
 from testbed import messages as m
 from testbed.agent.core import events as ev
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.wire import Codec
 
@@ -26,7 +26,7 @@ OWNER: Codec[m.FromOwner] = Codec(m.FromOwner)
 async def listen_to_owner(
     path: Path,
     group: int | None,
-    edge: Edge,
+    kernel: KernelMaps,
     handle: Callable[[ev.Event], None],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -45,7 +45,7 @@ async def listen_to_owner(
             except (ProtocolError, ValueError) as error:
                 LOG.warning("owner's socket: %s", error)
                 continue
-            if (switch := edge.look_at_switch(grace=word.grace)) is not None:
+            if (switch := kernel.look_at_switch(grace=word.grace)) is not None:
                 handle(switch)
             if sender:  # the owner waits until it is done
                 try:

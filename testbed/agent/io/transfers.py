@@ -13,7 +13,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
 from testbed.agent.io.processes import stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
@@ -34,18 +34,18 @@ ATTEMPT_KEPT_S = 60.0
 LOG = logging.getLogger("agent")
 
 
-class Shipping:
+class Transfers:
     """Transfers from and to one host's store. How each one ends is one event, unless it was aborted."""
 
     def __init__(
         self,
         store: CheckpointStore,
-        edge: Edge,
+        kernel: KernelMaps,
         is_closed: Callable[[], bool],
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
     ) -> None:
-        self._store, self._edge, self._handle = store, edge, handle
+        self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
         self._occasions = Occasions(LOG)
@@ -65,7 +65,7 @@ class Shipping:
         outgoing = Outgoing(
             order.transfer,
             order.rate_bytes_per_s,
-            lambda sock, rate: self._edge.guard(sock, order.traffic_class, rate),
+            lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
         )
         self._outgoing[order.job, order.destination.host] = outgoing
         nursery.start_soon(self._send, order, outgoing)
@@ -122,7 +122,7 @@ class Shipping:
 
     async def listen(self) -> list[trio.SocketListener]:
         """Where checkpoints arrive from now on."""
-        config = self._edge.config
+        config = self._kernel.config
         return await trio.open_tcp_listeners(config.data_port, host=str(config.address))
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
@@ -136,7 +136,7 @@ class Shipping:
                     accept=self._accept,
                     on_event=self._received,
                     senders=lambda: self._announced().senders(),
-                    around=self._edge.as_metadata,
+                    around=self._kernel.as_metadata,
                 )
             )
             while True:

@@ -28,7 +28,7 @@ from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 
@@ -103,7 +103,12 @@ class OpenvSwitchFabric(BridgeFabric):
         if not plan.openflow:
             return
         with timed("openvswitch"):
-            socket.send([link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric"), *_edges(plan)])
+            made = [link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric")]
+            for switch, edge in plan.openflow.items():
+                if edge:
+                    made.append(link_requests.cable(edge, plan.bridges[switch], None))
+                    made.append(link_requests.up(edge.b.ifindex, edge.b.name))
+            socket.send(made)
             datapath = "system" if kernel_datapath() else "netdev"
             numbers = topology_of(plan).switches
             # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
@@ -249,13 +254,3 @@ def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:
     ends = [end for trunk in plan.trunks for end in (trunk.a, trunk.b) if end.node in plan.openflow]
     ports = {end.name: (end.node, end.port) for end in ends}
     return ports | {edge.b.name: (switch, edge.b.port) for switch, edge in plan.openflow.items() if edge}
-
-
-def _edges(plan: CampusPlan) -> list[NetlinkRequest]:
-    """Requests for the cables between OpenFlow switches and the bridges of their hosts."""
-    made = []
-    for switch, edge in plan.openflow.items():
-        if edge:
-            made.append(link_requests.cable(edge, plan.bridges[switch], None))
-            made.append(link_requests.up(edge.b.ifindex, edge.b.name))
-    return made
