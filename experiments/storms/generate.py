@@ -120,7 +120,10 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
     _plan_research(draft)
     if gentle:
         for owner in rng.sample(draft.owned, min(len(draft.owned), rng.randint(3, 8))):
-            _long_notice(draft, owner, rng.uniform(5.0, STORM_S))
+            # time enough to move a job; the owner returns some time after it has come
+            at_s, notice_s = rng.uniform(5.0, STORM_S), rng.choice([4.0, 8.0, 12.0, 20.0])
+            draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
+            draft.say(at_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
     drawn = [plan for plan, how in FAULTS.items() for _ in range(how.weight) if not (quiet and how.is_loud)]
     for _ in range(rng.choice([0, 0, 1, 3] if gentle else [4, 10, 25, 50])):
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
@@ -446,14 +449,6 @@ def _notice(draft: _Draft, at_s: float) -> None:
     owner = "@" + rng.choice(draft.jobs) if rng.random() < 0.6 else draft.owner()
     draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
     draft.say(at_s + notice_s + rng.uniform(-0.5, 6.0), "return", "*")
-
-
-def _long_notice(draft: _Draft, owner: str, at_s: float) -> None:
-    """Time enough to move a job; the owner returns some time after it has come."""
-    rng = draft.rng
-    notice_s = rng.choice([4.0, 8.0, 12.0, 20.0])
-    draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
-    draft.say(at_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
 
 
 @_fault(2)

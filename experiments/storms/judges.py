@@ -63,8 +63,13 @@ class StormJudges:
         if world.events % LOOK_EVERY == 0:
             for machine in world.machines.values():
                 if machine.core is not None and in_touch(world, machine):
-                    _check_rates(world, machine)
                     self._check_known(world, machine)
+                    for (name, to), sending in machine.core.outbound.table.items():
+                        flow = world.coordinator.cluster.flows.get(f"{name}:{machine.name}>{to}")
+                        if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
+                            rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s
+                            words = f"{machine.name} sends to {to} at {rate:.0f} bytes/s, granted are {granted:.0f}"
+                            raise broken(world, name, words)
 
     # ------------------------------------------------------------ orders and words
 
@@ -175,15 +180,3 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
     return (
         machine.name not in world.overtaken and world.frozen is None and has_heard_everything(world, machine)
     )
-
-
-def _check_rates(world: StormWorld, machine: Machine) -> None:
-    assert machine.core is not None
-    flows = world.coordinator.cluster.flows
-    for (job, to), sending in machine.core.outbound.table.items():
-        flow = flows.get(f"{job}:{machine.name}>{to}")
-        if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
-            rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s
-            raise broken(
-                world, job, f"{machine.name} sends to {to} at {rate:.0f} bytes/s, granted are {granted:.0f}"
-            )
