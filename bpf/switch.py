@@ -37,7 +37,7 @@ class KillSwitch(WritableMap):
 
     @property
     def mode(self) -> Mode:
-        """As it was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
+        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
         return Mode(self.u32[0])
 
     def set(self, mode: Mode, *, isolate_at_ns: int = 0) -> None:
@@ -62,7 +62,7 @@ class KillSwitch(WritableMap):
         self.u8[_V6] = bytes(16) if v6 is None else v6.packed
 
     def status(self) -> SwitchStatus:
-        """What the owner sees."""
+        """The record as it is now."""
         at = self.u64
         times = at[_SET_AT], at[_ISOLATE_AT], at[_FIRST_DROP]
         return SwitchStatus(self.mode, *times, at[_DROPPED_PACKETS], at[_DROPPED_BYTES])

@@ -29,8 +29,7 @@ class Silent:
         self.core, self.now_s = world.coordinator, world.now_s
         self.job = self.core.cluster.jobs["a"]
         for host in self.core.cluster.hosts.values():
-            host.lease_until_s = inf
-        self.core.cluster.watch()
+            self.core.cluster.lease(host, inf)
 
     def say(self, host: str, message: m.FromAgent) -> list[do.Effect]:
         return self.core.handle(ev.AgentSaid(host, message), self.now_s)

@@ -45,7 +45,7 @@ A6000 = GpuModel("a6000", 48e9, 8.6)
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """So many parts of the volunteers (`weight`) have `gpus` GPUs of this model each."""
+    """A share of the volunteers (`weight` over the sum of weights) that have `gpus` GPUs of this model each."""
 
     model: GpuModel
     gpus: int

@@ -39,7 +39,7 @@ class Scale:
                 )
 
     def factor(self, dimension: Dimension) -> float:
-        """What a quantity of this dimension is multiplied by: bytes^a time^b."""
+        """Factor of a quantity of this dimension: bytes^a time^b."""
         of_bytes, of_time = dimension.value
         return float(self.bytes**of_bytes * self.time**of_time)
 

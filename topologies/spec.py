@@ -29,7 +29,7 @@ SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
 
 
 class Role(StrEnum):
-    """What a host is for."""
+    """Purpose of a host."""
 
     VOLUNTEER = "volunteer"  # lent by an owner who may take it back at any second
     ON_DEMAND = "on_demand"  # always there, at cost k a job
@@ -45,7 +45,7 @@ class Tier(StrEnum):
 
 
 class Fabric(StrEnum):
-    """What the switches of a live campus are made of."""
+    """Kind of the switches of a live campus."""
 
     BRIDGE = "bridge"  # kernel bridges: one path between any two nodes
     OPENVSWITCH = "openvswitch"  # programmed by an OpenFlow controller: several paths
@@ -171,7 +171,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ResearchReserve:
-    """What migrations must leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
+    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
 
     beta: float = field(default=0.3, metadata=NUMBER)
     minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)

@@ -37,9 +37,9 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.placement.hazard import Experience, HazardWindow
-from controller.core.policies.table import LEARNERS, policy
+from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
-from controller.core.settings import DAY_S, Settings
+from controller.core.settings import Settings
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -57,12 +57,7 @@ class Coordinator:
     def __init__(
         self, campus: Campus, settings: Settings, draw: Callable[[], float], secret: bytes = b""
     ) -> None:
-        row = policy(
-            settings.policy,
-            settings.day_s / DAY_S,
-            alpha=settings.stability_penalty,
-            k_min=settings.k_min,
-        )
+        row = policy_of(settings)
         learner = LEARNERS.get(settings.learner, row.learner)(settings)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job

@@ -22,7 +22,6 @@ from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, JobState, Phase
-from controller.core.policies.table import policy
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
@@ -137,7 +136,7 @@ class StormJudges:
     # ------------------------------------------------------------ checkpoints
 
     def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
-        if policy(world.settings.policy).stays or job.landing is not None:
+        if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:

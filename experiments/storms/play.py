@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from controller.core.policies.table import policy
 from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
@@ -153,7 +152,7 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
 
 def promises(world: StormWorld) -> list[Broken]:
     """What `experiments.results.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
-    waived = not_promised(policy(world.settings.policy))
+    waived = not_promised(world.policy)
     waived[IN_TIME] = "a journal tells only of some faults"
     if world.ground.enforcement is Enforcement.NONE:
         waived[RESERVED] = "nothing holds its senders to a share of a link"
@@ -187,7 +186,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
         0,
         Scale(),
         world.env.campus,
-        migration_shares(world.env.campus, keeps_reserve=policy(world.settings.policy).enforced),
+        migration_shares(world.env.campus, keeps_reserve=world.policy.enforced),
         world.settings.on_demand_cost,
         world.settings.target_delay_s,
         world="storm",

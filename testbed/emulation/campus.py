@@ -387,7 +387,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return self.maps(host).counters
 
     def port_counters(self, host: str) -> PortCounters:
-        """What the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
+        """Traffic that the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
@@ -429,7 +429,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:
-    """Until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
+    """Wait until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
     table = Path(f"/proc/{server.pid}/net/{transport.lower()}")
     wanted = re.compile(rf":{port:04X} 00000000:0000 0[7A] ")
     for _ in range(attempts):

@@ -55,13 +55,11 @@ def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
 def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     """The agent may run jobs from here on."""
     now_s, settings = cluster.now_s, cluster.settings
-    host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
-    host.lent, host.fence_at_s = hello.lent, inf
+    cluster.connect(host)
+    host.incarnation, host.data_port, host.lent = hello.incarnation, hello.data_port, hello.lent
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
     host.closures = hello.closures
     announce_again(cluster, host.name)
-    cluster.watch()
-    cluster.plan_stale = cluster.rates_stale = True
     heard(cluster, host)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
@@ -135,9 +133,7 @@ def remind(cluster: Cluster, host: HostState) -> None:
 
 def heard(cluster: Cluster, host: HostState) -> None:
     """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
-    if host.lease_until_s == inf:
-        cluster.watch()
-    host.lease_until_s = cluster.now_s + cluster.settings.lease_s
+    cluster.lease(host, cluster.now_s + cluster.settings.lease_s)
 
 
 def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
@@ -174,10 +170,7 @@ def leave(cluster: Cluster, host: HostState, reason: str) -> None:
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
-    host.connected = False
-    host.fence_at_s = max(cluster.now_s, host.lease_until_s + cluster.settings.fence_margin_s)
-    cluster.watch()
-    cluster.plan_stale = cluster.rates_stale = True
+    cluster.disconnect(host)
     cluster.hazards.withdraw(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
@@ -190,7 +183,7 @@ def lose(cluster: Cluster, host: HostState, reason: str) -> None:
 
 def fence(cluster: Cluster, host: HostState) -> None:
     """The lease has lapsed: no copy runs there any more."""
-    host.fence_at_s = inf
+    cluster.fence(host, inf)
     for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
         interrupt(cluster, job, "agent_lost")
 

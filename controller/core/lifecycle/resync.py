@@ -79,8 +79,7 @@ def begin(cluster: Cluster, before: Reunion | None) -> Reunion:
         if host.connected:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
-            host.fence_at_s = fence_at_s
-    cluster.watch()
+            cluster.fence(host, fence_at_s)
     submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
     return Reunion(awaited, now_s + PATIENCE * settings.heartbeat_s, kept=list(submitted))
 

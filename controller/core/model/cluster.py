@@ -190,7 +190,7 @@ class Cluster:
     # ------------------------------------------------------------ hosts
 
     def watched(self) -> list[HostState]:
-        """At least the hosts whose lease or fence ends some time, in order: those that silence or a fence may befall."""
+        """Hosts with a finite lease or fence deadline, in order, and perhaps others."""
         if self._watched is None:
             hosts = self.hosts.values()
             self._watched = [
@@ -198,9 +198,27 @@ class Cluster:
             ]
         return self._watched
 
-    def watch(self) -> None:
-        """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
+    def connect(self, host: HostState) -> None:
+        """Its agent is there: no fence ends, and rates and checkpoints count with it."""
+        host.connected, host.fence_at_s = True, inf
         self._watched = None
+        self.plan_stale = self.rates_stale = True
+
+    def disconnect(self, host: HostState) -> None:
+        """Its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
+        host.connected = False
+        self.plan_stale = self.rates_stale = True
+        self.fence(host, max(self.now_s, host.lease_until_s + self.settings.fence_margin_s))
+
+    def fence(self, host: HostState, at_s: float) -> None:
+        """Its jobs count as stopped from then on."""
+        host.fence_at_s, self._watched = at_s, None
+
+    def lease(self, host: HostState, until_s: float) -> None:
+        """No copy that was started there runs beyond this, as far as this side may believe."""
+        if inf in (host.lease_until_s, until_s):
+            self._watched = None
+        host.lease_until_s = until_s
 
     def expect_word(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""

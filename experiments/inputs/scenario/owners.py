@@ -61,7 +61,7 @@ class OwnerEvent:
 
     @property
     def gone_s(self) -> float:
-        """When the host is closed (a reclaim), or open (a return)."""
+        """Moment from which the host is closed (a reclaim) or open (a return)."""
         return self.at_s + self.notice_s
 
 
@@ -141,7 +141,7 @@ class Owners:
         return self.hazard_per_s * factor
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
-        """When a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
+        """Time at which a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
         cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
         cycle_exposure = self.exposure(0.0, cycle_s)
         if cycle_exposure <= 0.0:
@@ -179,7 +179,7 @@ class Owners:
             day += 1
 
     def _peaks_of(self, day: int) -> tuple[Peak, ...]:
-        """Of the day of that number, the run's first being 0."""
+        """Peaks of a day of the run, which begins on day 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
 

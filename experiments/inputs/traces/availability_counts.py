@@ -48,13 +48,13 @@ BUSY = 0.8  # of the reclaims of the busiest window
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """So many instances available, every `gap_s` seconds."""
+    """Numbers of available instances, sampled every `gap_s` seconds."""
 
     gap_s: float
     available: tuple[int, ...]
 
     def fitted(self, hosts: int) -> Counts:
-        """The same, for so many hosts at most."""
+        """The record scaled down to at most `hosts` instances."""
         most = max(self.available)
         if most <= hosts:
             return self
@@ -65,7 +65,7 @@ class Counts:
         return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
 
     def at(self, gap_s: float, samples: int) -> list[int]:
-        """So many of what was available, every `gap_s` seconds."""
+        """The first `samples` of the record, sampled every `gap_s` seconds."""
         last = len(self.available) - 1
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
 

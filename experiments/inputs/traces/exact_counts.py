@@ -107,7 +107,7 @@ def _groups(owners: Owners, count: int, duration_s: float, rng: Random) -> list[
 
 
 def _chosen(places: Sequence[_Place], at_s: float, size: int, owners: Owners, rng: Random) -> list[_Place]:
-    """So many hosts that are lent; if too few are, those that have been away the longest come back shortly before."""
+    """Draw `size` lent hosts; if too few are lent, the hosts that were away the longest come back shortly before."""
     since_s = at_s - LENT_FOR_S
     lent = [place for place in places if place.lent_s + LENT_FOR_S <= at_s]
     lacking = size - len(lent)

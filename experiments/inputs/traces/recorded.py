@@ -57,7 +57,7 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
 
 
 def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
-    """With the owners of records (`load_trace`), or generated ones where there are none."""
+    """The trace with the owners of records (`load_trace`), or with generated owners if there are no records."""
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
 
 

@@ -42,8 +42,8 @@ from controller.core.placement.select import (
     PlacementRequest,
 )
 from controller.core.policies.table import Policy
-from experiments.worlds.oracle.plan import Book
-from experiments.worlds.oracle.transfer_times import Carriage
+from experiments.worlds.oracle.plan import Plan
+from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
 
 NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
@@ -51,10 +51,10 @@ NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Destinations:
-    """P2. `at_first`: new jobs go where `book` says; else where the paper's P2 sends them."""
+    """P2. `at_first`: new jobs go where `plan` says; else where the paper's P2 sends them."""
 
-    book: Book
-    carriage: Carriage
+    plan: Plan
+    transfer_times: TransferTimes
     now_s: Callable[[], float]
     at_first: bool
 
@@ -65,21 +65,21 @@ class Destinations:
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
         columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
-        now_s, wanted = self.now_s(), self.book.wanted(request.job)
+        now_s, wanted = self.now_s(), self.plan.wanted(request.job)
         if wanted is not None:
             # only the host of the plan; a migration has the links in its turn, whichever job has them now
             which = columns.hosts == wanted
             planned = Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
             if request.source is not None and request.source != wanted and len(planned):
-                links = self.carriage.links(request.source, wanted)
-                rate = self.carriage.shares.path(links, now_s)
+                links = self.transfer_times.links(request.source, wanted)
+                rate = self.transfer_times.budgets.path(links, now_s)
                 planned = replace(planned, bandwidth_bytes_per_s=np.array([rate]))
             found = select.select(request, planned)
             if isinstance(found, DestinationChoice):
                 return found
-        elif not self.at_first and request.job not in self.book.where:
+        elif not self.at_first and request.job not in self.plan.where:
             return select.select(request, columns, draw=draw)
-        stays = [self.book.future.at(str(host), now_s) for host in columns.hosts]
+        stays = [self.plan.future.at(str(host), now_s) for host in columns.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
         survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
         return select.select(request, replace(columns, survival=survives, expected_reclaims=1.0 - survives))
@@ -89,13 +89,13 @@ class Destinations:
 class PlannedCheckpoints:
     """P1. No timers; the rate of a checkpoint that the plan has begun is the plan's, and all others have none."""
 
-    book: Book
+    plan: Plan
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
     ) -> dict[str, CheckpointPlan]:
         """Called like `checkpointing.plan`."""
-        granted = self.book.granted_bytes_per_s
+        granted = self.plan.granted_bytes_per_s
         return {job.key: CheckpointPlan(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
 
 
@@ -103,19 +103,19 @@ class PlannedCheckpoints:
 class PlannedMigrations:
     """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
 
-    book: Book
+    plan: Plan
 
     def __call__(
         self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
-        ways = (way for way in self.book.ways.values() if not way.migrates)
+        ways = (way for way in self.plan.ways.values() if not way.migrates)
         mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
         until_s = max(dues, default=now_s)
         booked = []
-        for way in self.book.ways.values():
+        for way in self.plan.ways.values():
             for number, piece in enumerate(() if way.migrates else way.reservations):
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
@@ -166,7 +166,7 @@ class OraclePolicy(Policy):
 
 
 def seated(
-    cluster: Cluster, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool
+    cluster: Cluster, plan: Plan, transfer_times: TransferTimes, now_s: Callable[[], float], at_first: bool
 ) -> Policy:
     """The row that a cluster has, with the oracle's columns in place of its own."""
 
@@ -176,7 +176,7 @@ def seated(
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
-    columns["plan"], columns["admit"] = PlannedCheckpoints(book), PlannedMigrations(book)
-    columns["select"] = Destinations(book, carriage, now_s, at_first)
+    columns["plan"], columns["admit"] = PlannedCheckpoints(plan), PlannedMigrations(plan)
+    columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
     columns["share"] = SharesThatFit(row.share, promised)
     return OraclePolicy(**columns)

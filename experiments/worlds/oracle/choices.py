@@ -1,13 +1,11 @@
 """What there is to choose from in a window: destinations, times and rates, as lists; time is relaxed to them, nowhere else.
 
 For each job the stays that it can come to and that end under it before it is over are its *nodes*; at each it needs one
-handover. Destinations are the `MOST_TARGETS` that look best when no other job is there. A chain of checkpoints
-(`transfer_times`) ends
-with the stay, at the full rate of its path, unless others may need the links then: of those *rivals* the nearest
-`MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where each of these begins. On
-one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose less than transfers
-side by side. Migrations
-likewise: at once, or when rivals have been.
+handover. Destinations are the `MOST_TARGETS` that look best when no other job is there. A chain of checkpoints (see
+`transfer_times`) ends with the stay, at the full rate of its path, unless others may need the links then: of those *rivals*
+the nearest `MOST_RIVALS` are packed before the end of the stay in every combination, and the chain may end where each of these
+begins. On one link that is enough for an optimum: by exchange, transfers one after the other at the full rate lose less than
+transfers side by side. Migrations likewise: at once, or when rivals have been.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from experiments.worlds.oracle.problem import (
     Tenancy,
     WindowProblem,
 )
-from experiments.worlds.oracle.transfer_times import Carriage, PlannedSending, TransferState
+from experiments.worlds.oracle.transfer_times import PlannedSending, TransferState, TransferTimes
 from topologies.spec import Campus
 
 MOST_TARGETS = 4
@@ -56,12 +54,12 @@ class ChoiceNode:
 
 
 @dataclass(frozen=True)
-class Menu:
+class Choices:
     """Writes down what there is to choose from; nothing can begin before `now_s`."""
 
     campus: Campus
     future: Future
-    carriage: Carriage
+    transfer_times: TransferTimes
     now_s: float
     horizon_s: float
 
@@ -95,7 +93,7 @@ class Menu:
             tuple(entries),
             tuple(handovers),
             {host.name: host.gpus for host in self.campus.hosts},
-            self.carriage.shares,
+            self.transfer_times.budgets,
             tuple(tenancies),
             tuple(taken),
             self.horizon_s,
@@ -123,7 +121,7 @@ class Menu:
             for target in self.future.open_at(end_s):
                 if target.host != stay.host and self._fits(runner, target.host):
                     sending = self._sending(runner, stay.host, target.host, end_s)
-                    if sending and target.until_s - end_s > self.carriage.restart_s + sending.lead_s:
+                    if sending and target.until_s - end_s > self.transfer_times.restart_s + sending.lead_s:
                         outlook_s = self._outlook_s(runner, target) + sending.lead_s
                         reached.append((outlook_s, target.host, target))
             targets = self._best([target for _, _, target in sorted(reached, key=lambda each: each[:2])])
@@ -161,7 +159,7 @@ class Menu:
         self, runner: RunningJob, source: str, destination: str, end_s: float
     ) -> PlannedSending | None:
         state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
-        return self.carriage.sending(state, self.carriage.links(source, destination), end_s)
+        return self.transfer_times.sending(state, self.transfer_times.links(source, destination), end_s)
 
     def _after(self, runner: RunningJob, stay: Stay) -> float:
         """What a stay costs that ends after the window; one that ends in it is a node, and has costs of its own."""
@@ -171,14 +169,14 @@ class Menu:
         """What its end would cost a job that was alone: nothing if the job is over, little with a notice that is long enough."""
         if stay.until_s >= runner.finish_s:
             return 0.0
-        carriage = self.carriage
-        root = carriage.routes.root
-        links = carriage.links(stay.host, root) if stay.host != root else ()
-        migration_s = self._migration_s(runner, carriage.shares.path(links, stay.notice_s))
+        transfer_times = self.transfer_times
+        root = transfer_times.routes.root
+        links = transfer_times.links(stay.host, root) if stay.host != root else ()
+        migration_s = self._migration_s(runner, transfer_times.budgets.path(links, stay.notice_s))
         if migration_s <= stay.announced_s:
             return DOWNTIME_WEIGHT * migration_s
         state = TransferState(runner.payload_bytes, runner.dirty_fraction, runner.step_s)
-        sending = carriage.sending(state, links, stay.until_s)
+        sending = transfer_times.sending(state, links, stay.until_s)
         return runner.finish_s - runner.since_s if sending is None else sending.lead_s
 
     def _migration_s(self, runner: RunningJob, rate_bytes_per_s: float) -> float:
@@ -186,11 +184,11 @@ class Menu:
         if rate_bytes_per_s <= 0.0:
             return inf
         carried_s = runner.payload_bytes / (GOODPUT * rate_bytes_per_s)
-        return carried_s + self._lead_in_s(runner.payload_bytes) + MARGIN_S + self.carriage.restart_s
+        return carried_s + self._lead_in_s(runner.payload_bytes) + MARGIN_S + self.transfer_times.restart_s
 
     def _lead_in_s(self, payload_bytes: float) -> float:
-        carriage = self.carriage
-        return 2.0 * carriage.allowed_s(payload_bytes) + LAG_S + carriage.beside_s(payload_bytes)
+        transfer_times = self.transfer_times
+        return 2.0 * transfer_times.allowed_s(payload_bytes) + LAG_S + transfer_times.beside_s(payload_bytes)
 
     # ------------------------------------------------------------ how
 
@@ -224,18 +222,18 @@ class Menu:
         self, node: ChoiceNode, target: Stay, end_s: float, *, parks: bool
     ) -> Iterator[Handover]:
         """A chain that ends there, if there is time for it; else its last checkpoint alone, whole."""
-        runner, stay, carriage = node.runner, node.stay, self.carriage
+        runner, stay, transfer_times = node.runner, node.stay, self.transfer_times
         earliest_s = max(self.now_s, node.since_s, target.from_s + LENT_FOR_S)
         sending = self._sending(runner, stay.host, target.host, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
-            links = carriage.links(stay.host, target.host)
-            sending = carriage.whole(runner.payload_bytes, links, end_s)
+            links = transfer_times.links(stay.host, target.host)
+            sending = transfer_times.whole(runner.payload_bytes, links, end_s)
         if sending is None or sending.begins_s[0] < earliest_s:
             return
         begins, taken = sending.begins_s, sending.reservations
         loss_s = node.at_s - end_s + sending.lead_s
         tenancy = Tenancy(target, node.at_s, min(runner.finish_s, target.until_s))
-        cost_s = loss_s + DOWNTIME_WEIGHT * carriage.restart_s + self._after(runner, target)
+        cost_s = loss_s + DOWNTIME_WEIGHT * transfer_times.restart_s + self._after(runner, target)
         yield Handover(runner.name, stay, target, target.host, False, begins, loss_s, cost_s, taken, tenancy)
         if parks:
             waits_s = loss_s + WAIT_S
@@ -246,14 +244,14 @@ class Menu:
     ) -> Iterator[Handover]:
         """Within the notice, at the full rate: at once, after rivals that have one too (`after_s`), after what is taken."""
         stay, runner = node.stay, node.runner
-        links = self.carriage.links(stay.host, target.host)
-        grant = self.carriage.shares.path(links, stay.notice_s)
+        links = self.transfer_times.links(stay.host, target.host)
+        grant = self.transfer_times.budgets.path(links, stay.notice_s)
         spare_s = stay.announced_s - self._migration_s(runner, grant)
         if spare_s < 0.0 or not target.takes_at(stay.notice_s) or stay.notice_s < self.now_s:
             return
         lasts_s = runner.payload_bytes / (GOODPUT * grant)
         tenancy = Tenancy(target, stay.notice_s, min(runner.finish_s, target.until_s))
-        weight_s = DOWNTIME_WEIGHT * (lasts_s + self.carriage.restart_s) + self._after(runner, target)
+        weight_s = DOWNTIME_WEIGHT * (lasts_s + self.transfer_times.restart_s) + self._after(runner, target)
         first_s = stay.notice_s + self._lead_in_s(runner.payload_bytes)
         begins_s = {first_s + wait_s for wait_s in after_s} | {each.until_s for each in taken}
         if len(begins_s) > 1:

@@ -84,15 +84,15 @@ class Books:
             most = max(sum(t.from_s <= at_s < t.until_s for t in held) for at_s in moments)
             if most >= self.problem.gpus[gpu.stay.host]:
                 return False
-        shares = self.problem.shares
+        budgets = self.problem.budgets
         for wanted in choice.reservations:
-            changes = [wanted.from_s, *shares.changes_s(wanted.from_s, wanted.until_s)]
+            changes = [wanted.from_s, *budgets.changes_s(wanted.from_s, wanted.until_s)]
             for link in wanted.links:
                 beside = [
                     r for r in self.on_link[link] if r.from_s < wanted.until_s and wanted.from_s < r.until_s
                 ]
                 for at_s in (*changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)):
                     used = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
-                    if used + wanted.rate_bytes_per_s > shares.at(link, at_s) * (1.0 + NEARLY):
+                    if used + wanted.rate_bytes_per_s > budgets.at(link, at_s) * (1.0 + NEARLY):
                         return False
         return True

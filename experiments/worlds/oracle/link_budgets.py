@@ -19,7 +19,7 @@ Links = Sequence[DirectedLink]
 
 
 @dataclass(frozen=True)
-class Shares:
+class LinkBudgets:
     """Payload bytes/s. `always`: of each link; `left`: of links with background, less of it, one value an epoch.
 
     Epoch n is from `begin_s + n epoch_s` on; the first also before, the last for ever.
@@ -80,10 +80,10 @@ class Shares:
         return self.always[link] if left is None else min(self.always[link], left[epoch])
 
 
-def shares_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> Shares:
+def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> LinkBudgets:
     """Those of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
     if background is None or not background.rates_bytes_per_s:
-        return Shares(cluster.promisable)
+        return LinkBudgets(cluster.promisable)
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
         for link in cluster.routes.route(source, target):
@@ -95,4 +95,4 @@ def shares_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: f
         share = cluster.bandwidth.payload_share
         kept = (max(reserve, min(wire, sum(row[n] for n in numbers))) for row in background.rates_bytes_per_s)
         left[link] = [share * (wire - each) * (1.0 - LEAST_FALL) for each in kept]
-    return Shares(cluster.promisable, left, begin_s, background.epoch_s)
+    return LinkBudgets(cluster.promisable, left, begin_s, background.epoch_s)

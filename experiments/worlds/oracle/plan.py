@@ -16,7 +16,7 @@ from experiments.worlds.oracle.problem import (
 
 
 @dataclass
-class Book:
+class Plan:
     """The plan in force, by job."""
 
     future: Future

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from topologies.spec import DirectedLink
 
 
@@ -85,14 +85,14 @@ Choice = Entry | Handover
 @dataclass(frozen=True)
 class WindowProblem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`: of hosts; `shares`: of links. `tenancies`, `reservations`: not to be changed.
+    if the job gets there. `gpus`: of hosts; `budgets`: of links. `tenancies`, `reservations`: not to be changed.
     """
 
     runners: tuple[RunningJob, ...]
     entries: tuple[Entry, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
-    shares: Shares
+    budgets: LinkBudgets
     tenancies: tuple[Tenancy, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     horizon_s: float = inf

@@ -140,10 +140,10 @@ def _links(problem: WindowProblem) -> Iterator[Row]:
         known = [each for each in problem.reservations if link in each.links]
         moments: set[float] = set()
         for each in (*(taken for _, taken in users[link]), *known):
-            moments |= {each.from_s, *problem.shares.changes_s(each.from_s, each.until_s)}
+            moments |= {each.from_s, *problem.budgets.changes_s(each.from_s, each.until_s)}
         seen: set[tuple[tuple[int, float], ...]] = set()
         for at_s in sorted(moments):
-            share = max(1.0, problem.shares.at(link, at_s))
+            share = max(1.0, problem.budgets.at(link, at_s))
             on = {n: r.rate_bytes_per_s / share for n, r in users[link] if r.from_s <= at_s < r.until_s}
             used = sum(r.rate_bytes_per_s for r in known if r.from_s <= at_s < r.until_s) / share
             # the most that these can be together: a job takes one way out of a place at a time

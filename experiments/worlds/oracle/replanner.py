@@ -23,12 +23,12 @@ from controller.core.model.entities import OVER, JobState, Phase
 from experiments.inputs.traces import Trace
 from experiments.worlds.oracle.adapters import seated
 from experiments.worlds.oracle.availability import Stay, future_of
-from experiments.worlds.oracle.choices import Menu
-from experiments.worlds.oracle.link_budgets import shares_of
-from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.choices import Choices
+from experiments.worlds.oracle.link_budgets import link_budgets_of
+from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.program import solve
-from experiments.worlds.oracle.transfer_times import Carriage, overhead_of
+from experiments.worlds.oracle.transfer_times import TransferTimes, overhead_of
 from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import VirtualWorld
 from experiments.worlds.virtual.hosts import dirty_fraction
@@ -51,7 +51,7 @@ class Horizon:
     time_limit_s: float
 
 
-class Player:
+class Replanner:
     """One run's oracle. `watch` is called after each event of the world."""
 
     def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool) -> None:
@@ -74,41 +74,43 @@ class Player:
                 case facts.JobDispatched(job=name, host=host):
                     stay = self._stay_now(host)
                     if stay is not None:
-                        self._book.where[name] = stay
+                        self._plan.where[name] = stay
                 case facts.JobRunning(job=name):
                     # whether the plan holds for where it runs now
-                    job, stay = self._cluster.jobs[name], self._book.where.get(name)
+                    job, stay = self._cluster.jobs[name], self._plan.where.get(name)
                     if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
-                        way = self._book.ways.get((name, stay))
+                        way = self._plan.ways.get((name, stay))
                         late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
-                        if late or (name, stay) not in self._book.on_way:
+                        if late or (name, stay) not in self._plan.on_way:
                             self._amend(job)
                 case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
                     # an owner has ended an attempt: what was to be lost by it is noted
-                    stay = self._book.where.get(name)
-                    way = None if stay is None else self._book.ways.get((name, stay))
+                    stay = self._plan.where.get(name)
+                    way = None if stay is None else self._plan.ways.get((name, stay))
                     self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
                 case facts.MigrationDegraded(job=name):
                     # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
-                    job, way = self._cluster.jobs[name], self._book.ways.get((name, self._book.where[name]))
+                    job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
                     if way is not None and way.migrates and job.phase is Phase.RUNNING:
                         self._amend(job)
 
     def _sit_down(self, world: VirtualWorld) -> None:
         self._world, self._until_s, costs = world, BEGIN_S, world.env.costs
         self._future = future_of(world.env.campus, self._trace, BEGIN_S)
-        self._book = Book(self._future)
+        self._plan = Plan(self._future)
         cluster = self._cluster
         delays = (link.delay_s for link in world.env.campus.links)
-        self._carriage = Carriage(
+        self._transfer_times = TransferTimes(
             world.env.routes,
-            shares_of(cluster, self._trace.background, BEGIN_S),
+            link_budgets_of(cluster, self._trace.background, BEGIN_S),
             overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
             max(costs.start_s[1], cluster.settings.restart_s),
             cluster.settings.writes_s,
             costs.snapshot_bytes_per_s,
         )
-        cluster.policy = seated(cluster, self._book, self._carriage, lambda: world.now_s, self._at_first)
+        cluster.policy = seated(
+            cluster, self._plan, self._transfer_times, lambda: world.now_s, self._at_first
+        )
         world.at(BEGIN_S, self._begin_window)
 
     @property
@@ -135,7 +137,7 @@ class Player:
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
         """Everything is planned anew but for what has begun."""
-        now_s, jobs, restart_s = self._world.now_s, self._cluster.jobs, self._carriage.restart_s
+        now_s, jobs, restart_s = self._world.now_s, self._cluster.jobs, self._transfer_times.restart_s
         self._world.heartbeats.freshen()
         runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
         for arrival in self._trace.arrivals if self._at_first else ():
@@ -155,11 +157,11 @@ class Player:
                 runners.append(runner)
         begun = [
             way
-            for way in self._book.begun(now_s)
+            for way in self._plan.begun(now_s)
             if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
         ]
-        self._book.clear()
-        self._adopt(self._menu().problem(runners, begun=begun), until_s, begun, amends=amends)
+        self._plan.clear()
+        self._adopt(self._choices().problem(runners, begun=begun), until_s, begun, amends=amends)
 
     def _amend(self, job: JobState) -> None:
         """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
@@ -168,21 +170,21 @@ class Player:
             return
         self._world.heartbeats.freshen()
         runner = self._runner(job)
-        self._book.forget(job.name)
+        self._plan.forget(job.name)
         if runner is not None:
-            gpus, links = self._book.taken()
-            self._adopt(self._menu().problem([runner], gpus, links), self._until_s, (), amends=True)
+            gpus, links = self._plan.taken()
+            self._adopt(self._choices().problem([runner], gpus, links), self._until_s, (), amends=True)
 
-    def _menu(self) -> Menu:
+    def _choices(self) -> Choices:
         campus, now_s = self._world.env.campus, self._world.now_s
-        return Menu(campus, self._future, self._carriage, now_s, self._until_s)
+        return Choices(campus, self._future, self._transfer_times, now_s, self._until_s)
 
     def _adopt(
         self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
     ) -> None:
         """Solve it; from now on the answer is the plan, and its checkpoints are on the world's heap."""
         answer = solve(problem, self._horizon.time_limit_s)
-        self._book.enter(problem.runners, answer.chosen)
+        self._plan.enter(problem.runners, answer.chosen)
         ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
         for way in ways:
             if way in begun:
@@ -218,7 +220,7 @@ class Player:
         stay = self._stay_now(host)
         if job.phase in OVER or stay is None:
             return None
-        spec, now_s, restart_s = job.spec, self._world.now_s, self._carriage.restart_s
+        spec, now_s, restart_s = job.spec, self._world.now_s, self._transfer_times.restart_s
         remaining_s, done_s = (spec.steps - job.step) * spec.step_s, job.step * spec.step_s
         since_s = now_s if job.phase is Phase.RUNNING else now_s + restart_s
         return RunningJob(
@@ -249,14 +251,14 @@ class Player:
         if (
             job is None
             or holder is None
-            or self._book.ways.get((way.job, way.stay)) is not way
+            or self._plan.ways.get((way.job, way.stay)) is not way
             or job.phase is not Phase.RUNNING
             or job.host != way.stay.host
             or not cluster.hosts[way.stay.host].connected
             or not cluster.hosts[holder].usable
         ):
             return
-        rate = self._book.granted_bytes_per_s[way.job] = self._rate_now(way)
+        rate = self._plan.granted_bytes_per_s[way.job] = self._rate_now(way)
         if job.standby != holder:
             forget_standby(cluster, job)
         job.standby = holder
@@ -283,9 +285,9 @@ class Player:
         if flow is None:
             return
         self._world.decide(ev.Woke())
-        now = self._book.ways.get((way.job, way.stay))
+        now = self._plan.ways.get((way.job, way.stay))
         goes_on = now is not None and now.holder == way.holder and not now.migrates
         rate = self._rate_now(now) if now is not None and goes_on else 0.0
-        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
+        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
         settle(self._cluster)
         self._post()

@@ -21,7 +21,7 @@ from experiments.results.losses import work_lost
 from experiments.results.promises import not_promised
 from experiments.results.summary import Summary
 from experiments.worlds.oracle.bound import LeastLoss, least_losses
-from experiments.worlds.oracle.replanner import Horizon, Player
+from experiments.worlds.oracle.replanner import Horizon, Replanner
 from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import Overheads, VirtualRun, simulate
 from topologies.errors import SpecError
@@ -105,10 +105,10 @@ def run_oracle(
             raise SpecError(name, value, "a duration above 0")
     scale = scenario.scale
     horizon = Horizon(window_s * scale.time, overlap_s * scale.time, time_limit_s)
-    player = Player(scale.apply(trace), horizon, at_first=at_first)
+    replanner = Replanner(scale.apply(trace), horizon, at_first=at_first)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(
-        scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=player.watch
+        scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch
     )
     schedules = [(PLANNED, CARRIER, planned)]
     for row in against:
@@ -121,5 +121,5 @@ def run_oracle(
 
     name, row, run = min(schedules, key=badness)
     least = least_losses(run, scenario, trace, row, costs)
-    ends = tuple(player.ends) if name == PLANNED else ()
-    return OracleRun(run, tuple(player.windows), ends, name, tuple(least))
+    ends = tuple(replanner.ends) if name == PLANNED else ()
+    return OracleRun(run, tuple(replanner.windows), ends, name, tuple(least))

@@ -12,7 +12,6 @@ from math import inf
 
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER
-from controller.core.policies.table import policy
 from experiments.results.run_context import migration_shares
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.world import VirtualWorld
@@ -98,7 +97,7 @@ class GroundTruth:
     def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
         """What migrations may use of each link, computed by the judge itself."""
         if self._share is None:
-            enforced = policy(world.settings.policy).enforced
+            enforced = world.policy.enforced
             self._share = migration_shares(world.env.campus, keeps_reserve=enforced)
         return self._share
 
@@ -147,7 +146,7 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
         to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
         if world.machines[to].closed:
             raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
-    if world.transfers.enforcement is not Enforcement.PACE or not policy(world.settings.policy).enforced:
+    if world.transfers.enforcement is not Enforcement.PACE or not world.policy.enforced:
         return
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()

@@ -29,8 +29,7 @@ class LeaseTold:
 
     def tell(self, cluster: Cluster) -> None:
         """Change the coordinator's picture."""
-        cluster.hosts[self.host].lease_until_s = self.until_s
-        cluster.watch()
+        cluster.lease(cluster.hosts[self.host], self.until_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def simulate(
         world.finish()
     finally:
         gc.unfreeze()
-    context = context_of(scenario, trace, policy(world.settings.policy))
+    context = context_of(scenario, trace, world.policy)
     registered_s = agents_registered_s(world.facts)
     context = replace(
         context,

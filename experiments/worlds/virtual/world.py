@@ -29,8 +29,8 @@ from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
 from controller.core.model.entities import JobState, Phase
-from controller.core.policies.table import policy
-from controller.core.settings import DAY_S, Settings
+from controller.core.policies.table import policy_of
+from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
@@ -84,7 +84,8 @@ class VirtualWorld:
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
         faults = faults or Faults()
-        self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
+        self._seed, self.policy = seed, policy_of(settings)
+        row = self.policy
         settings = replace(settings, head_stores=row.central_store)
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE

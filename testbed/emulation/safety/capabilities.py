@@ -52,7 +52,7 @@ TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
 
 
 class Need(StrEnum):
-    """What cannot do without a capability."""
+    """Part of the testbed that cannot do without a capability."""
 
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs

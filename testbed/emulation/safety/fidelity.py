@@ -94,7 +94,7 @@ class CpuTimes:
 
     @classmethod
     def parse(cls, text: str) -> CpuTimes:
-        """From the text of /proc/stat."""
+        """Read the text of /proc/stat."""
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, text.split("\n", 1)[0].split()[1:9])
         return cls(user + nice + system + irq + softirq, idle + iowait, steal)
 

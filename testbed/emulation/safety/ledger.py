@@ -60,7 +60,7 @@ class RunningCampus:
 
 @dataclass(slots=True)
 class CleanReport:
-    """What `clean_up` did."""
+    """Result of `clean_up`."""
 
     cleaned: list[str] = field(default_factory=list)  # ids of campuses of which nothing is left
     running: list[str] = field(default_factory=list)  # campuses left alone, with their owners
