@@ -6,7 +6,7 @@ kept of each run: over all jobs from the first on, which contains the learning, 
 `fixed r*` does not learn: it has the exact r of the case. Its spread is what chance alone does to a run of that length,
 and no controller's cost can be expected closer to cost* than that. `hindsight r` knows the history beforehand and has
 the one r that keeps the target exactly on it: how far its cost is from cost* is what the history itself does to
-whoever keeps the delay.
+any rule that keeps the delay.
 
 A run's cost is that of the offers it happened to get, so it says little of what was learned. What was learned is judged
 by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age`, whose

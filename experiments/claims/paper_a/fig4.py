@@ -124,7 +124,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def draw(values: Values, path: Path) -> None:
-    """Completion over K' with time enough; who is in time, and who was admitted, with too little."""
+    """Completion over K' with time enough; which jobs are in time, and which were admitted, with too little."""
     title = "Simultaneous reclaims: what is admitted is in time"
     with canvas(path, 1, 2, (12.0, 5.0), title) as (figure, panels):
         _lines(panels[0][0], values, "completion")

@@ -50,8 +50,8 @@ SHORT_S, LONG_S = 120.0, 900.0  # notices: three median payloads fit at the shar
 class Wave:
     """`together`: K'. `greedy`: the research flow takes what it gets; else it asks for RESERVE of the uplink.
 
-    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers who do not take part send
-    from the notice on, giving way to nobody.
+    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers outside P3 send
+    from the notice on, giving way to no other flow.
     """
 
     system: str
