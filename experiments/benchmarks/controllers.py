@@ -227,19 +227,16 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, dict[s
         yield f"{name}, {case['delta_h']:g} h", bound and bound / star, controllers
     for name, record in result.get("traces", {}).items():
         for share, of_all in record.get("deltas", {}).items():
-            controllers = {
-                key: (_scaled(of["delay_over_delta"], 1.0), _shifted(of["cost_against_fixed"]))
-                for key, of in of_all.items()
-            }
+            controllers = {}
+            for key, of in of_all.items():
+                mean, low, high = _scaled(of["cost_against_fixed"], 1.0)
+                over_fixed = 1.0 + mean, 1.0 + low, 1.0 + high
+                controllers[key] = _scaled(of["delay_over_delta"], 1.0), over_fixed
             yield f"{short(name)}, {share}", None, controllers
 
 
 def _scaled(spread: Mapping[str, float], by: float) -> Spread:
     return spread["mean"] / by, spread["low"] / by, spread["high"] / by
-
-
-def _shifted(spread: Mapping[str, float]) -> Spread:
-    return 1.0 + spread["mean"], 1.0 + spread["low"], 1.0 + spread["high"]
 
 
 def _mark(panel: Any, y: float, spread: Spread, name: str, label: str | None, end: float) -> None:
