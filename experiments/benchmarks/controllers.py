@@ -6,7 +6,7 @@ kept of each run: over all jobs from the first on, which contains the learning, 
 `fixed r*` does not learn: it has the exact r of the case. Its spread is what chance alone does to a run of that length,
 and no controller's cost can be expected closer to cost* than that. `hindsight r` knows the history beforehand and has
 the one r that keeps the target exactly on it: how far its cost is from cost* is what the history itself does to
-whoever keeps the delay.
+any rule that keeps the delay.
 
 A run's cost is that of the offers it happened to get, so it says little of what was learned. What was learned is judged
 by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age`, whose
@@ -227,19 +227,16 @@ def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, dict[s
         yield f"{name}, {case['delta_h']:g} h", bound and bound / star, controllers
     for name, record in result.get("traces", {}).items():
         for share, of_all in record.get("deltas", {}).items():
-            controllers = {
-                key: (_scaled(of["delay_over_delta"], 1.0), _shifted(of["cost_against_fixed"]))
-                for key, of in of_all.items()
-            }
+            controllers = {}
+            for key, of in of_all.items():
+                mean, low, high = _scaled(of["cost_against_fixed"], 1.0)
+                over_fixed = 1.0 + mean, 1.0 + low, 1.0 + high
+                controllers[key] = _scaled(of["delay_over_delta"], 1.0), over_fixed
             yield f"{short(name)}, {share}", None, controllers
 
 
 def _scaled(spread: Mapping[str, float], by: float) -> Spread:
     return spread["mean"] / by, spread["low"] / by, spread["high"] / by
-
-
-def _shifted(spread: Mapping[str, float]) -> Spread:
-    return 1.0 + spread["mean"], 1.0 + spread["low"], 1.0 + spread["high"]
 
 
 def _mark(panel: Any, y: float, spread: Spread, name: str, label: str | None, end: float) -> None:

@@ -125,7 +125,7 @@ class AtWork:
         self._next = 0
 
     def all_times(self) -> dict[str, list[float]]:
-        """What is measured, by name: seconds of each sample. The first periodic ticks tell everybody everything."""
+        """What is measured, by name: seconds of each sample. The first periodic ticks tell every agent everything."""
         for _ in range(3):
             self._periodic_tick()
         few = max(5, self.samples // 4)

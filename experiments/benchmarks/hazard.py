@@ -6,8 +6,8 @@ then happens has the log-likelihood
 
     sum of log h(host, hour) over the day's emergencies  -  the integral of h over the time that hosts were lent,
 
-and the better forecast has more of it: the score is proper, so that who knows the true rates is best on average, and
-whoever says too much or too little loses, also by being sure of an hour or a host that was seen too seldom. Given are the
+and the better forecast has more of it: the score is proper, so that a forecast of the true rates is best on average, and
+one that says too much or too little loses, also by being sure of an hour or a host that was seen too seldom. Given are the
 differences to "one rate", in nats an emergency, over all held-out days together; intervals are 90 % of resampled days.
 Drawn histories have a last row, the truth itself: more cannot be had.
 """
@@ -46,7 +46,7 @@ WINDOW_S = 14 * DAY_S  # the coordinator's default, as is the prior
 PRIOR = Experience(1.0, DAY_S)
 FIRST_DAYS = 2  # not held out: something has to be known
 HOUR_S = DAY_S / HOURS
-LEAST = 1e-12  # per second; who says never is not asked to pay for ever
+LEAST = 1e-12  # per second; a forecast of never does not lose for ever
 LEAST_EMERGENCIES = 30  # in a record: fewer say nothing
 RESAMPLES, BOUNDS = 2_000, (0.05, 0.95)
 BASE, TRUTH = "one rate", "the truth"
@@ -165,7 +165,7 @@ class _Day:
             rates = np.maximum(LEAST, forecast(seen, host, self.began_s))
             total -= float(rates @ lent_s)
             total += math.fsum(
-                n * math.log(rates[hour]) for (who, hour), n in self.taken.items() if who == host
+                n * math.log(rates[hour]) for (taken, hour), n in self.taken.items() if taken == host
             )
         return total
 

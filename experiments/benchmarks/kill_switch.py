@@ -2,7 +2,7 @@
 
 In a network namespace of its own the programs hang on the loopback as on a host's interface. Right after the store a
 datagram is sent, which the loopback delivers within the sender's system call: so the latency is the store's and the next
-packet's way through the stack, and does not depend on when somebody else's packet would have come or its process been
+packet's way through the stack, and does not depend on when another packet would have come or its process been
 scheduled. The kernel's clock stamps both moments (`set_at_ns` just before the store, `first_drop_ns` in the program).
 Beside it: how long `nft` or `iptables`, started as a process by a script, takes to add a rule that drops the same.
 """

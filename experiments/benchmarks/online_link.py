@@ -1,7 +1,7 @@
 """One link over time: migrations arrive, some are admitted, and what was admitted is followed to its last byte.
 
 Constant rates: each flow has its floor until its last byte, and what no floor needs is shared max-min
-(`admission.grants`), so that whoever is done early leaves room; or, as a second baseline, nobody gets more than its floor.
+(`admission.grants`), so that a flow that is done early leaves room; or, as a second baseline, no flow gets more than its floor.
 Rates that vary: the timetable, planned anew at each arrival from what is left.
 """
 

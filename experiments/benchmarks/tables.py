@@ -24,6 +24,7 @@ WHY_PAPER_DIFFERS = (
     "nothing that did not change is computed again."
 )
 DECISIONS = ("tick", "periodic_tick", "ten_reclaims", "p1", "p2", "p2_ten", "p3")
+LOST = ("lost_per_s", "lost_to_first", "lost_to_first_where_kept", "stopped_per_s", "stopped_to_second")
 
 
 def bringup_table(result: Mapping[str, Any]) -> Table:
@@ -298,3 +299,40 @@ def queue_verdicts(result: Mapping[str, Any]) -> Iterator[str]:
     )
     yield from (f"{name} cannot say: {what}" for name, what in result["cannot_say"].items())
     yield from (f"left out, not installed: {name}" for name in result["not_installed"])
+
+
+def checkpoints_table(result: Mapping[str, Any]) -> Table:
+    """P1: a row a setting and planner."""
+    heads = (
+        "setting",
+        "planner",
+        "epochs with a broken promise",
+        "jobs with one",
+        "lost, s/s",
+        "to the first",
+        "where all is kept",
+        "if writes stopped jobs",
+        "to the second",
+    )
+    table = Table(*heads, title=f"P1 on {result['epochs']} random epochs; the default is the first")
+    for setting, planners in result["checkpoints"].items():
+        label = setting
+        for name, of in planners.items():
+            shares = (f"{of['epochs_broken']:.0%}", f"{of['jobs_broken']:.0%}")
+            lost = (of[key] for key in LOST)
+            table.add_row(label, name, *shares, *(f"{value:.3f}" for value in lost))
+            label = ""
+        table.add_section()
+    return table
+
+
+def destinations_table(result: Mapping[str, Any]) -> Table:
+    """P2: a row a rule."""
+    heads = ("rule", "under way a job", "moves a job", "more than the first [90 %]")
+    table = Table(
+        *heads, title=f"P2 on {result['jobs']} random jobs until they are done; the default is the first"
+    )
+    for name, of in result["destinations"].items():
+        more = f"{of['more']:+.1%} [{of['low']:+.1%}, {of['high']:+.1%}]"
+        table.add_row(name, f"{of['under_way_s']:.1f} s", f"{of['moves']:.2f}", more)
+    return table

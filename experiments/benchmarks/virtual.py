@@ -3,8 +3,8 @@
 Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
 counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
 the start of Python. The modules that an event passes through are machine code, which is built first if
-need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Who shares the
-machine's caches makes a run slower, by a third at times, and nobody makes it quicker: so that system is run ONE_SYSTEM_TRIES
+need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Others that share the
+machine's caches make a run slower, by a third at times, and none makes it quicker: so that system is run ONE_SYSTEM_TRIES
 times, and the fastest is held against its goal. A larger campus has jobs and reclaims in proportion; *flows* are transfers of
 checkpoints, and there are more of them where more jobs run.
 Exponents are slopes of log time over log size by least squares, with the coefficient of determination beside them.

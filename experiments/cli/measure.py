@@ -158,8 +158,8 @@ def measure_planning(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
 ) -> None:
     """The rows of P1 and P2 side by side: promises broken and work lost, time under way until a job is done."""
-    from experiments.benchmarks.planning import checkpoints_table, destinations_table
     from experiments.benchmarks.planning import measure_planning as run
+    from experiments.benchmarks.tables import checkpoints_table, destinations_table
 
     result = run(out, quick=quick)
     console.print(checkpoints_table(result))

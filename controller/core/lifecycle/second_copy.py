@@ -39,7 +39,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         return
     if job.standby is None or not cluster.hosts[job.standby].is_volunteer:
         return
-    serves = job.vault is not None and _serves(cluster, job, job.vault)
+    serves = job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
     held = (c.stored.step for c in job.checkpoints.values() if serves and job.vault in c.holders)
     newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
     own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
@@ -71,10 +71,6 @@ def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> None:
     for flow in copies_to_vaults(cluster, source):
         if job in (None, flow.job):
             close_flow(cluster, flow)
-
-
-def _serves(cluster: Cluster, job: JobState, vault: str) -> bool:
-    return cluster.hosts[vault].usable and vault not in (job.host, job.standby)
 
 
 def _choose(cluster: Cluster, job: JobState) -> str | None:

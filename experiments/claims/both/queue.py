@@ -1,4 +1,4 @@
-"""Both papers at once: the spot queue decides who waits, while owners take back the hosts that it hands out."""
+"""Both papers at once: the spot queue decides which jobs wait, while owners take back the hosts that it hands out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ValuesError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One number. `group` is the panel or table row, `system` who produced it.
+    """One number. `group` is the panel or table row, `system` what produced it.
 
     `low`, `high`: 95 % interval over the seeds; `exact`: what theory says; `published`: what the paper prints;
     `p_value`: of the paired test, where the number is a difference. None: there is none.

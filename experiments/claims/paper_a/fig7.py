@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,6 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.rows import exact_row
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import above, near
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -75,28 +74,18 @@ def run(config: Config) -> Values:
     share = 100.0 * GPU_HOURS / (gpus * DAYS * HOURS_A_DAY)
     note = f"4 890 GPU-h of {gpus} GPUs in 61 days"
     rows.append(exact_row(BOUND, "any system", UTILISATION.quantity, "%", share, note, published=68.7))
-    curves = [point for system in SYSTEMS for point in _curve(system, runs[system])]
+    curves: list[Point] = []  # day by day, all seeds together; days on which no job was begun have no point
+    for system in SYSTEMS:
+        for day in range(min(len(each["days"]) for each in runs[system])):
+            samples = [
+                np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs[system]
+            ]
+            if (found_on_day := pooled(ratio_of_sums, samples)) is not None:
+                alone = [float(part / whole) for part, whole in samples if whole > 0.0]
+                spread = np.quantile(alone, (0.1, 0.9)).tolist()
+                mean = found_on_day.mean, found_on_day.low, found_on_day.high
+                curves.append(Point(GROUP, system, UTILISATION.quantity, day + 1.0, *mean, *spread))
     return Values(tuple(rows), tuple(curves), settings(size.days, size.seeds, runs))
-
-
-def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
-    """Day by day, all seeds together; days on which no job was begun have no point."""
-    for day in range(min(len(each["days"]) for each in runs)):
-        samples = [np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs]
-        if (found := pooled(ratio_of_sums, samples)) is not None:
-            alone = [float(part / whole) for part, whole in samples if whole > 0.0]
-            tenth, ninetieth = np.quantile(alone, (0.1, 0.9)).tolist()
-            yield Point(
-                GROUP,
-                system,
-                UTILISATION.quantity,
-                day + 1.0,
-                found.mean,
-                found.low,
-                found.high,
-                tenth,
-                ninetieth,
-            )
 
 
 def checks(values: Values) -> Iterator[Check]:

@@ -56,7 +56,7 @@ def printed(phi: float) -> float:
 
 
 def run(config: Config) -> Values:
-    """Waves of seven migrations under P3 beside the bursts of those who do not take part, with both reserves."""
+    """Waves of seven migrations under P3 beside the bursts of providers that do not take part, with both reserves."""
     seeds = reclaim_bursts.seeds_of(config)
     cases = {
         (phi, remedy): [
