@@ -1,4 +1,4 @@
-"""`python -m controller`: start a coordinator by hand, for somebody who debugs one; on a journal that exists, it goes on with it.
+"""`python -m controller`: start a coordinator by hand, to debug one; on a journal that exists, it goes on with it.
 
 .venv/bin/python -m controller CAMPUS.toml --listen 10.3.0.1:7100 --journal /tmp/journal.sqlite --operator /tmp/coordinator.sock
 """

@@ -98,7 +98,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     last_s: float = 0.0  # time of its last event
     submitted: int = 0  # jobs, accepted or not: as many draws were made
     spent_s: float = 0.0  # on decisions since the last snapshot
-    ending: bool = False  # connections end with this process: a successor will find out who comes back
+    ending: bool = (
+        False  # connections end with this process: a successor will find out which agents come back
+    )
     _operator_count: int = 0
     _unknown: Admission = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))

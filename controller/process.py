@@ -54,7 +54,7 @@ class CoordinatorConfig:
 def run_coordinator(config: CoordinatorConfig) -> None:
     """The whole life of the coordinator's process; SIGTERM ends it with its journal closed.
 
-    SetupError: the journal is another coordinator's, or somebody writes it.
+    SetupError: the journal is another coordinator's, or another process writes it.
     """
     run_process(_main, config)
 

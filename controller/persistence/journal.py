@@ -1,7 +1,7 @@
 """The append-only memory of a run: an SQLite file in WAL mode that outlives any process that writes it.
 
 Two tables: `input`, every event as it reached the coordinator, and `fact`, everything that happened or was decided. One
-transaction holds an event and all that followed from it, committed before anybody is told, so what was promised is on disk
+transaction holds an event and all that followed from it, committed before any peer is told, so what was promised is on disk
 (against the death of processes; WAL with synchronous=NORMAL does not promise it against loss of power). A third, `origin`, says
 whose journal it is and when its time 0 was: a coordinator begins again from `input` alone (see `recovery`). The fourth,
 `snapshot`, only saves time.
@@ -55,20 +55,17 @@ class Journal:
         self.path = path
         self._lock = _locked(path)
         try:
-            self._open(path)
+            self._db = sqlite3.connect(path, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+            self._db.execute("BEGIN IMMEDIATE")
+            self._epoch = self._written_epoch() + 1
+            self._db.execute(f"PRAGMA user_version = {self._epoch}")
+            self.commit()
         except sqlite3.DatabaseError as error:
             self.close()
             raise SetupError(f"{path} is not a journal: {error}; name another file") from error
-
-    def _open(self, path: Path) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
-        self._db.execute("BEGIN IMMEDIATE")
-        self._epoch = self._written_epoch() + 1
-        self._db.execute(f"PRAGMA user_version = {self._epoch}")
-        self.commit()
 
     def _written_epoch(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -82,7 +79,7 @@ class Journal:
             raise InvariantBroken(str(self.path), rule, [])
 
     def origin(self) -> dict[str, str]:
-        """Whose journal it is; empty: nobody's yet. SetupError: it holds events, and does not say whose."""
+        """Whose journal it is; empty: a new one. SetupError: it holds events, and does not say whose."""
         origin = dict(self._db.execute("SELECT key, value FROM origin"))
         if not origin and self._db.execute("SELECT 1 FROM input LIMIT 1").fetchone():
             raise SetupError(

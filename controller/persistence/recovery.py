@@ -1,13 +1,13 @@
 """A coordinator begins again from its journal.
 
 The core is a function of its events, and the journal has all of them with their times, each in one transaction with the facts
-that followed. So a new core is handed the old one's events; what it says to anybody is thrown away, and what it records must be
+that followed. So a new core is handed the old one's events; what it says to peers is thrown away, and what it records must be
 what the journal holds, fact for fact. Anything else means that this program decides otherwise than the one that wrote the
-journal (another version, say): then it is refused, for nobody would know what had been promised. After that the core is
+journal (another version, say): then it is refused, for what had been promised would be unknown. After that the core is
 told that its process began again (`controller.core.lifecycle.resync`).
 
 Time goes on where CLOCK_MONOTONIC says, if the machine has not been booted since; else where the calendar clock says; in no
-case backwards. Decisions are right whatever was the downtime: leases do not lean on it (see `reunion`), and agents say in
+case backwards. Decisions are right whatever was the downtime: leases do not lean on it (see `resync`), and agents say in
 their Hello how long a notice still has.
 
 Deciding again costs what deciding cost: some 4 ms for each second of a journal of the demo with 12 hosts, 18 ms with 52, of one
@@ -41,12 +41,12 @@ MOST_TOLD = 4  # differences that are named
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The core that wrote a journal; how far that goes, how many jobs were submitted to it, how many events it took to know."""
+    """The core that wrote a journal."""
 
     core: Coordinator
-    last_s: float
-    submitted: int
-    events: int
+    last_s: float  # time of the journal's last event
+    submitted: int  # jobs, accepted or not
+    events: int  # decided again since the snapshot
 
 
 def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -> dict[str, str]:
@@ -54,7 +54,8 @@ def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -
     return {
         "format": FORMAT,
         "campus": dumps(campus),
-        "settings": msgspec.json.encode(_plain(settings)).decode(),
+        # numbers as exact text: JSON knows no infinity
+        "settings": msgspec.json.encode({k: repr(v) for k, v in asdict(settings).items()}).decode(),
         "seed": str(seed),
         "boot": BOOT_ID.read_text().strip(),
         "started_monotonic_s": repr(started_s),
@@ -77,7 +78,12 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
 
     SetupError: the core records something else than the journal holds.
     """
-    core, snapshot = _latest(journal) or (fresh, CoreSnapshot(0, 0, 0, "", b""))
+    core, snapshot = fresh, CoreSnapshot(0, 0, 0, "", b"")
+    for row in journal.snapshots():
+        thawed = thaw(CoreSnapshot(*row), journal.path)
+        if thawed is not None:
+            core, snapshot = thawed, CoreSnapshot(*row)
+            break
     recorded, submitted, events = journal.facts(snapshot.facts), snapshot.submitted, 0
     for at_s, event in journal.inputs(snapshot.event):
         events += 1
@@ -87,15 +93,6 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
                 _compare((at_s, encoded(effect.fact)), next(recorded, None), journal.path)
     _compare(None, next(recorded, None), journal.path)
     return Recalled(core, journal.last_s(), submitted, events)
-
-
-def _latest(journal: Journal) -> tuple[Coordinator, CoreSnapshot] | None:
-    for row in journal.snapshots():
-        snapshot = CoreSnapshot(*row)
-        core = thaw(snapshot, journal.path)
-        if core is not None:
-            return core, snapshot
-    return None
 
 
 def start_after(origin: dict[str, str], last_s: float) -> float:
@@ -138,8 +135,3 @@ def _differences(found: dict[str, str], mine: dict[str, str]) -> Iterator[str]:
     if found["campus"] != mine["campus"] and lines >= set(found["campus"].splitlines()):
         more = sorted(lines - set(found["campus"].splitlines()))
         yield f"campus: here also {', '.join(more[:MOST_TOLD])}" if more else "campus: in another order"
-
-
-def _plain(settings: Settings) -> dict[str, str]:
-    """Numbers as exact text: JSON knows no infinity."""
-    return {name: repr(value) for name, value in asdict(settings).items()}

@@ -19,23 +19,19 @@ from pathlib import Path
 from bpf.caches import fingerprint
 from controller.core.coordinator import Coordinator
 
-DECIDING = (
-    "controller/core",
-    "controller/numerics",
-    "testbed/messages.py",
-    "topologies",
-)  # what decisions are made of
+# what decisions are made of
+DECIDING = ("controller/core", "controller/numerics", "testbed/messages.py", "topologies")
 UNREADABLE = (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSnapshot:
-    """A core after the event of that number, when so many facts were recorded and so many jobs had been submitted."""
+    """A core after an event."""
 
-    event: int
-    facts: int
-    submitted: int
-    program: str
+    event: int  # the event's number
+    facts: int  # recorded until then
+    submitted: int  # jobs, until then
+    program: str  # `program()` of the process that took it
     body: bytes
 
 
@@ -48,7 +44,7 @@ def freeze(core: Coordinator) -> bytes | None:
 
 
 def thaw(snapshot: CoreSnapshot, journal: Path) -> Coordinator | None:
-    """The core; None if another program took it, somebody else may have written the file, or it cannot be read."""
+    """The core; None if another program took it, another user may have written the file, or it cannot be read."""
     if snapshot.program != program() or journal.stat().st_uid != os.geteuid():
         return None
     try:

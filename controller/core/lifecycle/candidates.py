@@ -15,10 +15,9 @@ import numpy as np
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Residual, sums
+from controller.core.network.links import Floats, Mask, Residual, sums
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
-from controller.core.placement.tree_rates import Mask
 from controller.numerics.jit import survivals
 from topologies.spec import TrafficClass
 

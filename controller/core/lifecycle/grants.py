@@ -22,8 +22,8 @@ from controller.core.model import effects as do
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster, record
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import Paths, filled
-from controller.core.network.max_min import NOBODY, Wants
+from controller.core.network.links import NO_LINK, Paths, filled
+from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import DirectedLink, TrafficClass
@@ -139,7 +139,7 @@ def settle(cluster: Cluster) -> list[do.Effect]:
     links = cluster.network.links
     effects: list[do.Effect] = []
     for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
-        bottleneck = str(links[held_by[n]]) if held_by[n] != NOBODY else ""
+        bottleneck = str(links[held_by[n]]) if held_by[n] != NO_LINK else ""
         effects += _grant(flows[n], float(rates[n]), bottleneck, cluster.now_s)
     return effects
 

@@ -1,14 +1,14 @@
-"""The spot queue: who waits for a volunteered GPU and who goes to on-demand at once (paper B).
+"""The spot queue: which jobs wait for a volunteered GPU and which go to on-demand at once (paper B).
 
 A job that finds n jobs waiting joins if n < N, with probability p if n = N, and otherwise leaves for an
 on-demand host at cost k. A spot offer takes the oldest waiting job that fits, at cost 1. With Poisson jobs
 and Poisson offers this is optimal over all policies that keep the mean delay of all jobs at delta (Theorem
-4); r = N + p is one number, and the mean delay grows with it. Nobody knows the arrival laws, so a
-`Controller` learns r (the package `levels` holds them).
+4); r = N + p is one number, and the mean delay grows with it. The arrival laws are unknown, so a
+`Controller` learns r (the package `controllers`).
 
 Where offers are not Poisson, the age of the gap, the time since the last offer, says when the next may come. A
-controller may use it twice: to let a job join or not, and to send away whoever waits when the gap reaches an age
-(`renege`). The age counts every offer, also one that finds nobody; before the first it counts from the first event.
+controller may use it twice: to let a job join or not, and to send away the jobs that wait when the gap reaches an age
+(`renege`). The age counts every offer, also one that finds no job; before the first it counts from the first event.
 
 Delay is from submission to first dispatch, or to leaving for on-demand. An interrupted job goes back to the
 head: it is not an arrival, its delay has been counted, and it never leaves. Jobs that were interrupted wait in
@@ -107,7 +107,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Nobody fits the offer; it stands until `expires_s`."""
+    """No job fits the offer; it stands until `expires_s`."""
 
     offer_id: int
     expires_s: float
@@ -115,7 +115,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """Nobody fits the offer, and it does not wait."""
+    """No job fits the offer, and it does not wait."""
 
     offer_id: int
 
@@ -137,11 +137,11 @@ class Controller(Protocol):
 
     @property
     def leave_at_age_s(self) -> float:
-        """Whoever waits when the gap reaches this age leaves; infinity for never."""
+        """Age of the gap at which the waiting jobs leave; infinity for never."""
 
     @property
     def longest_wait_s(self) -> float:
-        """Whoever has waited so long leaves; infinity for never."""
+        """Wait after which a job leaves; infinity for never."""
 
     def admit_probability(self, queue_length: int, age_s: float) -> float:
         """For a job that finds so many waiting, so long after the last offer."""
@@ -150,10 +150,10 @@ class Controller(Protocol):
         """A job was submitted, and the answer to it was given."""
 
     def spot(self, now_s: float) -> None:
-        """An offer was made, whoever took it."""
+        """An offer was made, taken or not."""
 
     def lost(self, made_s: float) -> None:
-        """The offer made then was no use to a new job: it was withdrawn unused, or went to an interrupted one."""
+        """The offer made at `made_s` did not serve a new job: it was withdrawn, or taken by an interrupted job."""
 
     def left(self, delay_s: float) -> None:
         """A job was dispatched for the first time, or went to on-demand (delay 0 if at once)."""
@@ -239,9 +239,17 @@ class SpotQueue:
             raise ValueError(f"draw {draw}: at least 0 and less than 1")
         ahead = len(self)
         self.statistics.arrivals += 1
-        answer = self._take_standing(_Waiting(job, now_s, first=True), now_s) or self._join(
-            job, now_s, draw, ahead
-        )
+        waiting = _Waiting(job, now_s, first=True)
+        answer: Dispatch | Queued | OnDemand | None = self._take_standing(waiting, now_s)
+        if answer is None:
+            if self._gap_began_s is None:
+                self._gap_began_s = now_s
+            if draw < self.controller.admit_probability(ahead, now_s - self._gap_began_s):
+                self._fresh[job.key], answer = waiting, Queued(ahead)
+            else:
+                self.statistics.on_demand += 1
+                self.controller.left(0.0)
+                answer = OnDemand(ahead)
         self.controller.arrived(now_s)
         return answer
 
@@ -312,13 +320,21 @@ class SpotQueue:
     def renege(self, now_s: float) -> list[Reneged]:
         """The jobs whose time to leave for on-demand has come, oldest first; they wait no more.
 
-        A job that the gap has outgrown leaves late if this is called late: its delay is what it waited. One that joined at
-        or after the age of leaving stays for this gap. Interrupted jobs never leave.
+        The delay counted is the actual wait, even if this is called late. A job that joined after the gap reached the age of
+        leaving waits for the next offer. Interrupted jobs never leave.
         """
         if not self._fresh:
             return []
         due = [w for w in self._impatient() if self._leaves_s(w) <= now_s]
-        return [self._send_off(waiting, now_s) for waiting in due]
+        reneged = []
+        for waiting in due:
+            del self._fresh[waiting.job.key]
+            delay_s = now_s - waiting.since_s
+            self.statistics.on_demand += 1
+            self.statistics.total_delay_s += delay_s
+            self.controller.left(delay_s)
+            reneged.append(Reneged(waiting.job.key, delay_s))
+        return reneged
 
     def next_deadline_s(self) -> float:
         """When the next offer lapses, or the next job leaves (`expire`, `renege`); infinity for never."""
@@ -334,39 +350,18 @@ class SpotQueue:
         if job.key in self._fresh or job.key in self._interrupted:
             raise ValueError(f"job {job.key} waits already")
 
-    def _join(self, job: SpotJob, now_s: float, draw: float, ahead: int) -> Queued | OnDemand:
-        if draw < self.controller.admit_probability(ahead, self._age_s(now_s)):
-            self._fresh[job.key] = _Waiting(job, now_s, first=True)
-            return Queued(ahead)
-        self.statistics.on_demand += 1
-        self.controller.left(0.0)
-        return OnDemand(ahead)
-
-    def _age_s(self, now_s: float) -> float:
-        if self._gap_began_s is None:
-            self._gap_began_s = now_s
-        return now_s - self._gap_began_s
-
     def _impatient(self) -> Iterable[_Waiting]:
-        """Who may leave at some time; nobody by most rules, whatever the length of the queue."""
+        """Jobs that may leave at some time; none by most rules, whatever the length of the queue."""
         forever = min(self.controller.leave_at_age_s, self.controller.longest_wait_s) == math.inf
         return () if forever else self._fresh.values()
 
     def _leaves_s(self, waiting: _Waiting) -> float:
-        """When it goes to on-demand if no offer comes."""
+        """When the job goes to on-demand if no offer comes."""
         outgrown_s = (self._gap_began_s or 0.0) + self.controller.leave_at_age_s
         return min(
             waiting.since_s + self.controller.longest_wait_s,
             outgrown_s if waiting.since_s < outgrown_s else math.inf,
         )
-
-    def _send_off(self, waiting: _Waiting, now_s: float) -> Reneged:
-        del self._fresh[waiting.job.key]
-        delay_s = now_s - waiting.since_s
-        self.statistics.on_demand += 1
-        self.statistics.total_delay_s += delay_s
-        self.controller.left(delay_s)
-        return Reneged(waiting.job.key, delay_s)
 
     def _take_standing(self, waiting: _Waiting, now_s: float) -> Dispatch | None:
         suitable = [o for o in self._offers.values() if o.expires_s > now_s and o.suits(waiting.job)]

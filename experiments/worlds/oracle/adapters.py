@@ -34,7 +34,6 @@ from controller.core.network.links import Floats, Numbers
 from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
-    AnyCandidates,
     Candidates,
     DestinationChoice,
     Missing,
@@ -59,20 +58,19 @@ class Destinations:
     at_first: bool
 
     def __call__(
-        self, request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+        self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
     ) -> DestinationChoice | NoDestination:
         """A standby is never chosen here: the plan's checkpoints bring theirs."""
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
-        columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
         wanted = self.book.wanted(request.job)
         if wanted is not None:
-            found = select.select(request, self._as_planned(request, columns, wanted))
+            found = select.select(request, self._as_planned(request, candidates, wanted))
             if isinstance(found, DestinationChoice):
                 return found
         elif not self.at_first and request.job not in self.book.where:
-            return select.select(request, columns, draw=draw)
-        return select.select(request, self._foreseen(columns, request.remaining_s))
+            return select.select(request, candidates, draw=draw)
+        return select.select(request, self._foreseen(candidates, request.remaining_s))
 
     def _as_planned(self, request: PlacementRequest, columns: Candidates, wanted: str) -> Candidates:
         """Only the host of the plan; a migration has the links in its turn, whoever has them now."""

@@ -32,7 +32,7 @@ class Algorithm1(Fixed):
 
     `target_delay_s` is delta, `step_per_s` alpha. alpha is in the same time as the delays: .01 an hour is
     .01/3600 a second, and a scenario whose time runs s times faster has alpha s times larger. A window in
-    which nobody left changes nothing and goes on. ValueError: a parameter that cannot work.
+    which no job left changes nothing and goes on. ValueError: a parameter that cannot work.
     """
 
     def __init__(

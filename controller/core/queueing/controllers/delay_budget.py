@@ -11,7 +11,7 @@ then follows the noise, and since cost is convex in the delay, an aim that moves
 never shorter than twice the time between two corrections, or they would overshoot.
 
 A debt is paid at once if need be, savings are spent slowly: where offers come in bursts, long silences are rare, none may
-be in the past yet, and each adds to the delay of all who wait.
+be in the past yet, and each adds to the delay of all that wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMORY = 10  # a debt of more than so many LONGEST H delta is forgotten
 
 
 class Balance:
-    """Of the delay in seconds, corrected every `every` jobs. ValueError: a target that is no finite duration."""
+    """Tracks the cumulative delay error (s); corrected every `every` jobs. ValueError: a target that is no finite duration."""
 
     def __init__(self, target_delay_s: float, every: int = 1) -> None:
         if not 0.0 <= target_delay_s < inf:

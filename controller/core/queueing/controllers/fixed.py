@@ -1,8 +1,8 @@
 """A rule that stays: the level r = N + p of paper B, and the ages of the gap at which it holds.
 
 The age is the time since the last spot offer. A job joins by r at an age below `admit_until_age_s` or from
-`admit_from_age_s` on, and by r - `fewer` in between, which is never unless it is given; whoever waits when the gap reaches
-`leave_at_age_s` leaves for on-demand, and so does whoever has waited `longest_wait_s`. With all of them infinite it is paper
+`admit_from_age_s` on, and by r - `fewer` in between, which is never unless it is given; jobs that wait when the gap reaches
+`leave_at_age_s` leave for on-demand, and so do jobs that have waited `longest_wait_s`. With all of them infinite it is paper
 B's policy.
 """
 
@@ -17,7 +17,7 @@ def admit_probability(level: float, queue_length: int) -> float:
 
 
 class Fixed:
-    """r that stays, and ages in seconds. 0: everybody goes to on-demand; infinity: everybody waits.
+    """r that stays, and ages in seconds. 0: all jobs go to on-demand; infinity: all wait.
 
     ValueError: a number below 0, or not a number.
     """
