@@ -4,10 +4,11 @@
 #   mininet bridge-utils  Mininet itself; brctl for its LinuxBridge, the peer in `reclaimnet measure bringup`
 #   iproute2 iputils-ping ip, tc; ping, for pingAll
 #   procps                sysctl, which stock Mininet calls
+#   openvswitch-switch    the switches of campuses with several paths (their own daemons; the system's are not used)
 #   nftables              the peer of the kill-switch in `reclaimnet reproduce A-kill`
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 set -eu
-packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps nftables clang libbpf-dev make"
+packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables clang libbpf-dev make"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing="$missing $package"

@@ -1,3 +1,3 @@
 """What the kernel enforces: three BPF programs in C (`src/`: what leaves a host, what enters it, what its switch takes from it),
-compiled ahead of time, and the code that loads, attaches and talks to them. Imports no other package of the project. Begin
+compiled ahead of time, and the code that loads and talks to them. Imports no other package of the project. Begin
 with `src/reclaim.h`, the contract of kernel and Python."""

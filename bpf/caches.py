@@ -43,7 +43,7 @@ def private_cache() -> Path:
         found = shared.lstat()
     except OSError:
         return Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
-    # what lies there is loaded as code: nobody else may have made it
+    # what lies there is loaded as code: no other user may have made it
     if found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077:
         return shared
     return Path(tempfile.mkdtemp(prefix=f"{NAME}-"))

@@ -235,9 +235,6 @@ class HostMaps:
             one.close()
 
 
-PIN_NAMES = ("flows", METERS, "aggregate", "counters", "switch")
-
-
 def _mapped(address: Address) -> bytes:
     return address.packed if isinstance(address, IPv6Address) else bytes(10) + b"\xff\xff" + address.packed
 

@@ -10,7 +10,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from bpf.build import build, is_stale, object_path
 from bpf.errors import BpfError
 from bpf.library import check, check_pointer, libbpf
-from bpf.maps import PIN_NAMES, AggregateBucket, ClassCounters, FlowTable, HostMaps
+from bpf.maps import AggregateBucket, ClassCounters, FlowTable, HostMaps
 from bpf.meters import Meters
 from bpf.switch import KillSwitch
 
@@ -99,16 +99,13 @@ def load_host_programs(pin_dir: Path | None = None, *, egress: Path | None = Non
             program_fd(outward, "reclaim_egress"), program_fd(inward, "reclaim_ingress"), maps
         )
     if pin_dir is not None:
-        _pin(programs, pin_dir)
+        try:
+            pin_dir.mkdir(parents=True, exist_ok=True)
+            maps.pin(pin_dir)
+        except (BpfError, OSError):
+            programs.close()
+            raise
     return programs
-
-
-def unpin(pin_dir: Path) -> None:
-    """Takes the pins away, and the folder; nothing happens if there are none."""
-    for name in PIN_NAMES:
-        (pin_dir / name).unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        pin_dir.rmdir()
 
 
 def ensure_bpffs(path: Path | str = BPFFS) -> Path:
@@ -163,13 +160,10 @@ def loaded(name: str, path: Path | None = None, *, entries: Mapping[str, int] | 
         check(libbpf().bpf_object__load(pointer), f"load the {name} program", "")
         yield pointer
     except BpfError as error:
-        raise BpfError(error.what, error.errno, _tail(log.value)) from None
+        tail = log.value.decode(errors="replace").splitlines()[-LOG_LINES:]
+        raise BpfError(error.what, error.errno, "\n".join(tail)) from None
     finally:
         libbpf().bpf_object__close(pointer)
-
-
-def _tail(log: bytes) -> str:
-    return "\n".join(log.decode(errors="replace").splitlines()[-LOG_LINES:])
 
 
 def map_fd(pointer: int, name: str) -> int:
@@ -183,12 +177,3 @@ def program_fd(pointer: int, name: str) -> int:
     """A descriptor of a loaded object's program, the caller's own."""
     program = check_pointer(libbpf().bpf_object__find_program_by_name(pointer, name.encode()), f"find {name}")
     return os.dup(check(libbpf().bpf_program__fd(program), f"find {name}"))
-
-
-def _pin(programs: HostPrograms, pin_dir: Path) -> None:
-    try:
-        pin_dir.mkdir(parents=True, exist_ok=True)
-        programs.maps.pin(pin_dir)
-    except (BpfError, OSError):
-        programs.close()
-        raise

@@ -31,17 +31,13 @@ class SwitchStatus:
     dropped_packets: int
     dropped_bytes: int
 
-    def is_isolated(self, now_ns: int) -> bool:
-        """Whether only the coordinator is heard: isolated, or a drain whose time has come."""
-        return self.mode is Mode.ISOLATE or (self.mode is Mode.DRAIN and 0 < self.isolate_at_ns <= now_ns)
-
 
 class KillSwitch(WritableMap):
     """A store into the mode word closes or opens the host for the next packet."""
 
     @property
     def mode(self) -> Mode:
-        """As it was set; a drain past its `isolate_at_ns` still says DRAIN (see `SwitchStatus.is_isolated`)."""
+        """As it was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
         return Mode(self.u32[0])
 
     def set(self, mode: Mode, *, isolate_at_ns: int = 0) -> None:
@@ -61,7 +57,7 @@ class KillSwitch(WritableMap):
         self.u32[0] = mode
 
     def allow_coordinator(self, v4: IPv4Address | None, v6: IPv6Address | None = None) -> None:
-        """Whose packets pass a closed host. Set it before the switch is needed; None: nobody's."""
+        """Let the coordinator's packets pass a closed host (None: no address). Call it before the switch is needed."""
         self.u8[_V4] = bytes(4) if v4 is None else v4.packed
         self.u8[_V6] = bytes(16) if v6 is None else v6.packed
 

@@ -1,4 +1,4 @@
-"""The reference pages that follow from the program: scenario keys, systems, commands. `python docs/generate.py` writes them."""
+"""The reference pages that follow from the program: keys of files, systems, commands. `python docs/generate.py` writes them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.fields import Quantity
+from experiments.inputs.scenario.fields import Random
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
+from topologies import files
+from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
+from topologies.tables import NOTHING
 
 HERE = Path(__file__).parent
 SECTIONS: dict[str, type[Any]] = {
@@ -36,6 +39,25 @@ campus file, `"example:NAME"`, or a table), `seed` (a whole number) and `duratio
 """
 
 
+CAMPUS_SECTIONS: dict[str, Section] = {
+    "the file itself": files.CAMPUS,
+    "[research_reserve]": files.RESEARCH_RESERVE,
+    "[gpu_models.NAME]": files.GPU_MODEL,
+    "[[switches]]": files.SWITCH,
+    "[[hosts]]": files.HOST,
+    "[[groups]]": files.GROUP,
+    "[[links]]": files.LINK,
+}
+CAMPUS_HEAD = """# Campus keys
+
+Made by `docs/generate.py` from the tables that read campus files. A campus file is TOML; `topologies/examples` has three. A
+wrong file is answered with file, key, value and what is allowed. A switch or a host may say itself where its cable goes
+(`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables of
+a campus of bridges form a tree; with `fabric = "openvswitch"` there may be several paths.
+"""
+COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
+
+
 def meanings(of: type[Any]) -> dict[str, str]:
     """Field -> the comment beside its declaration, or on the line above it."""
     source = inspect.getsource(of)
@@ -53,37 +75,52 @@ def meanings(of: type[Any]) -> dict[str, str]:
 
 
 def rows(of: type[Any]) -> Iterator[str]:
-    """A table row for each key."""
+    """A table row for each key of a declared dataclass."""
     said = meanings(of)
     for each in fields(of):
         kind = each.metadata["kind"]
-        default = (
-            "required"
-            if each.default is MISSING
-            else "none"
-            if each.default is None
-            else f"`{' '.join(kind.text(each.default).split())}`"
-        )
-        yield f"| `{kind.key(each.name)}` | {kind_text(kind)} | {default} | {said.get(each.name, '')} |"
+        default = NOTHING if each.default is MISSING else each.default
+        yield row(kind.key(each.name), kind, default, said.get(each.name, ""))
 
 
-def kind_text(kind: Any) -> str:
-    """What the key takes."""
-    name = type(kind).__name__.lstrip("_")
-    if isinstance(kind, Quantity):
-        unlimited = f', or `"{kind.infinite}"`' if kind.infinite else ""
-        high = f" to {kind.high:g}" if kind.high < float("inf") else ""
-        low = f", {'above' if kind.above else 'from'} {kind.low:g}{high}" if kind.low or high else ""
-        return f"{kind.dimension.name.lower().replace('_', ' ')}{low}{unlimited}"
-    if name == "Whole":
-        return f"whole number, {kind.low} to {kind.high}"
-    if name == "Choice":
-        return " or ".join(f'`"{option}"`' for option in kind.options) or "text"
-    if name == "Random":
-        return f"law of a {kind.dimension.name.lower()}"
-    return {"Flag": "`true` or `false`", "Names": "list of hosts", "Numbers": "list of numbers"}.get(
-        name, "list of tables"
+def row(key: str, kind: Kind, default: object, meaning: str) -> str:
+    """A table row."""
+    shown = (
+        "none"
+        if default is None
+        else f"`{' '.join(kind.text(default).split())}`"
+        if default is not NOTHING
+        else "required"
     )
+    return f"| `{key}` | {takes(kind)} | {shown} | {meaning} |"
+
+
+def takes(kind: Kind) -> str:
+    """What a key takes."""
+    match kind:
+        case Quantity(dimension, low, high, above, infinite, about):
+            if about:
+                return about
+            unlimited = f', or `"{infinite}"`' if infinite else ""
+            high_text = f" to {high:g}" if high < float("inf") else ""
+            limits = f", {'above' if above else 'from'} {low:g}{high_text}" if low or high_text else ""
+            return f"{dimension.name.lower().replace('_', ' ')}{limits}{unlimited}"
+        case Whole(low, high):
+            return f"whole number, {low} to {high}"
+        case Choice(options):
+            return " or ".join(f'`"{option}"`' for option in options)
+        case Random(dimension):
+            return f"law of a {dimension.name.lower()}"
+        case Text():
+            return "text"
+        case Flag():
+            return "`true` or `false`"
+        case Texts(about, single):
+            one_or = "text or " if single else ""
+            return one_or + ("list of hosts" if "hosts" in about else "list of texts")
+        case Numbers():
+            return "list of numbers"
+    return "list of tables"
 
 
 def scenario_page() -> str:
@@ -92,10 +129,17 @@ def scenario_page() -> str:
     for section, of in SECTIONS.items():
         first = inspect.getdoc(of) or ""
         parts.append(
-            f"## {section}\n\n{first.split(chr(10) * 2)[0]}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n"
-            + "\n".join(rows(of))
-            + "\n"
+            f"## {section}\n\n{first.split(chr(10) * 2)[0]}\n\n{COLUMNS}" + "\n".join(rows(of)) + "\n"
         )
+    return "\n".join(parts)
+
+
+def campus_page() -> str:
+    """docs/reference/campus.md."""
+    parts = [CAMPUS_HEAD]
+    for section, keys in CAMPUS_SECTIONS.items():
+        lines = (row(name, key.kind, key.default, key.meaning) for name, key in keys.items())
+        parts.append(f"## {section}\n\n{COLUMNS}" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -171,6 +215,7 @@ def picture() -> str:
 
 PAGES = {
     "reference/scenario.md": scenario_page,
+    "reference/campus.md": campus_page,
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
 }

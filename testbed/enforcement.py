@@ -10,7 +10,7 @@ burst / 0.2 s, 5 to 50 % of the grant. So a grant becomes three things:
 (c) one aggregate bucket a host for all migrations, so that the research reserve holds even if the grants are wrong.
 
 Units: a grant is *payload* bytes/s, and so is the pacing rate (the kernel paces payload); buckets and shapers count *wire*
-bytes. The conversion stands here and nowhere else.
+bytes (`topologies.units`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from bpf.layout import BucketMode, ClassId
 from bpf.maps import FlowKey, HostMaps, Traffic
 from testbed.errors import KernelMismatch, SetupError
 from topologies.spec import TrafficClass
+from topologies.units import WIRE_PER_PAYLOAD
 
-WIRE_PER_PAYLOAD = 1514 / 1448  # Ethernet, IPv4 and TCP headers with timestamps at an MTU of 1500
 PACING_SHARE = (
     0.995  # of the grant, so that goodput never exceeds it: a window may begin or end within a burst
 )
@@ -45,7 +45,7 @@ UNPACED = (1 << 64) - 1
 TCP_CONGESTION = 13
 PREFERRED_CONGESTION = ("bbr", "cubic")
 
-_CLASS_ID = {
+CLASS_IDS = {
     TrafficClass.EMERGENCY: ClassId.EMERGENCY,
     TrafficClass.PLANNED: ClassId.PLANNED,
     TrafficClass.PRESYNC: ClassId.PRESYNC,
@@ -199,7 +199,7 @@ class FlowGuard:
         if self._maps is not None:
             self._maps.flows.insert(
                 self.key,
-                traffic_class=_CLASS_ID[self._class],
+                traffic_class=CLASS_IDS[self._class],
                 mode=_MODE[self._enforcement],
                 rate_bytes_per_s=self._plan.bucket_bytes_per_s,
                 burst_bytes=self._plan.burst_bytes,
@@ -231,7 +231,7 @@ class FlowGuard:
         """By the code point on the socket, and by the flow table if there is one."""
         dscp = marked_dscp(self._sock)
         state = self._maps.flows.lookup(self.key) if self._maps is not None else None
-        if self._maps is not None and (state is None or state.traffic_class is not _CLASS_ID[self._class]):
+        if self._maps is not None and (state is None or state.traffic_class is not CLASS_IDS[self._class]):
             raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
         return next((c for c in TrafficClass if c.dscp == dscp), TrafficClass.RESEARCH)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.units import GBIT_PER_S
 from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
+from topologies.units import GBIT_PER_S
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason=f"needs root: the user id is {os.geteuid()}")
 kernel = [pytest.mark.kernel, needs_root]

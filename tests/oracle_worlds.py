@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from controller.core.admission.admission import migration_share
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.choices import Menu
 from experiments.worlds.oracle.link_budgets import Shares
@@ -23,6 +22,7 @@ from experiments.worlds.oracle.transfer_times import Carriage
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import Role
+from topologies.units import PAYLOAD_SHARE
 
 HORIZON_S = 10_000.0
 

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from controller.core.network.bandwidth import PAYLOAD_SHARE, LinkBandwidth, bottleneck
+from controller.core.network.bandwidth import LinkBandwidth, bottleneck
 from topologies.spec import DirectedLink, ResearchReserve
+from topologies.units import PAYLOAD_SHARE
 
 ACCESS, TRUNK, DOWN = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("sw", "h1")
 CAPACITY = {ACCESS: 100.0, TRUNK: 1000.0, DOWN: 100.0}

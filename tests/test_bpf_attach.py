@@ -1,6 +1,7 @@
 """The programs on real interfaces: attachment read back, pins that outlive a process, tags kept beside the packet."""
 
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from bpf.attach import attach, attach_requests, attached, detach
 from bpf.errors import BpfError
 from bpf.layout import BucketMode, ClassId, Mode
 from bpf.maps import FlowKey, HostMaps
-from bpf.objects import ensure_bpffs, load_host_programs, unpin
+from bpf.objects import HostPrograms, ensure_bpffs, load_host_programs
+from testbed.emulation.kernel import attachment
+from testbed.emulation.kernel.attachment import EGRESS, INGRESS
+from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from tests.bpf_machine import KEY, in_own_namespace, loaded_or_skip, programs_fixture
 
 pytestmark = pytest.mark.kernel
@@ -25,30 +28,37 @@ def ip(*lines: str) -> None:
         subprocess.run(["ip", *line.split()], check=True, capture_output=True)
 
 
-def test_attached_programs_are_read_back_by_their_kernel_names(host):
+def attach(ifindex: int, programs: HostPrograms) -> None:
+    with NetlinkSocket() as netlink:
+        fds = programs.egress_fd, programs.ingress_fd
+        netlink.send(attachment.host_requests(ifindex, *fds, f"interface {ifindex}"))
+
+
+def attached(interface: str) -> list[int]:
+    with NetlinkSocket() as netlink:
+        found = [
+            attachment.attached(netlink, socket.if_nametoindex(interface), hook, interface)
+            for hook in (EGRESS, INGRESS)
+        ]
+    return [number for programs in found for number, _ in programs]
+
+
+def test_attached_programs_are_read_back_by_their_numbers(host):
     def body() -> None:
         ip("link add va type veth peer name vb")
-        ifindex = socket.if_nametoindex("va")
-        assert attached(ifindex) == ()
-        attach(ifindex, host)
-        assert attached(ifindex) == ("reclaim_egress", "reclaim_ingress")
-        assert attached(socket.if_nametoindex("vb")) == ()
-        with pytest.raises(BpfError, match="File exists"):
-            attach(ifindex, host)
-        detach(ifindex)
-        assert attached(ifindex) == ()
+        assert attached("va") == []
+        attach(socket.if_nametoindex("va"), host)
+        assert attached("va") == [attachment.program_id(fd) for fd in (host.egress_fd, host.ingress_fd)]
+        assert attached("vb") == []
+        with pytest.raises(NetlinkRefused, match="File exists"):
+            attach(socket.if_nametoindex("va"), host)
 
     in_own_namespace(body)
 
 
 def test_attaching_to_no_interface_says_so(host):
-    with pytest.raises(BpfError, match="attach to interface 999999: No such device"):
+    with pytest.raises(NetlinkRefused, match="interface 999999: No such device"):
         attach(999_999, host)
-
-
-def test_requests_are_numbered_from_the_sequence_given():
-    numbers = [int.from_bytes(m[8:12], "little") for m in attach_requests(3, 4, 5, sequence=70)]
-    assert numbers == [70, 71, 72]
 
 
 def test_kill_switch_closes_a_real_connection_path_and_opens_it_again(host):
@@ -106,7 +116,7 @@ def test_super_packets_of_a_real_flow_are_charged_what_goes_over_the_wire(host):
             client = socket.create_connection(server.getsockname())
             client.setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
-            )  # takes all at once: nobody reads yet
+            )  # takes all at once: it is not read yet
             client.settimeout(20)
             served, _ = server.accept()
             served.settimeout(20)
@@ -133,7 +143,7 @@ def pin_dir(tmp_path):
     try:
         yield path
     finally:
-        unpin(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def test_switch_is_set_through_its_pin_after_the_loader_is_gone(pin_dir: Path, host):
@@ -164,7 +174,7 @@ def test_pins_of_an_earlier_run_are_refused_until_they_are_taken_away(pin_dir: P
     load_host_programs(pin_dir).close()
     with pytest.raises(BpfError, match="File exists"):
         load_host_programs(pin_dir)
-    unpin(pin_dir)
+    shutil.rmtree(pin_dir)
     load_host_programs(pin_dir).close()
 
 

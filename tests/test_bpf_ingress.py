@@ -381,13 +381,13 @@ def test_drain_becomes_isolation_at_its_time_with_nobody_doing_anything(host):
     assert {v for _, v, end_ns in seen if end_ns < at_ns} == {PASS}
     assert {v for start_ns, v, _ in seen if start_ns >= at_ns} == {DROP}
     assert host.switch.mode is Mode.DRAIN
-    assert host.switch.status().is_isolated(time.monotonic_ns())
+    assert host.switch.status().isolate_at_ns == at_ns
     assert at_ns <= host.switch.status().first_drop_ns
 
 
 def test_drain_without_a_time_never_isolates(draining):
     assert verdict(draining, tcp4("A")) == PASS
-    assert not draining.switch.status().is_isolated(1 << 63)
+    assert draining.switch.status().isolate_at_ns == 0
 
 
 def test_time_in_the_past_isolates_at_once(host):

@@ -78,7 +78,7 @@ def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Pa
     claim.draw(values, out / name / PICTURE)
     verdict = claim.check(values)
     write_record(ClaimRecord.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
-    assert (out / name / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert (out / name / PICTURE).read_bytes().startswith(b"<?xml")
     assert verdict.checks or verdict.level is Level.NOT_COMPARABLE
     page = write_index(out).read_text()
     assert claim.title in page
@@ -161,7 +161,7 @@ def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out
     assert values.find(table3.GROUP, own_row, table3.DEGRADATION).seeds == 2
     apart = f"ours loses less work than {own_row}"
     assert any(check.text == apart for check in table3.judge(values).checks)
-    table3.draw(values, out / "own.png")
+    table3.draw(values, out / "own.svg")
 
 
 def test_a_labelled_row_is_a_system_of_table_3_and_ablations_are_rows() -> None:

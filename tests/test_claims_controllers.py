@@ -153,5 +153,5 @@ def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:
     for name in MAKE:
         assert name in out.getvalue()
     assert "place" in out.getvalue()
-    draw(result, tmp_path / "controllers.png")
-    assert (tmp_path / "controllers.png").stat().st_size > 10_000
+    draw(result, tmp_path / "controllers.svg")
+    assert (tmp_path / "controllers.svg").stat().st_size > 10_000

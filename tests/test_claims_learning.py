@@ -251,8 +251,8 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     values = b4.CLAIM.run(Config(directory, quick=True))
     write(values, directory)
     assert read(directory) == values
-    b4.CLAIM.draw(values, directory / "figure.png")
-    assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
+    b4.CLAIM.draw(values, directory / "figure.svg")
+    assert (directory / "figure.svg").read_bytes().startswith(b"<?xml")
     verdict = b4.CLAIM.check(values)
     write_record(ClaimRecord.of(b4.CLAIM, verdict, is_quick=True, spent_s=1.0), directory)
     page = write_index(tmp_path).read_text()
@@ -282,7 +282,7 @@ def test_running_averages_at_the_end_are_the_averages_of_the_run(tmp_path: Path)
 def test_the_command_judges_and_leaves_files(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reproduce", "b4", "--quick", "--out", str(tmp_path)])
     left = {path.name for path in (tmp_path / "B4").iterdir()}
-    assert left >= {"values.csv", "curves.csv", "settings.json", "figure.png", "claim.json", "runs.jsonl"}
+    assert left >= {"values.csv", "curves.csv", "settings.json", "figure.svg", "claim.json", "runs.jsonl"}
     assert (tmp_path / "index.html").exists()
     assert "B4" in done.output
     assert done.exit_code in (0, 1)  # so few jobs may well not reproduce anything

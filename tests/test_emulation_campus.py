@@ -17,8 +17,8 @@ from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.safety.capabilities import Need, probe
 from testbed.emulation.safety.ledger import default_root, running_campuses
 from testbed.errors import KernelMismatch, SetupError
-from testbed.units import GBIT_PER_S
 from tests.emulation_campuses import kernel, machine, small_campus
+from topologies.units import GBIT_PER_S
 
 pytestmark = kernel
 

@@ -14,8 +14,8 @@ from testbed.emulation.safety.fidelity import (
     FidelityMonitor,
     LinkRate,
 )
-from testbed.units import MBIT_PER_S
 from tests.emulation_campuses import kernel, small_campus
+from topologies.units import MBIT_PER_S
 
 LOOSE = Bounds(busy_windows=2.0, pressure_share=2.0, steal_share=2.0, lag_p99_s=100.0)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from testbed.emulation.description import shaping
 from testbed.emulation.description.plan import plan
 from testbed.emulation.kernel import netlink
-from testbed.units import GBIT_PER_S, MBIT_PER_S
 from tests.emulation_campuses import small_campus
+from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 
 def test_equal_descriptions_give_equal_plans() -> None:

@@ -20,8 +20,8 @@ from testbed.emulation.kernel import linux
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.programs import OWN_SLACK, PORT_BURST_BYTES
 from testbed.errors import KernelMismatch, SetupError
-from testbed.units import MBIT_PER_S
 from tests.emulation_campuses import kernel, small_campus
+from topologies.units import MBIT_PER_S
 
 pytestmark = kernel
 

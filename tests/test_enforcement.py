@@ -12,7 +12,6 @@ from testbed.enforcement import (
     GUARD_SLACK,
     SO_MAX_PACING_RATE,
     TSO_RTT_LOG,
-    WIRE_PER_PAYLOAD,
     Enforcement,
     FlowGuard,
     choose_congestion,
@@ -26,9 +25,9 @@ from testbed.enforcement import (
     wire_rate,
 )
 from testbed.errors import KernelMismatch, SetupError
-from testbed.units import MBIT_PER_S
 from tests.bpf_machine import in_own_namespace, programs_fixture
 from topologies.spec import TrafficClass
+from topologies.units import MBIT_PER_S, WIRE_PER_PAYLOAD
 
 host = pytest.fixture(programs_fixture)
 GRANT = 50 * MBIT_PER_S

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.clock import boot_id
 from testbed.emulation.kernel import linux
 from testbed.emulation.safety import ledger
 from testbed.emulation.safety.ledger import Ledger, clean_up, running_campuses
@@ -29,7 +30,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def dead_campus(root: Path, *entries: dict[str, object], campus_id: str = "dead1", tail: str = "") -> Path:
     root.mkdir(exist_ok=True)
-    owner = {"kind": "owner", "id": campus_id, "boot": ledger.boot_id(), **DEAD}
+    owner = {"kind": "owner", "id": campus_id, "boot": boot_id(), **DEAD}
     path = root / f"{campus_id}.ledger"
     path.write_text("".join(json.dumps(e) + "\n" for e in (owner, *entries)) + tail)
     return path
@@ -78,7 +79,7 @@ def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[byte
 def test_reused_owner_pid_does_not_keep_a_ledger_alive(tmp_path: Path) -> None:
     path = tmp_path / "old.ledger"
     me = os.getpid()
-    owner = {"kind": "owner", "id": "old", "boot": ledger.boot_id(), "pid": me, "start": started(me) - 1}
+    owner = {"kind": "owner", "id": "old", "boot": boot_id(), "pid": me, "start": started(me) - 1}
     path.write_text(json.dumps(owner) + "\n")
     assert clean_up(tmp_path).cleaned == ["old"]
 
@@ -138,7 +139,7 @@ def test_running_campus_is_left_alone_and_named(tmp_path: Path) -> None:
 
 
 def test_running_campus_is_ended_when_asked(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": ledger.boot_id()}
+    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": boot_id()}
     owner |= {"pid": sleeper.pid, "start": started(sleeper.pid)}
     (tmp_path / "live2.ledger").write_text(json.dumps(owner) + "\n")
     assert clean_up(tmp_path, include_running=True).cleaned == ["live2"]

@@ -151,6 +151,6 @@ def test_json_picture_and_table_are_written_and_a_missed_goal_is_named(
         "P2 for ten is not ten times one": True,
         "ten reclaims are not ten times one": True,
     }
-    assert (tmp_path / "decisions.png").stat().st_size > 5000
+    assert (tmp_path / "decisions.svg").stat().st_size > 5000
     assert "tick at 54" in str(decisions_table(result).caption)
-    draw(result, tmp_path / "again.png")
+    draw(result, tmp_path / "again.svg")

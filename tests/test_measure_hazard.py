@@ -141,7 +141,7 @@ def test_the_measurement_writes_what_it_says(tmp_path: Path) -> None:
     result = measure_hazard(tmp_path, quick=True)
     assert result["best"] == DEFAULT
     assert json.loads((tmp_path / "hazard.json").read_text())["best"] == DEFAULT
-    assert (tmp_path / "hazard.png").stat().st_size > 10_000
+    assert (tmp_path / "hazard.svg").stat().st_size > 10_000
     out = StringIO()
     Console(file=out, width=200).print(hazard_table(result))
     assert "as the coordinator's" in out.getvalue()

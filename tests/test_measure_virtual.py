@@ -116,7 +116,7 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
     assert stored["all_systems_cpu_s"] == pytest.approx(sum(r["cpu_s"] for r in stored["systems"].values()))
     assert stored["verdict"] == {}
     assert stored["one_system_cpu_s"] == [stored["systems"][SYSTEMS[-1]]["cpu_s"]]
-    assert (tmp_path / "virtual.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "virtual.svg").read_bytes().startswith(b"<?xml")
     assert len(seen) == len(SYSTEMS[-2:]) + 1 + 2 + 2
     assert stored["one_system_as_python"]["sha256"] == stored["systems"][SYSTEMS[-1]]["sha256"]
     console = Console(record=True, width=200, quiet=False, file=(tmp_path / "table").open("w"))

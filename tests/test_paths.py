@@ -61,15 +61,7 @@ def test_delays_add_up_along_a_route() -> None:
     assert Routes(slow).delay_s("h1", "h4") == pytest.approx(6e-3)
 
 
-def test_buildings_are_compared_and_the_core_is_in_none() -> None:
-    routes = Routes(three_tier(4, 2))
-    assert routes.same_building("h1", "h2")
-    assert routes.same_building("h1", "a1")
-    assert not routes.same_building("h1", "h4")
-    assert not routes.same_building("core", "core")
-
-
-@pytest.mark.parametrize("call", ["route", "bottleneck", "links_of", "same_building", "delay_s"])
+@pytest.mark.parametrize("call", ["route", "bottleneck", "links_of", "delay_s"])
 def test_an_unknown_node_is_named_with_the_nearest_known(call: str) -> None:
     routes = Routes(three_tier(4, 2))
     for a, b in (("h1", "h44"), ("h44", "h1"), ("h44", "h44")):

@@ -66,7 +66,7 @@ def test_coordinator_and_on_demand_hosts_stand_with_the_core() -> None:
     routes = Routes(campus)
     for host in (h for h in campus.hosts if h.role is not Role.VOLUNTEER):
         assert [str(step) for step in routes.route(host.name, "core")] == [f"{host.name}>room", "room>core"]
-        assert not any(routes.same_building(host.name, h.name) for h in campus.hosts_of(Role.VOLUNTEER))
+        assert host.building not in {h.building for h in campus.hosts_of(Role.VOLUNTEER)}
 
 
 def test_gpus_are_dealt_in_proportion_in_every_stretch() -> None:

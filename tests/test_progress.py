@@ -11,9 +11,9 @@ from controller.core.model import facts as f
 from experiments.inputs.scenario import demo_scenario
 from experiments.results import live_display
 from testbed.messages import HostStatus, Status, TransferStatus
-from testbed.units import format_duration
 from tests import run_story
 from topologies.spec import Campus, Role
+from topologies.units import format_duration
 
 
 def terminal(width: int, height: int) -> tuple[Console, io.StringIO]:

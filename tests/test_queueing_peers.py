@@ -73,7 +73,7 @@ def test_the_benchmark_has_a_row_for_every_simulator_and_a_picture(
     monkeypatch.setattr(queue, "ROUNDS", 1)
     result = measure_queue(tmp_path, quick=True)
     assert json.loads((tmp_path / "queue.json").read_text())["met"].keys() == {"speed", "agreement"}
-    assert (tmp_path / "queue.png").stat().st_size > 10_000
+    assert (tmp_path / "queue.svg").stat().st_size > 10_000
     for rows in result["speed"].values():
         assert rows.keys() >= {queue.OURS, queue.KERNEL, queue.PLAIN}
         assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())

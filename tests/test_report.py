@@ -222,3 +222,15 @@ def test_grants_on_a_link_are_those_of_all_flows_that_cross_it() -> None:
 
 def test_running_means_end_at_the_mean() -> None:
     assert charts.running_mean([(1.0, 2.0), (2.0, 4.0)]) == [(1.0, 2.0), (2.0, 3.0)]
+
+
+def test_map_shows_every_core_and_the_trunks_beside_the_tree() -> None:
+    from experiments.results.report.campus_map import _forest
+    from topologies.files import load
+
+    roots, spare = _forest(load("example:twocores"))
+    assert [(root.switch.name, [child.switch.name for child in root.below]) for root in roots] == [
+        ("core1", ["library", "physics"]),
+        ("core2", []),
+    ]
+    assert [{link.a, link.b} for link in spare] == [{"library", "core2"}, {"physics", "core2"}]

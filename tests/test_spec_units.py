@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import units as testbed_units
 from topologies import units
 
 positive = st.floats(min_value=0.0, max_value=1e300, allow_nan=False, allow_infinity=False)
@@ -44,8 +43,3 @@ def test_round_values_are_written_as_people_do() -> None:
 def test_other_texts_are_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="a rate such as"):
         units.parse_rate(text)
-
-
-def test_the_testbed_sees_the_same_units() -> None:
-    for name in testbed_units.__all__:
-        assert getattr(testbed_units, name) is getattr(units, name)

@@ -87,9 +87,18 @@ def test_no_policy_of_the_queue_length_beats_the_optimum(
     mean_job: float, ratio: float, length: float
 ) -> None:
     ours = markov.optimum(mean_job, mean_job * ratio, length * mean_job, 10.0).cost
-    bound = bounds.level_only(mean_job, mean_job * ratio, length * mean_job, 10.0, most=80)
-    assert ours == pytest.approx(bound.cost, abs=1e-5)
-    assert bounds.knapsack(mean_job, mean_job * ratio, length * mean_job, 10.0) <= ours + 1e-9
+    # any policy that sees the number waiting may refuse jobs and send waiting ones away: pi_(n+1) <= rho pi_n, and no more
+    most = 80
+    rises = np.eye(most, most + 1, 1) - ratio * np.eye(most, most + 1)
+    levels = np.arange(most + 1.0)
+    found = optimize.linprog(
+        -(levels > 0.0).astype(float),
+        np.vstack([rises, levels]),
+        np.append(np.zeros(most), length),
+        np.ones((1, most + 1)),
+        [1.0],
+    )
+    assert ours == pytest.approx(10.0 + 9.0 * found.fun / ratio, abs=1e-5)
 
 
 def test_where_the_delay_does_not_bind_the_queue_is_unlimited() -> None:
@@ -157,10 +166,11 @@ def test_simulation_agrees_with_the_exact_numbers(jobs: Law, spots: Law, r: floa
     ("jobs", "spots"), [(Gamma(12.0, 1.0), BathTub()), (Gamma(2.0, 6.0), Gamma(3.0, 4.0))], ids=str
 )
 def test_lattice_agrees_where_the_clock_is_exact(jobs: Law, spots: Law) -> None:
-    ours, exact = lattice.under_level(jobs, spots, 1.5, 10.0), stationary.under_level(jobs, spots, 1.5)
-    assert ours.delay_h == pytest.approx(exact.delay_h, rel=1e-6)
-    assert ours.cost == pytest.approx(exact.cost, rel=1e-6)
-    assert ours.levels == pytest.approx(exact.levels, rel=1e-5)
+    busy, levels = lattice.busy_and_levels(jobs, spots, 1.5)
+    exact = stationary.under_level(jobs, spots, 1.5)
+    assert busy == pytest.approx(exact.spot_busy, rel=1e-6)
+    assert levels == pytest.approx(exact.levels, rel=1e-5)
+    assert levels @ np.arange(len(levels)) * jobs.mean == pytest.approx(exact.delay_h, rel=1e-6)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -210,11 +220,9 @@ def test_no_level_policy_is_below_the_age_bound(spots: Law, delta: float) -> Non
 # ---------------------------------------------------------------- Theorems 1-3, corollaries
 
 
-@pytest.mark.parametrize(
-    "spots", [BathTub(), Uniform(0.0, 24.0), Exponential(12.0), Gamma(0.25, 48.0), Gamma(4.0, 3.0)], ids=str
-)
+@pytest.mark.parametrize("spots", [Uniform(0.0, 24.0), Exponential(12.0), Gamma(4.0, 3.0)], ids=str)
 @pytest.mark.parametrize("delta", [0.5, 3.0, 5.9])
-def test_optimal_wait_is_the_linear_programs(spots: Law, delta: float) -> None:
+def test_corollary_1_is_the_linear_programs_where_spots_are_nbue(spots: Law, delta: float) -> None:
     grid = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 400.0, 3000)]))
     spent = [spots.limited_mean(float(w)) for w in grid] + [spots.mean]
     served = [*np.asarray(spots.cdf(grid)).tolist(), 1.0]
@@ -222,14 +230,7 @@ def test_optimal_wait_is_the_linear_programs(spots: Law, delta: float) -> None:
     found = optimize.linprog(
         -np.array(served), A_eq=[np.ones(len(served)), spent], b_eq=[1.0, wanted], method="highs"
     )
-    ours = waits.optimal_wait(12.0, spots, delta)
-    assert ours.served == pytest.approx(-found.fun, rel=1e-3)
-    assert ours.served >= -found.fun - 1e-6
-    assert sum(ours.probabilities) == pytest.approx(1.0)
-    used = sum(
-        p * spots.limited_mean(w) for w, p in zip(ours.waits_h, ours.probabilities, strict=True) if p > 0.0
-    )
-    assert used == pytest.approx(wanted, rel=1e-9)
+    assert waits.share_that_waits(12.0, spots.mean, delta) == pytest.approx(-found.fun, rel=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -242,10 +243,6 @@ def test_corollaries_agree_with_each_other(mean_job: float, mean_spot: float, pa
     phi = waits.exponential_wait_rate_per_h(*case)
     assert target == pytest.approx(phi / (phi + 1.0 / mean_spot), rel=1e-9)
     assert waits.share_that_waits(*case) == pytest.approx(1.0 - target, rel=1e-9)
-    allowed = waits.mean_wait_allowed_h(mean_job, delta)
-    assert waits.optimal_wait(mean_job, Exponential(mean_spot), delta).served == pytest.approx(
-        allowed / mean_spot, rel=1e-9
-    )
 
 
 def test_end_of_the_low_delay_domain_is_for_ever_and_beyond_it_an_error() -> None:
@@ -256,17 +253,6 @@ def test_end_of_the_low_delay_domain_is_for_ever_and_beyond_it_an_error() -> Non
         assert waits.share_that_waits(mean_job, mean_spot, end) == pytest.approx(1.0, abs=1e-12)
         with pytest.raises(DomainError, match="Theorem 4"):
             waits.laplace_target(mean_job, mean_spot, end * 1.001)
-
-
-def test_corollary_1_is_unique_for_uniform_spots() -> None:
-    spots = Uniform(0.0, 24.0)
-    for w in (0.0, 5.0, 23.0, 24.0):
-        direct = float(spots.cdf(w)) - spots.limited_mean(w) / spots.mean
-        assert waits.loss_of_a_wait_within(w, 24.0) == pytest.approx(direct, abs=1e-12)
-    two = waits.shortest_two_point_wait(12.0, spots, 3.0)
-    assert two.waits_h == (0.0, 24.0) and two.probabilities[1] == pytest.approx(1.0 / 3.0)
-    with pytest.raises(DomainError, match="bounded support"):
-        waits.shortest_two_point_wait(12.0, Exponential(12.0), 3.0)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ from testbed.transfer import (
     TransferFailed,
     send_checkpoint,
     serve_checkpoints,
+    unacknowledged_bytes,
 )
+from testbed.transfer.intake import Intake
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import (
     CONTENTS,
@@ -599,6 +601,33 @@ async def test_slow_but_paced_transfer_is_not_taken_for_dead(tmp_path: Path) -> 
         result = await pair.send(manifest, on_connected=pace, idle_timeout_s=0.2)
         assert result.duration_s > 0.4
         assert pair.target.holds(manifest)
+
+
+async def test_sender_runs_ahead_of_a_receiver_that_is_not_scheduled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a full receive window holds up, a paced flow never makes up for."""
+    take, size = Intake.take, 24 * CHUNK  # 1.6 MB
+    socks: list[socket.socket] = []
+    handed, ahead = [0], [0]
+
+    def take_late(self: Intake, chunks: list[int]) -> None:
+        until_s = time.monotonic() + 3.0
+        while ahead[-1] < size and time.monotonic() < until_s:
+            time.sleep(0.005)
+            ahead.append(handed[-1] - unacknowledged_bytes(socks[0]))
+        take(self, chunks)
+
+    monkeypatch.setattr(Intake, "take", take_late)
+    async with serving(tmp_path, idle_timeout_s=10.0) as pair:
+        manifest = pair.ingest(content(24))
+        await pair.send(
+            manifest,
+            on_connected=socks.append,
+            on_progress=lambda sent, _: handed.append(sent),
+            idle_timeout_s=10.0,
+        )
+    assert ahead[-1] == size
 
 
 async def test_slow_disk_at_the_receiver_is_not_taken_for_death(

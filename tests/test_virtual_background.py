@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import BackgroundTraffic, Trace, paper_campus
 from experiments.inputs.traces.achieved import epochs_left
@@ -17,7 +16,7 @@ from experiments.worlds.virtual.invariants import Invariants
 from testbed.model.network import FluidNetwork, Sharing, max_min
 from topologies.presets import campus54
 from topologies.spec import DirectedLink, TrafficClass
-from topologies.units import MBIT_PER_S
+from topologies.units import MBIT_PER_S, PAYLOAD_SHARE
 
 UPLINK = DirectedLink("d1", "core")
 A, B, C = (DirectedLink(x, "s") for x in "abc")

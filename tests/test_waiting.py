@@ -51,8 +51,8 @@ class Silent:
         self.job.standby = None
         cluster.flows.clear()
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
-        effects = dispatch(cluster, self.job, to, checkpoint, self.now_s)
-        [(sender, _)] = orders(effects, m.SendStored)
+        dispatch(cluster, self.job, to)
+        [(sender, _)] = orders(cluster.take_outbox(), m.SendStored)
         assert self.job.phase is Phase.FETCHING
         return sender, to.name
 

@@ -1,7 +1,8 @@
 """Campus files: TOML in, TOML out.
 
 A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
-To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`), and
+To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`; a switch of
+an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
 host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
 """
@@ -12,16 +13,98 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from topologies import toml, units
+from topologies import toml
 from topologies.addresses import building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.spec import Building, Campus, GpuModel, Host, Link, ResearchReserve, Role, Switch, Tier
+from topologies.keys import Choice, Key, Quantity, Section, Text, Texts, Whole
+from topologies.spec import (
+    NAME_RULE,
+    Building,
+    Campus,
+    Fabric,
+    GpuModel,
+    Host,
+    Link,
+    ResearchReserve,
+    Role,
+    Switch,
+    Tier,
+)
 from topologies.tables import Table
 
 EXAMPLES = Path(__file__).parent / "examples"
 EXAMPLE = "example:"
 MAX_GROUP = 10_000
+
+SHARE = Quantity(Dimension.NUMBER, about="a share from 0 to 1")
+PROBABILITY = Quantity(Dimension.NUMBER, about="a probability, at least 0 and less than 1")
+RATE, DURATION = Quantity(Dimension.RATE), Quantity(Dimension.DURATION)
+RESERVE = ResearchReserve()
+CAMPUS = Section(
+    name=Key(Text("the name of the campus"), "the campus's name"),
+    buildings=Key(Texts('the names of the buildings, such as ["a", "b"]'), "names of buildings"),
+    fabric=Key(Choice(tuple(Fabric)), "what switches are made of", Fabric.BRIDGE),
+)
+RESEARCH_RESERVE = Section(
+    beta=Key(SHARE, "share of each link that migrations leave to research", RESERVE.beta),
+    minimum=Key(RATE, "they leave at least this, however small the link", RESERVE.minimum_bytes_per_s),
+)
+GPU_MODEL = Section(
+    memory=Key(Quantity(Dimension.SIZE), "of one GPU"),
+    compute_capability=Key(
+        Quantity(Dimension.NUMBER, about="a number such as 8.6"), "jobs may ask for at least this"
+    ),
+)
+CABLE = Section(
+    rate=Key(RATE, "of the cable, on the wire, in each direction"),
+    delay=Key(DURATION, "of the cable, one way; needs a kernel with netem", 0.0),
+    loss=Key(PROBABILITY, "of a packet on the cable; needs a kernel with netem", 0.0),
+)
+LINK = Section(
+    between=Key(Texts('two names, such as ["h1", "a1"]'), "the two nodes that the cable joins"), **CABLE
+)
+LINKED = Section(
+    link_to=Key(
+        Text("the name of a switch"), "the switch that its cable goes to; `rate` is then required", None
+    ),
+    rate=Key(RATE, CABLE["rate"].meaning, None),
+    delay=CABLE["delay"],
+    loss=CABLE["loss"],
+)
+SWITCH = Section(
+    name=Key(Text("the name of the switch"), NAME_RULE),
+    tier=Key(Choice(tuple(Tier)), "its level in the tree"),
+    building=Key(Text("the name of a building"), "left out: it belongs to all, as the core does", None),
+    **LINKED,
+)
+SWITCH["link_to"] = Key(
+    Texts('the name of a switch, or a list of names such as ["core1", "core2"]', single=True),
+    "the switch that its cable goes to, or (Open vSwitch) a list of them; `rate` is then required",
+    None,
+)
+GPUS = Section(
+    building=Key(Text("the name of a building"), "where it stands"),
+    role=Key(Choice(tuple(Role)), "every campus has exactly one coordinator", Role.VOLUNTEER),
+    gpu_model=Key(Text("the name of one of the gpu_models"), "required, except for a coordinator"),
+    gpus=Key(Whole(0, 1024), "how many jobs it runs at once; a coordinator has none", 1),
+)
+HOST = Section(
+    name=Key(Text("the name of the host"), NAME_RULE),
+    address=Key(
+        Text("an IPv4 address"), "inside 10.0.0.0/8; left out: the next free one of its building", None
+    ),
+    **GPUS,
+    **LINKED,
+)
+GROUP = Section(
+    prefix=Key(Text("the beginning of the hosts' names"), "hosts are called PREFIX1, PREFIX2, ..."),
+    count=Key(Whole(1, MAX_GROUP), "how many hosts"),
+    first=Key(Whole(0, 10**6), "number of the first", 1),
+    link_to=Key(Text("the switch that the hosts of the group hang on"), "the switch that their cables go to"),
+    **GPUS,
+    **CABLE,
+)
 
 
 def load(path: str | Path) -> Campus:
@@ -56,32 +139,50 @@ def find(path: str | Path, folder: Path) -> Path:
 
 def campus_of(table: Table) -> Campus:
     """The campus that a table describes (a whole file, or the [campus] of a scenario)."""
-    name = table.text("name", "the name of the campus")
-    names = table.texts("buildings", 'the names of the buildings, such as ["a", "b"]')
-    models = tuple(_model(key, each) for key, each in table.named("gpu_models"))
-    reserve = _reserve(table.table("research_reserve"))
+    name, names = CAMPUS.read(table, "name"), CAMPUS.read(table, "buildings")
+    models = []
+    for model, each in table.named("gpu_models"):
+        memory_bytes = GPU_MODEL.read(each, "memory")
+        models.append(GpuModel(model, memory_bytes, GPU_MODEL.read(each, "compute_capability")))
+        each.done()
+    reserved = table.table("research_reserve")
+    reserve = ResearchReserve(*(RESEARCH_RESERVE.read(reserved, key) for key in RESEARCH_RESERVE))
+    reserved.done()
+    fabric = Fabric(CAMPUS.read(table, "fabric"))
     reader = _Nodes(names)
     reader.read(table)
     table.done()
     buildings = tuple(Building(each) for each in names)
-    hosts = tuple(reader.hosts)
-    return Campus(name, buildings, hosts, tuple(reader.switches), tuple(reader.links), models, reserve)
+    parts = tuple(reader.hosts), tuple(reader.switches), tuple(reader.links)
+    return Campus(name, buildings, *parts, tuple(models), reserve, fabric)
 
 
 def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     """The lines of a campus; `prefix` ("campus.") goes before the names of its tables."""
     yield f"name = {toml.quote(campus.name)}"
     yield f"buildings = [{', '.join(toml.quote(b.name) for b in campus.buildings)}]"
-    yield from toml.rows("switches", map(_switch_line, campus.switches))
-    yield from toml.rows("hosts", map(_host_line, campus.hosts))
-    yield from toml.rows("links", map(_link_line, campus.links))
+    if campus.fabric is not Fabric.BRIDGE:
+        yield f"fabric = {toml.quote(campus.fabric)}"
+    yield from toml.rows(
+        "switches", (SWITCH.inline(name=s.name, tier=s.tier, building=s.building) for s in campus.switches)
+    )
+    yield from toml.rows("hosts", (
+        HOST.inline(name=h.name, building=h.building, role=h.role, address=str(h.address),
+                    gpu_model=h.gpu_model, gpus=h.gpus)
+        for h in campus.hosts
+    ))  # fmt: skip
+    yield from toml.rows("links", (
+        LINK.inline(between=(link.a, link.b), rate=link.rate_bytes_per_s, delay=link.delay_s or None,
+                    loss=link.loss or None)
+        for link in campus.links
+    ))  # fmt: skip
     reserve = campus.research_reserve
-    yield from ("", f"[{prefix}research_reserve]", f"beta = {units.plain(reserve.beta)}")
-    yield f'minimum = "{units.exact_rate(reserve.minimum_bytes_per_s)}"'
+    yield from ("", f"[{prefix}research_reserve]", f"beta = {SHARE.text(reserve.beta)}")
+    yield f"minimum = {RATE.text(reserve.minimum_bytes_per_s)}"
     for model in campus.gpu_models:
         yield from ("", f"[{prefix}gpu_models.{toml.key(model.name)}]")
-        yield f'memory = "{units.exact_size(model.memory_bytes)}"'
-        yield f"compute_capability = {units.plain(model.compute_capability)}"
+        for key, value in zip(GPU_MODEL, (model.memory_bytes, model.compute_capability), strict=True):
+            yield f"{key} = {GPU_MODEL[key].kind.text(value)}"
 
 
 class _Nodes:
@@ -102,50 +203,41 @@ class _Nodes:
             raise SpecError(table.path("hosts"), [], "at least one host ([[hosts]] or [[groups]])")
         self._taken = {_address(each) for each in hosts if each.has("address")}
         for each in table.tables("switches"):
-            self._switch(each)
+            name, building = SWITCH.read(each, "name"), SWITCH.read(each, "building")
+            self.switches.append(Switch(name, Tier(SWITCH.read(each, "tier")), building))
+            if each.has("link_to"):
+                self.links += [_link(name, above, each) for above in SWITCH.read(each, "link_to")]
+            each.done()
         for each in groups:
-            self._group(each)
+            prefix = GROUP.read(each, "prefix")
+            count, first = GROUP.read(each, "count"), GROUP.read(each, "first")
+            GROUP.read(each, "link_to")
+            for number in range(first, first + count):
+                self._host(f"{prefix}{number}", each)
+            each.done()
         for each in hosts:
-            self._host(each)
-        self.links += [_link(each) for each in table.tables("links")]
+            written = _address(each) if each.has("address") else None
+            self._host(HOST.read(each, "name"), each, written)
+            each.done()
+        for each in table.tables("links"):
+            ends = LINK.read(each, "between")
+            if len(ends) != 2:
+                raise SpecError(each.path("between"), list(ends), LINK["between"].kind.allowed())
+            self.links.append(_link(ends[0], ends[1], each))
+            each.done()
 
-    def _switch(self, table: Table) -> None:
-        building = table.text("building", "the name of a building") if table.has("building") else None
-        name = table.text("name", "the name of the switch")
-        self.switches.append(Switch(name, Tier(table.choice("tier", Tier)), building))
-        self._cable(name, table)
-        table.done()
-
-    def _host(self, table: Table) -> None:
-        name = table.text("name", "the name of the host")
-        building = self._building(table)
-        address = _address(table) if table.has("address") else self._next_address(building, table)
-        self.hosts.append(_host(name, building, address, table))
-        self._cable(name, table)
-        table.done()
-
-    def _group(self, table: Table) -> None:
-        prefix = table.text("prefix", "the beginning of the hosts' names")
-        count = table.whole("count", 1, MAX_GROUP)
-        first = table.whole("first", 0, 10**6, 1)
-        building = self._building(table)
-        table.text("link_to", "the switch that the hosts of the group hang on")
-        for number in range(first, first + count):
-            name = f"{prefix}{number}"
-            self.hosts.append(_host(name, building, self._next_address(building, table), table))
-            self._cable(name, table)
-        if not table.has("link_to"):
-            raise SpecError(
-                table.path("link_to"), None, "needed: the switch that the hosts of the group hang on"
-            )
-        table.done()
-
-    def _cable(self, name: str, table: Table) -> None:
+    def _host(self, name: str, table: Table, written: ipaddress.IPv4Address | None = None) -> None:
+        building = Choice(self._buildings).read(table, "building")
+        address = written or self._next_address(building, table)
+        role = Role(HOST.read(table, "role"))
+        if role is Role.COORDINATOR:
+            model = HOST.read(table, "gpu_model") if table.has("gpu_model") else None
+            gpus = HOST["gpus"].kind.read(table, "gpus", 0)
+        else:
+            model, gpus = HOST.read(table, "gpu_model"), HOST.read(table, "gpus")
+        self.hosts.append(Host(name, building, role, address, model, gpus))
         if table.has("link_to"):
-            self.links.append(_cable(name, table.text("link_to", "the name of a switch"), table))
-
-    def _building(self, table: Table) -> str:
-        return table.choice("building", self._buildings)
+            self.links.append(_link(name, HOST.read(table, "link_to"), table))
 
     def _next_address(self, building: str, table: Table) -> ipaddress.IPv4Address:
         if building not in self._free:
@@ -160,16 +252,8 @@ class _Nodes:
         )
 
 
-def _host(name: str, building: str, address: ipaddress.IPv4Address, table: Table) -> Host:
-    role = Role(table.choice("role", Role, Role.VOLUNTEER))
-    needed = role is not Role.COORDINATOR or table.has("gpu_model")
-    model = table.text("gpu_model", "the name of one of the gpu_models") if needed else None
-    gpus = table.whole("gpus", 0, 1024, 0 if role is Role.COORDINATOR else 1)
-    return Host(name, building, role, address, model, gpus)
-
-
 def _address(table: Table) -> ipaddress.IPv4Address:
-    text = table.text("address", "an IPv4 address")
+    text = HOST.read(table, "address")
     try:
         return ipaddress.IPv4Address(text)
     except ValueError as error:
@@ -178,54 +262,5 @@ def _address(table: Table) -> ipaddress.IPv4Address:
         ) from None
 
 
-def _link(table: Table) -> Link:
-    ends = table.texts("between", 'two names, such as ["h1", "a1"]')
-    if len(ends) != 2:
-        raise SpecError(table.path("between"), list(ends), 'two names, such as ["h1", "a1"]')
-    link = _cable(*ends, table)
-    table.done()
-    return link
-
-
-def _cable(a: str, b: str, table: Table) -> Link:
-    rate = table.quantity("rate", Dimension.RATE)
-    delay = table.quantity("delay", Dimension.DURATION, 0.0)
-    return Link(a, b, rate, delay, table.number("loss", "a probability, at least 0 and less than 1", 0.0))
-
-
-def _model(name: str, table: Table) -> GpuModel:
-    memory = table.quantity("memory", Dimension.SIZE)
-    model = GpuModel(name, memory, table.number("compute_capability", "a number such as 8.6"))
-    table.done()
-    return model
-
-
-def _reserve(table: Table) -> ResearchReserve:
-    default = ResearchReserve()
-    beta = table.number("beta", "a share from 0 to 1", default.beta)
-    minimum = table.quantity("minimum", Dimension.RATE, default.minimum_bytes_per_s)
-    table.done()
-    return ResearchReserve(beta, minimum)
-
-
-def _switch_line(switch: Switch) -> str:
-    pairs = [("name", toml.quote(switch.name)), ("tier", toml.quote(switch.tier))]
-    return toml.inline(
-        pairs if switch.building is None else [*pairs, ("building", toml.quote(switch.building))]
-    )
-
-
-def _host_line(host: Host) -> str:
-    texts = {"name": host.name, "building": host.building, "role": host.role, "address": str(host.address)}
-    pairs = [(name, toml.quote(text)) for name, text in texts.items()]
-    if host.gpu_model is not None:
-        pairs.append(("gpu_model", toml.quote(host.gpu_model)))
-    return toml.inline([*pairs, ("gpus", str(host.gpus))])
-
-
-def _link_line(link: Link) -> str:
-    pairs = [("between", f"[{toml.quote(link.a)}, {toml.quote(link.b)}]")]
-    pairs.append(("rate", f'"{units.exact_rate(link.rate_bytes_per_s)}"'))
-    if link.delay_s:
-        pairs.append(("delay", f'"{units.exact_duration(link.delay_s)}"'))
-    return toml.inline(pairs if not link.loss else [*pairs, ("loss", units.plain(link.loss))])
+def _link(a: str, b: str, table: Table) -> Link:
+    return Link(a, b, *(CABLE.read(table, key) for key in CABLE))

@@ -69,16 +69,6 @@ class Routes:
         """One-way propagation delay from a to b."""
         return sum(link.delay_s for link in self.links_of(a, b))
 
-    def same_building(self, a: str, b: str) -> bool:
-        """Whether two nodes stand in one building (the core stands in none). SpecError if a node is unknown."""
-        first, second = self._building(a), self._building(b)
-        return first is not None and first == second
-
-    def _building(self, node: str) -> str | None:
-        self._check(node)
-        host = self._campus.host_by_name.get(node)
-        return host.building if host else self._campus.switch_by_name[node].building
-
     def _hang_from(self, root: str) -> None:
         self._depth[root] = 0
         todo = [root]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
@@ -21,6 +21,7 @@ from topologies.spec import (
     MAX_PORTS,
     Building,
     Campus,
+    Fabric,
     GpuModel,
     Host,
     Link,
@@ -123,6 +124,94 @@ def three_tier(
     tree.add_room(on_demand, on_demand_slots, on_demand_model)
     models = dict.fromkeys(chain((s.model for s in mix), [on_demand_model] if on_demand else []))
     return tree.campus(tuple(models), reserve or ResearchReserve())
+
+
+def leaf_spine(
+    leaves: int = 4,
+    spines: int = 2,
+    hosts_per_leaf: int = 4,
+    *,
+    access_bytes_per_s: float = GBIT_PER_S,
+    uplink_bytes_per_s: float = 2.5 * GBIT_PER_S,
+    mix: Sequence[GpuShare] = PAPER_MIX,
+) -> Campus:
+    """Every leaf (l1 ..., one a building) has an uplink to every spine (s1 ...): as many shortest paths as spines.
+
+    Volunteers h1, h2, ... hang on the leaves, the coordinator on the first spine. Needs the Open vSwitch fabric. SpecError says
+    which argument is wrong and what is allowed.
+    """
+    _whole("leaves", leaves, 2, MAX_BUILDINGS)
+    _whole("spines", spines, 2, 64)
+    _whole("hosts_per_leaf", hosts_per_leaf, 1, MAX_PORTS - spines)
+    mesh = _Mesh("leafspine", mix, leaves * hosts_per_leaf)
+    mesh.switches += [Switch(f"s{n}", Tier.CORE) for n in range(1, spines + 1)]
+    for leaf in range(1, leaves + 1):
+        building = mesh.add_building(f"b{leaf}")
+        mesh.switches.append(Switch(f"l{leaf}", Tier.ACCESS, building))
+        mesh.links += [Link(f"l{leaf}", f"s{n}", uplink_bytes_per_s) for n in range(1, spines + 1)]
+        mesh.hang(f"l{leaf}", building, hosts_per_leaf, access_bytes_per_s)
+    return mesh.campus("s1", uplink_bytes_per_s)
+
+
+def fat_tree(
+    k: int = 4, *, rate_bytes_per_s: float = GBIT_PER_S, mix: Sequence[GpuShare] = PAPER_MIX
+) -> Campus:
+    """A fat tree of k-port switches (Al-Fares et al., SIGCOMM 2008): k pods, k^3/4 volunteers, all cables alike.
+
+    Core switches c1 ... c(k/2)^2; pod p (a building) has aggregation switches p1a1 ... and edge switches p1e1 ..., k/2 of
+    each. The coordinator hangs on the first core switch. Needs the Open vSwitch fabric. SpecError: k is odd or not from 4 to 16.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or not 4 <= k <= 16 or k % 2:
+        raise SpecError("k", k, "an even number from 4 to 16")
+    half = k // 2
+    mesh = _Mesh(f"fattree{k}", mix, half * half * k)
+    mesh.switches += [Switch(f"c{n}", Tier.CORE) for n in range(1, half * half + 1)]
+    for pod in range(1, k + 1):
+        building = mesh.add_building(f"p{pod}")
+        for a in range(1, half + 1):
+            mesh.switches.append(Switch(f"p{pod}a{a}", Tier.DISTRIBUTION, building))
+            cores = range((a - 1) * half + 1, a * half + 1)
+            mesh.links += [Link(f"p{pod}a{a}", f"c{n}", rate_bytes_per_s) for n in cores]
+        for e in range(1, half + 1):
+            edge = f"p{pod}e{e}"
+            mesh.switches.append(Switch(edge, Tier.ACCESS, building))
+            mesh.links += [Link(edge, f"p{pod}a{a}", rate_bytes_per_s) for a in range(1, half + 1)]
+            mesh.hang(edge, building, half, rate_bytes_per_s)
+    return mesh.campus("c1", rate_bytes_per_s)
+
+
+class _Mesh:
+    """A campus with several paths, under construction."""
+
+    def __init__(self, name: str, mix: Sequence[GpuShare], hosts: int) -> None:
+        self.name = name
+        self.buildings: list[Building] = []
+        self.switches: list[Switch] = []
+        self.hosts: list[Host] = []
+        self.links: list[Link] = []
+        self._models = tuple(dict.fromkeys(share.model for share in mix))
+        self._dealt = iter(_deal(mix, hosts))
+
+    def add_building(self, name: str) -> str:
+        """Its name."""
+        self.buildings.append(Building(name))
+        self._addresses = building_addresses(len(self.buildings))
+        return name
+
+    def hang(self, switch: str, building: str, count: int, rate: float) -> None:
+        """The next `count` volunteers, on a switch of the building that was added last."""
+        for model, gpus in islice(self._dealt, count):
+            name = f"h{len(self.hosts) + 1}"
+            self.hosts.append(Host(name, building, Role.VOLUNTEER, next(self._addresses), model.name, gpus))
+            self.links.append(Link(name, switch, rate))
+
+    def campus(self, coordinator_on: str, rate: float) -> Campus:
+        """What was built, with its coordinator, validated."""
+        self.add_building(ROOM)
+        self.hosts.append(Host("coord", ROOM, Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1")))
+        self.links.append(Link("coord", coordinator_on, rate))
+        parts = (tuple(self.buildings), tuple(self.hosts), tuple(self.switches), tuple(self.links))
+        return Campus(self.name, *parts, self._models, fabric=Fabric.OPENVSWITCH)
 
 
 class _Tree:

@@ -1,8 +1,8 @@
 """What a campus is: buildings, hosts with GPUs, switches, links, the research reserve. Frozen and validated.
 
-A campus is a tree: hosts hang on access switches, access switches on distribution switches, those on the core (paper A,
-section IV-A). A tree has exactly one path between any two nodes, so routing, bottlenecks and reserves are facts of the
-description, and kernel bridges need no spanning-tree protocol.
+Hosts hang on access switches, access switches on distribution switches, those on the core (paper A, section IV-A). A campus of
+kernel bridges is a tree: exactly one path between any two nodes, and no spanning-tree protocol. With `fabric = "openvswitch"`
+switches may be joined by more than one path; migrations then travel the paths of `paths.Routes`, research all shortest ones.
 
 Rates are bytes per second on the wire, in each direction (full duplex); `DirectedLink` names one direction.
 """
@@ -43,6 +43,13 @@ class Tier(StrEnum):
     ACCESS = "access"
     DISTRIBUTION = "distribution"
     CORE = "core"
+
+
+class Fabric(StrEnum):
+    """What the switches of a live campus are made of."""
+
+    BRIDGE = "bridge"  # kernel bridges: one path between any two nodes
+    OPENVSWITCH = "openvswitch"  # programmed by an OpenFlow controller: several paths
 
 
 class TrafficClass(StrEnum):
@@ -187,7 +194,7 @@ class ResearchReserve:
 
 @dataclass(frozen=True)
 class Campus:
-    """The whole description. Construction validates it: a `Campus` that exists is a tree that can be built."""
+    """The whole description. Construction validates it: a `Campus` that exists can be built."""
 
     name: str
     buildings: tuple[Building, ...]
@@ -196,6 +203,7 @@ class Campus:
     links: tuple[Link, ...]
     gpu_models: tuple[GpuModel, ...] = ()
     research_reserve: ResearchReserve = field(default_factory=ResearchReserve)
+    fabric: Fabric = Fabric.BRIDGE
 
     def __post_init__(self) -> None:
         _label("name", self.name)
@@ -205,7 +213,7 @@ class Campus:
         _unique("gpu_models", (g.name for g in self.gpu_models))
         self._check_members()
         self._check_one_coordinator()
-        self._check_tree()
+        self._check_links()
 
     @cached_property
     def nodes(self) -> tuple[Host | Switch, ...]:
@@ -273,10 +281,11 @@ class Campus:
         if len(found) != 1:
             raise SpecError("hosts.*.role", found, "exactly one host with the role coordinator")
 
-    def _check_tree(self) -> None:
+    def _check_links(self) -> None:
         nodes = {node.name for node in self.nodes}
         degree = dict.fromkeys(nodes, 0)
         parent = {n: n for n in nodes}
+        joined: set[frozenset[str]] = set()
 
         def root(node: str) -> str:
             while parent[node] != node:
@@ -289,10 +298,15 @@ class Campus:
                 if end not in nodes:
                     raise SpecError(f"links.{link.a}-{link.b}", end, "the name of a host or a switch")
                 degree[end] += 1
-            if root(link.a) == root(link.b):
+            if root(link.a) == root(link.b) and self.fabric is Fabric.BRIDGE:
                 raise SpecError(
-                    f"links.{link.a}-{link.b}", "a loop", "links that form a tree (no second path)"
+                    f"links.{link.a}-{link.b}",
+                    "a loop",
+                    'links that form a tree (no second path); fabric = "openvswitch" allows more',
                 )
+            if frozenset((link.a, link.b)) in joined:
+                raise SpecError(f"links.{link.a}-{link.b}", "a second one", "one link between two nodes")
+            joined.add(frozenset((link.a, link.b)))
             parent[root(link.a)] = root(link.b)
         self._check_connected(nodes, {n: root(n) for n in nodes})
         self._check_degrees(degree)

@@ -1,11 +1,10 @@
 """Taking values out of a TOML table, one key at a time, so that every mistake is named: which key, what was found, what
-is allowed; a key that nobody asked for is an error too, with the nearest key that exists."""
+is allowed; a key that is not asked for is an error too, with the nearest key that exists."""
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from topologies.dimension import Dimension
@@ -51,66 +50,6 @@ class Table:
     def wrong(self, name: str, allowed: str) -> SpecError:
         """The error that says what this key should have been."""
         return SpecError(self.path(name), shown(self._data.get(name, NOTHING)), allowed)
-
-    def text(self, name: str, allowed: str = "a text", default: str = NOTHING) -> str:
-        """A string, not empty."""
-        value = self.take(name, allowed, default)
-        if not isinstance(value, str) or not value:
-            raise self.wrong(name, allowed)
-        return value
-
-    def choice(self, name: str, options: Iterable[str], default: str = NOTHING) -> str:
-        """One of the given texts."""
-        known = [str(option) for option in options]
-        value = self.take(name, f"one of {', '.join(known)}", default)
-        if not isinstance(value, str) or value not in known:
-            near = difflib.get_close_matches(value, known, n=1) if isinstance(value, str) else []
-            hint = f"; nearest: {near[0]}" if near else ""
-            raise self.wrong(name, f"one of {', '.join(known)}{hint}")
-        return value
-
-    def whole(self, name: str, low: int, high: int, default: int = NOTHING) -> int:
-        """An integer from low to high."""
-        allowed = f"a whole number from {low} to {high}"
-        value = self.take(name, allowed, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.wrong(name, allowed)
-        return value
-
-    def number(self, name: str, allowed: str = "a finite number", default: float = NOTHING) -> float:
-        """A finite float; ranges are checked by what is described."""
-        value = self.take(name, allowed, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
-            raise self.wrong(name, allowed)
-        return float(value)
-
-    def quantity(
-        self, name: str, dimension: Dimension, default: float = NOTHING, *, infinite: str | None = None
-    ) -> float:
-        """A number with its unit, in a text; or the word that stands for infinity, where there is one."""
-        if dimension is Dimension.NUMBER:
-            return self.number(name, default=default)
-        if not self.has(name) and default is not NOTHING:
-            return default
-        allowed = allowed_text(dimension, infinite)
-        value = self.take(name, allowed)
-        if infinite and value == infinite:
-            return math.inf
-        if not isinstance(value, str):
-            raise self.wrong(name, f"{allowed}, in quotes and with its unit")
-        try:
-            return dimension.parse(value)
-        except ValueError:
-            raise self.wrong(name, allowed) from None
-
-    def texts(
-        self, name: str, allowed: str = "a list of texts", default: Sequence[str] = NOTHING
-    ) -> tuple[str, ...]:
-        """A list of strings."""
-        value = self.take(name, allowed, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise self.wrong(name, allowed)
-        return tuple(value)
 
     def table(self, name: str) -> Table:
         """A table inside this one; an empty one if it is not there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Iterable
@@ -14,7 +15,6 @@ from topologies.errors import SpecError
 MAX_BYTES = 8 << 20  # a campus of 10 000 hosts is 2 MB
 _PLACE = re.compile(r"\(at line (\d+), column \d+\)")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
 
 
 def read_bytes(path: Path, what: str = "a TOML file") -> bytes:
@@ -59,8 +59,8 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def quote(text: str) -> str:
-    """A TOML basic string."""
-    return '"' + "".join(_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in text) + '"'
+    """A TOML basic string: JSON's, but for the one character that JSON does not escape."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def key(name: str) -> str:

@@ -14,6 +14,10 @@ MBIT_PER_S = 125_000.0  # bytes per second
 GBIT_PER_S = 125_000_000.0
 MIB = 1 << 20
 HOUR_S = 3600.0
+# payload and wire bytes of a full TCP segment at an MTU of 1500: Ethernet, IPv4 and TCP headers with timestamps
+SEGMENT_BYTES, FRAME_BYTES = 1448, 1514
+PAYLOAD_SHARE = SEGMENT_BYTES / FRAME_BYTES  # of what links, shapers and buckets count
+WIRE_PER_PAYLOAD = FRAME_BYTES / SEGMENT_BYTES
 
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -30,12 +30,12 @@ from controller.core.model import events as ev
 from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import CoreSnapshot, thaw
+from testbed.clock import boot_id
 from testbed.errors import SetupError
 from topologies.files import dumps
 from topologies.spec import Campus
 
 FORMAT = "1"  # of the journal; another one cannot be read
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_TOLD = 4  # differences that are named
 
 
@@ -57,7 +57,7 @@ def origin_of(campus: Campus, settings: Settings, seed: int, started_s: float) -
         # numbers as exact text: JSON knows no infinity
         "settings": msgspec.json.encode({k: repr(v) for k, v in asdict(settings).items()}).decode(),
         "seed": str(seed),
-        "boot": BOOT_ID.read_text().strip(),
+        "boot": boot_id(),
         "started_monotonic_s": repr(started_s),
         "started_calendar_s": repr(time.time() - (time.monotonic() - started_s)),
     }
@@ -98,7 +98,7 @@ def recall(journal: Journal, fresh: Coordinator) -> Recalled:
 def start_after(origin: dict[str, str], last_s: float) -> float:
     """What is now time 0 of the journal (CLOCK_MONOTONIC), so that its time goes on, and never back."""
     monotonic_s = time.monotonic()
-    if origin["boot"] == BOOT_ID.read_text().strip():
+    if origin["boot"] == boot_id():
         now_s = monotonic_s - float(origin["started_monotonic_s"])
     else:
         now_s = time.time() - float(origin["started_calendar_s"])

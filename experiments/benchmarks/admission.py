@@ -35,6 +35,7 @@ from experiments.benchmarks.reclaim_waves import (
     most_deliverable,
     on_one_link,
 )
+from experiments.results.pictures import canvas
 
 RULES: dict[str, p3.Admit] = {
     "EDF, stops": p3.edf_stop,
@@ -51,7 +52,7 @@ SEEDS = 20
 def measure_admission(
     out: Path, *, sets: int = 2000, campus_sets: int = 300, arrivals_a_seed: int = 600
 ) -> dict[str, Any]:
-    """Measure all three; writes admission.json and admission.png to `out` and returns what the JSON holds. Under a minute."""
+    """Measure all three; writes admission.json and admission.svg to `out` and returns what the JSON holds. Under a minute."""
     result = {
         "law": {**asdict(FITTED), "interarrival_s": INTERARRIVAL_S},
         "law_on_campus": asdict(CAMPUS),
@@ -63,7 +64,7 @@ def measure_admission(
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "admission.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "admission.png")
+    _draw(result, out / "admission.svg")
     return result
 
 
@@ -164,26 +165,22 @@ def _bootstrap(size: int, statistic: Callable[[Sequence[int]], float]) -> dict[s
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 5, figsize=(18, 4.2), layout="constrained")
-    of_seven = result["at_once_on_campus"]["7"]
-    _bars(panels[0], of_seven, "admitted of 7 at once, campus's notices", {})
-    for axes, (count, measured) in zip(panels[1:], result["at_once"].items(), strict=False):
-        _bars(axes, measured, f"admitted of {count} at once, fitted law", NOTED[int(count)])
-    over_time = {name: run["admitted"] for name, run in result["over_time"].items()}
-    _bars(panels[3], over_time, "share admitted over time", NOTED_ADMITTED)
-    _bars(
-        panels[4], result["across_campus"]["of_optimum"], "share of the optimum (MILP), across a campus", {}
-    )
     missed = {name: run["missed"] for name, run in result["over_time"].items()}
     words = ", ".join(f"{name} {count}" for name, count in missed.items())
-    figure.suptitle(f"Admission at 87.5 MB/s; deadlines missed over time: {words}", fontsize=11)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    title = f"Admission at 87.5 MB/s; deadlines missed over time: {words}"
+    with canvas(path, 1, 5, (18, 4.2), title) as (_, [panels]):
+        of_seven = result["at_once_on_campus"]["7"]
+        _bars(panels[0], of_seven, "admitted of 7 at once, campus's notices", {})
+        for axes, (count, measured) in zip(panels[1:], result["at_once"].items(), strict=False):
+            _bars(axes, measured, f"admitted of {count} at once, fitted law", NOTED[int(count)])
+        over_time = {name: run["admitted"] for name, run in result["over_time"].items()}
+        _bars(panels[3], over_time, "share admitted over time", NOTED_ADMITTED)
+        _bars(
+            panels[4],
+            result["across_campus"]["of_optimum"],
+            "share of the optimum (MILP), across a campus",
+            {},
+        )
 
 
 def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: dict[str, float]) -> None:
@@ -207,9 +204,8 @@ def _bars(axes: Any, measured: dict[str, dict[str, float]], title: str, noted: d
     axes.margins(y=0.22)
     if noted:
         axes.plot([], [], color="#c2452d", label="earlier work, its own law")
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        axes.legend(fontsize=8, loc="upper left")
     axes.set_title(title, fontsize=10)
     axes.set_xticks(
         range(len(names)), [name.replace("; ", ",\n").replace(" ", "\n", 1) for name in names], fontsize=8
     )
-    axes.spines[["top", "right"]].set_visible(False)

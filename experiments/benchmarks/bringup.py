@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.results.pictures import canvas
 from testbed.errors import CommandFailed
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus as Description
@@ -34,7 +35,7 @@ TARGETS = {"up": 4.0, "down": 8.0}
 def measure_bringup(
     out: Path, hosts: int = 500, *, repeats: int | None = None, with_stock: bool = True
 ) -> dict[str, Any]:
-    """Measure `hosts` hosts (54: the campus of paper A), write bringup.json and bringup.png to `out`, return the figures.
+    """Measure `hosts` hosts (54: the campus of paper A), write bringup.json and bringup.svg to `out`, return the figures.
 
     `repeats` runs of each (default: 3 up to 100 hosts, else 2), of which the fastest is kept: others disturb, nothing speeds
     up. Takes about a minute at 500 hosts with stock. CommandFailed, with the child's words, if a run fails (no root).
@@ -58,7 +59,7 @@ def measure_bringup(
         }
         result["targets"] = TARGETS
     (out / "bringup.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result, out / "bringup.png")
+    draw(result, out / "bringup.svg")
     return result
 
 
@@ -224,29 +225,22 @@ def links_here() -> set[str]:
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Bars of up and down, ours broken down by phase, on a logarithmic scale beside stock and floor."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (totals, parts) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    kinds = [kind for kind in ("floor", "ours", "stock") if kind in result]
-    for offset, way in ((-0.2, "up"), (0.2, "down")):
-        values = [result[kind][f"{way}_s"] for kind in kinds]
-        bars = totals.bar([i + offset for i in range(len(kinds))], values, 0.38, label=way)
-        totals.bar_label(bars, [f"{v:.2f} s" for v in values])
-    totals.set(yscale="log", ylabel="seconds", title=f"{result['hosts']} hosts, up and down")
-    totals.set_xticks(range(len(kinds)), kinds)
-    totals.margins(y=0.15)
-    totals.legend()
-    phases = {**result["ours"]["up_phases_s"], **result["ours"]["down_phases_s"]}
-    names = list(reversed(phases))
-    bars = parts.barh(names, [phases[name] for name in names], color="tab:green")
-    parts.bar_label(bars, [f"{phases[name]:.2f}" for name in names], padding=2)
-    parts.set(xlabel="seconds", title="ours, by phase (of BPF loading, only the wait)")
-    parts.margins(x=0.12)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    with canvas(path, 1, 2, (11, 4.2)) as (_, [[totals, parts]]):
+        kinds = [kind for kind in ("floor", "ours", "stock") if kind in result]
+        for offset, way in ((-0.2, "up"), (0.2, "down")):
+            values = [result[kind][f"{way}_s"] for kind in kinds]
+            bars = totals.bar([i + offset for i in range(len(kinds))], values, 0.38, label=way)
+            totals.bar_label(bars, [f"{v:.2f} s" for v in values])
+        totals.set(yscale="log", ylabel="seconds", title=f"{result['hosts']} hosts, up and down")
+        totals.set_xticks(range(len(kinds)), kinds)
+        totals.margins(y=0.15)
+        totals.legend()
+        phases = {**result["ours"]["up_phases_s"], **result["ours"]["down_phases_s"]}
+        names = list(reversed(phases))
+        bars = parts.barh(names, [phases[name] for name in names], color="tab:green")
+        parts.bar_label(bars, [f"{phases[name]:.2f}" for name in names], padding=2)
+        parts.set(xlabel="seconds", title="ours, by phase (of BPF loading, only the wait)")
+        parts.margins(x=0.12)
 
 
 RUNS: dict[str, Callable[[int], dict[str, Any]]] = {"ours": ours, "stock": stock, "floor": floor}

@@ -109,7 +109,7 @@ def measure_controllers(
     if laws:
         result["laws"] = measure_laws(2 if quick else 12, jobs)
         _write(out, result)
-    draw(result, out / "controllers.png")
+    draw(result, out / "controllers.svg")
     return result
 
 

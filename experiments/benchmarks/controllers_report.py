@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments.results.pictures import canvas
+
 COLOURS = {
     "hindsight": "#d0b000",
     "fixed": "#9a9a9a",
@@ -124,36 +126,27 @@ def _trace_cells(of: Mapping[str, Any]) -> Iterator[str]:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Delay over delta and cost over its reference, a row a case; records below, if they were measured."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     rows = list(_rows(result))
-    figure, panels = plt.subplots(
-        1, 2, figsize=(10.5, 1.2 + 0.42 * len(rows)), sharey=True, layout="constrained"
-    )
-    for place, (_, bound, controllers) in enumerate(rows):
-        for order, (name, (delay, cost)) in enumerate(controllers.items()):
-            y = place + SPREAD * (order - (len(controllers) - 1) / 2)
-            _mark(panels[0], y, delay, name, None if place else name, MOST)
-            _mark(panels[1], y, cost, name, None, LARGEST)
-        if bound is not None:
-            panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
-    panels[0].set(
-        xlabel="delay / delta", xlim=(0.5, MOST), yticks=range(len(rows)), yticklabels=[r[0] for r in rows]
-    )
-    panels[1].set(xlabel="cost / cost of the best r;  bar: bound over all policies", xlim=(0.7, LARGEST))
-    panels[0].set_ylim(len(rows) - 0.4, -0.6)
-    for panel in panels:
-        panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(
-        "All jobs from a cold start on (95 % intervals; records: 90 % of replicates)", fontsize=11
-    )
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    title = "All jobs from a cold start on (95 % intervals; records: 90 % of replicates)"
+    with canvas(path, 1, 2, (10.5, 1.2 + 0.42 * len(rows)), title, sharey=True) as (figure, [panels]):
+        for place, (_, bound, controllers) in enumerate(rows):
+            for order, (name, (delay, cost)) in enumerate(controllers.items()):
+                y = place + SPREAD * (order - (len(controllers) - 1) / 2)
+                _mark(panels[0], y, delay, name, None if place else name, MOST)
+                _mark(panels[1], y, cost, name, None, LARGEST)
+            if bound is not None:
+                panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
+        panels[0].set(
+            xlabel="delay / delta",
+            xlim=(0.5, MOST),
+            yticks=range(len(rows)),
+            yticklabels=[r[0] for r in rows],
+        )
+        panels[1].set(xlabel="cost / cost of the best r;  bar: bound over all policies", xlim=(0.7, LARGEST))
+        panels[0].set_ylim(len(rows) - 0.4, -0.6)
+        for panel in panels:
+            panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        figure.legend(loc="outside lower center", ncols=5)
 
 
 Spread = tuple[float, float, float]

@@ -34,7 +34,7 @@ from controller.core.lifecycle.candidates import (
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
-from controller.core.lifecycle.grants import committed, spendable
+from controller.core.lifecycle.grants import committed
 from controller.core.lifecycle.protection import TOGETHER_S
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
@@ -70,7 +70,7 @@ class Spread:
 
 
 def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Measure all sizes; write decisions.json and decisions.png to `out`, return what the JSON holds.
+    """Measure all sizes; write decisions.json and decisions.svg to `out`, return what the JSON holds.
 
     About a minute, most of it to build the campus of 50 000 hosts; `quick` leaves it out. Needs no root.
     """
@@ -94,7 +94,7 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result, out / "decisions.png")
+    draw(result, out / "decisions.svg")
     return result
 
 
@@ -209,7 +209,7 @@ class AtWork:
             for job in jobs
             if job.standby is not None
         ]
-        world.policy.admit(asked, self.now_s, spendable(world), committed(world))
+        world.policy.admit(asked, self.now_s, world.spendable, committed(world))
 
 
 def growth_exponent(seconds: dict[int, float]) -> float:

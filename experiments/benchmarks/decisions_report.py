@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments.results.pictures import canvas
+
 WHY_PAPER_DIFFERS = (
     "Paper A's 3 ms and 18 ms are its Fig. 8, whose coordinator, machine and load are not described; its text has Algorithm 1 "
     "at less than 0.1 ms a node, so most of it is likely to be one Python call a node. Here decisions are made on columns, and "
@@ -45,31 +47,25 @@ def _verdict_line(result: Mapping[str, Any]) -> str:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Time over size, both logarithmic: ours with its 99th percentile, the goals, and what paper A printed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     sizes = list(result["sizes"])
-    figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
-    lines = (("tick", "#2f6f9f", "o", "one tick: P1, P2, P3"), ("p2", "#5a9a5a", "s", "P2 alone"))
-    for name, colour, marker, label in lines:
-        medians, tails = (
-            [result["sizes"][n][name][key] * 1e3 for n in sizes] for key in ("median_s", "p99_s")
+    with canvas(path, 1, 1, (7.5, 4.8)) as (_, [[axes]]):
+        lines = (("tick", "#2f6f9f", "o", "one tick: P1, P2, P3"), ("p2", "#5a9a5a", "s", "P2 alone"))
+        for name, colour, marker, label in lines:
+            medians, tails = (
+                [result["sizes"][n][name][key] * 1e3 for n in sizes] for key in ("median_s", "p99_s")
+            )
+            axes.plot(sizes, medians, color=colour, marker=marker, label=f"{label}, median")
+            axes.fill_between(
+                sizes, medians, tails, color=colour, alpha=0.2, linewidth=0, label="to the 99th percentile"
+            )
+        paper, goals = result["paper"]["tick_s"], result["targets"]["tick_s"]
+        axes.plot(
+            list(paper), [s * 1e3 for s in paper.values()], "D--", color="#b5652b", label="paper A, Fig. 8"
         )
-        axes.plot(sizes, medians, color=colour, marker=marker, label=f"{label}, median")
-        axes.fill_between(
-            sizes, medians, tails, color=colour, alpha=0.2, linewidth=0, label="to the 99th percentile"
+        axes.plot(
+            list(goals), [s * 1e3 for s in goals.values()], "_", color="#a02020", markersize=22, label="goal"
         )
-    paper, goals = result["paper"]["tick_s"], result["targets"]["tick_s"]
-    axes.plot(list(paper), [s * 1e3 for s in paper.values()], "D--", color="#b5652b", label="paper A, Fig. 8")
-    axes.plot(
-        list(goals), [s * 1e3 for s in goals.values()], "_", color="#a02020", markersize=22, label="goal"
-    )
-    axes.set(xscale="log", yscale="log", xlabel="hosts (a job on each second one)", ylabel="ms")
-    axes.set_title(f"The coordinator's tick grows like size^{result['growth_exponent']:.2f}")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+        axes.set(xscale="log", yscale="log", xlabel="hosts (a job on each second one)", ylabel="ms")
+        axes.set_title(f"The coordinator's tick grows like size^{result['growth_exponent']:.2f}")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)

@@ -52,7 +52,7 @@ BASE, TRUTH = "one rate", "the truth"
 
 
 def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) -> dict[str, Any]:
-    """Judge all estimators on drawn histories and on the records below `data`; write hazard.json and hazard.png.
+    """Judge all estimators on drawn histories and on the records below `data`; write hazard.json and hazard.svg.
 
     SpecError: a file in `data` is no record.
     """
@@ -68,7 +68,7 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
     result["best"] = max(result["total"], key=result["total"].__getitem__)
     out.mkdir(parents=True, exist_ok=True)
     (out / "hazard.json").write_text(json.dumps(result, indent=1) + "\n")
-    draw(result, out / "hazard.png")
+    draw(result, out / "hazard.svg")
     return result
 
 

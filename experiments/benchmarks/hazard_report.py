@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
+from experiments.results.pictures import canvas
+
 COLOURS = ("#9a9a9a", "#2f6f9f", "#c0703a", "#3f8f4f", "#d0b000")
 
 
@@ -41,26 +43,20 @@ def _verdict(result: Mapping[str, Any]) -> str:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Gains with their intervals, a row a history."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     records = list(result["records"].items())
     names = [*result["total"], "the truth"]
-    figure, axes = plt.subplots(figsize=(8.0, 1.4 + 0.45 * len(records)), layout="constrained")
-    for order, (name, colour) in enumerate(zip(names, COLOURS, strict=True)):
-        rows = [(y, of["forecasts"][name]) for y, (_, of) in enumerate(records) if name in of["forecasts"]]
-        shifted = [y + 0.15 * (order - 2) for y, _ in rows]
-        axes.hlines(shifted, [g["low"] for _, g in rows], [g["high"] for _, g in rows], color=colour)
-        axes.plot([g["each"] for _, g in rows], shifted, "o", color=colour, markersize=4, label=name)
-    axes.set_yticks(
-        range(len(records)), [f"{name}\n({of['emergencies']})" for name, of in records], fontsize=8
-    )
-    axes.invert_yaxis()
-    axes.axvline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
-    axes.set_xlabel("log-likelihood of held-out days, nats an emergency more than one rate for all")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    with canvas(path, 1, 1, (8.0, 1.4 + 0.45 * len(records))) as (_, [[axes]]):
+        for order, (name, colour) in enumerate(zip(names, COLOURS, strict=True)):
+            rows = [
+                (y, of["forecasts"][name]) for y, (_, of) in enumerate(records) if name in of["forecasts"]
+            ]
+            shifted = [y + 0.15 * (order - 2) for y, _ in rows]
+            axes.hlines(shifted, [g["low"] for _, g in rows], [g["high"] for _, g in rows], color=colour)
+            axes.plot([g["each"] for _, g in rows], shifted, "o", color=colour, markersize=4, label=name)
+        axes.set_yticks(
+            range(len(records)), [f"{name}\n({of['emergencies']})" for name, of in records], fontsize=8
+        )
+        axes.invert_yaxis()
+        axes.axvline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        axes.set_xlabel("log-likelihood of held-out days, nats an emergency more than one rate for all")
+        axes.legend(fontsize=8)

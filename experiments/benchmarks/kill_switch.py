@@ -19,10 +19,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bpf.attach import attach
 from bpf.errors import BpfError
 from bpf.layout import Mode
 from bpf.objects import HostPrograms, load_host_programs
+from testbed.emulation.kernel.attachment import host_requests
+from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
 from topologies.errors import TestbedError
 
 CLONE_NEWNET = 0x40000000
@@ -82,7 +83,7 @@ def _in_child(writer: int, rounds: int) -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "no network namespace may be made")
         answer = _measure(rounds)
-    except (OSError, BpfError, subprocess.SubprocessError) as error:
+    except (OSError, BpfError, NetlinkRefused, subprocess.SubprocessError) as error:
         answer = {"cannot": f"{error}"}
     finally:
         with os.fdopen(writer, "w") as file:
@@ -94,7 +95,8 @@ def _measure(rounds: int) -> dict[str, Any]:
     _call(["ip", "link", "set", "lo", "up"])
     host = load_host_programs()
     try:
-        attach(socket.if_nametoindex("lo"), host)
+        with NetlinkSocket() as netlink:
+            netlink.send(host_requests(socket.if_nametoindex("lo"), host.egress_fd, host.ingress_fd, "lo"))
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,

@@ -25,6 +25,7 @@ from bpf.maps import FlowKey
 from bpf.objects import HostPrograms, load_host_programs
 from bpf.ports import Limit, PortRule, load_port_program
 from bpf.testrun import SkBuff, load_nothing, run
+from experiments.results.pictures import canvas
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.plan import Bridge
 from testbed.emulation.kernel.build import in_thread
@@ -43,7 +44,7 @@ DSCP: Final = {ClassId.PLANNED: 34, ClassId.RESEARCH: 0}
 
 
 def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) -> dict[str, Any]:
-    """Measures every case; writes packets.json and packets.png to `out` and returns what the JSON holds.
+    """Measures every case; writes packets.json and packets.svg to `out` and returns what the JSON holds.
 
     Needs root and clang (one case is compiled for it); BpfError says so. Takes about 5 s.
     """
@@ -61,7 +62,7 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "packets.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "packets.png")
+    _draw(result, out / "packets.svg")
     return result
 
 
@@ -204,24 +205,18 @@ def _checksum(header: bytes) -> int:
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     names = list(result["packet_ns"])
     places = range(len(names))
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    colours = [COLOURS[name.split()[0]] for name in names]
-    bars = axes.barh(places, list(result["packet_ns"].values()), color=colours)
-    axes.bar_label(bars, labels=[f"{ns} ns" for ns in result["packet_ns"].values()], padding=4, fontsize=9)
-    for program, limit in TARGETS_NS.items():
-        rows = [n for n, name in enumerate(names) if name.startswith(program)]
-        axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color="#a02020", linestyle="--", linewidth=1)
-    axes.set_yticks(places, names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.15 * max(*result["packet_ns"].values(), *TARGETS_NS.values()))
-    axes.set_xlabel(f"ns a packet, the harness's {result['harness_ns']} ns taken off (dashed: target)")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with canvas(path, 1, 1, (8, 4.5)) as (_, [[axes]]):
+        colours = [COLOURS[name.split()[0]] for name in names]
+        bars = axes.barh(places, list(result["packet_ns"].values()), color=colours)
+        axes.bar_label(
+            bars, labels=[f"{ns} ns" for ns in result["packet_ns"].values()], padding=4, fontsize=9
+        )
+        for program, limit in TARGETS_NS.items():
+            rows = [n for n, name in enumerate(names) if name.startswith(program)]
+            axes.vlines(limit, rows[0] - 0.5, rows[-1] + 0.5, color="#a02020", linestyle="--", linewidth=1)
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.15 * max(*result["packet_ns"].values(), *TARGETS_NS.values()))
+        axes.set_xlabel(f"ns a packet, the harness's {result['harness_ns']} ns taken off (dashed: target)")

@@ -61,7 +61,7 @@ QUICK: Final = Sizes(ours=4_000_000, kernel=500_000, plain=50_000, peers=20_000,
 
 
 def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[str, Any]:
-    """Measures speed and agreement; writes queue.json and queue.png to `out` and returns what the JSON holds.
+    """Measures speed and agreement; writes queue.json and queue.svg to `out` and returns what the JSON holds.
 
     About two minutes on one core, `quick` a fifth of that. A peer that is not installed is left out and named.
     """
@@ -90,7 +90,7 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "queue.json").write_text(json.dumps(result, indent=2) + "\n")
-    queue_picture.draw(result, out / "queue.png")
+    queue_picture.draw(result, out / "queue.svg")
     return result
 
 

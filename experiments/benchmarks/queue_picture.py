@@ -7,25 +7,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from experiments.results.pictures import canvas
+
 OURS, PEER = "#2f6f9f", "#b5652b"
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.9}
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Two panels: speed on a log scale, agreement in standard errors."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6), layout="constrained", width_ratios=[1, 1.1])
-    _draw_speed(left, result)
-    _draw_agreement(right, result)
-    figure.suptitle(
-        "Paper B's queue, simulated: " + result["machine"]["processor"] + ", one core", fontsize=11
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    title = f"Paper B's queue, simulated: {result['machine']['processor']}, one core"
+    with canvas(path, 1, 2, (14, 6), title, width_ratios=[1, 1.1]) as (_, [[left, right]]):
+        _draw_speed(left, result)
+        _draw_agreement(right, result)
 
 
 def _draw_speed(axes: Any, result: Mapping[str, Any]) -> None:
@@ -56,7 +49,6 @@ def _draw_speed(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
     axes.set_xlabel("jobs per second of processor time (log)")
     axes.set_title("Speed; histories are given to all rows but the first", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
@@ -80,7 +72,6 @@ def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set_xlabel("simulated less exact, in standard errors (green: within four)")
     axes.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _distance(mean: tuple[float, float], exact: float) -> float:

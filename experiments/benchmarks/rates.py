@@ -33,8 +33,9 @@ from experiments.benchmarks.rates_network import (
     Trunk,
     rates_network,
 )
+from experiments.results.pictures import canvas
 from testbed.enforcement import Enforcement, payload_rate, wire_rate
-from testbed.units import GBIT_PER_S, MBIT_PER_S
+from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 GOAL: Final = (0.97, 1.0)
 SHARED_GRANTS: Final = tuple(rate * MBIT_PER_S for rate in (2, 4, 6, 8, 10, 12, 14))
@@ -85,7 +86,7 @@ SETTINGS: Final = (
 
 
 def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Measures every system in every setting; writes rates.json and rates.png to `out` and returns what the JSON holds.
+    """Measures every system in every setting; writes rates.json and rates.svg to `out` and returns what the JSON holds.
 
     Takes 5 minutes, `quick` 90 s. SetupError without root; BpfError where BPF is missing.
     """
@@ -106,7 +107,7 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "rates.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "rates.png")
+    _draw(result, out / "rates.svg")
     return result
 
 
@@ -163,25 +164,16 @@ def _is_met(measured: dict[str, Any]) -> bool:
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(2, 3, figsize=(15, 8), layout="constrained", sharey=True)
-    for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
-        _draw_setting(axes, name, of_setting)
-    for axes in panels.flat[len(result["settings"]) :]:
-        axes.set_visible(False)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("goodput / grant (log)")
     timing = f"{result['measured_s']:g} s measured after {result['warm_s']:g} s"
     rest = "rest: research's goodput over what the grants leave"
-    figure.suptitle(
-        f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}", fontsize=11
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"
+    with canvas(path, 2, 3, (15, 8), title, sharey=True) as (_, panels):
+        for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
+            _draw_setting(axes, name, of_setting)
+        for axes in panels.flat[len(result["settings"]) :]:
+            axes.set_visible(False)
+        for axes in panels[:, 0]:
+            axes.set_ylabel("goodput / grant (log)")
 
 
 def _draw_setting(axes: Any, name: str, of_setting: dict[str, Any]) -> None:
@@ -201,5 +193,4 @@ def _draw_setting(axes: Any, name: str, of_setting: dict[str, Any]) -> None:
     axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
     axes.set_xticks(range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8)
     axes.set_title(name, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)

@@ -25,8 +25,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bpf.attach import attach
 from bpf.objects import HostPrograms, load_host_programs
+from testbed.emulation.kernel.attachment import host_requests
+from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.enforcement import (
     TSO_RTT_LOG,
     Enforcement,
@@ -286,7 +287,9 @@ class Sender:
     def _load(self) -> HostPrograms:
         if self._programs is None:
             self._programs = load_host_programs()
-            attach(socket.if_nametoindex("e0"), self._programs)
+            egress_fd, ingress_fd = self._programs.egress_fd, self._programs.ingress_fd
+            with NetlinkSocket() as netlink:
+                netlink.send(host_requests(socket.if_nametoindex("e0"), egress_fd, ingress_fd, "e0"))
         return self._programs
 
 

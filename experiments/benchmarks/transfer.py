@@ -40,6 +40,7 @@ from typing import Any, Final
 import trio
 from blake3 import blake3
 
+from experiments.results.pictures import canvas
 from testbed.checkpoints import CHUNK_BYTES, CheckpointStore
 from testbed.errors import SetupError
 from testbed.transfer import ReceiveCompleted, ReceiveEvent, send_checkpoint, serve_checkpoints
@@ -71,7 +72,7 @@ _PR_SET_PDEATHSIG: Final = 1
 def measure_transfer(
     out: Path, size_bytes: int = 512 << 20, rounds: int = 7, disk: Path | None = None
 ) -> dict[str, Any]:
-    """Runs the comparison; writes `transfer.json` and `transfer.png` into `out` and returns what the JSON holds.
+    """Runs the comparison; writes `transfer.json` and `transfer.svg` into `out` and returns what the JSON holds.
 
     `disk` is a directory on the disk to report beside tmpfs (default: the temporary directory). Needs root for the two
     namespaces: SetupError says so.
@@ -91,7 +92,7 @@ def measure_transfer(
     result = _summary(rows[WARM_UP_ROUNDS:], size_bytes, recycled)
     out.mkdir(parents=True, exist_ok=True)
     (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "transfer.png")
+    _draw(result, out / "transfer.svg")
     _print(result)
     return result
 
@@ -368,27 +369,24 @@ def _print(result: dict[str, Any]) -> None:
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.0), layout="constrained")
-    for place, kind in enumerate(_KINDS):
-        values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
-        color = (
-            "#4878a8" if kind.startswith("steady") else "#9ebcda" if kind.startswith("cold") else "#b0b0b0"
-        )
-        axes.barh(place, statistics.median(values), color=color, height=0.6)
-        axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
-    goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-    axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
-    axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
-    axes.invert_yaxis()
-    axes.set_xlabel("GB/s over a veth pair")
-    figure.legend(frameon=False, fontsize=8, loc="outside upper right")
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    with canvas(path, 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
+        for place, kind in enumerate(_KINDS):
+            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
+            color = (
+                "#4878a8"
+                if kind.startswith("steady")
+                else "#9ebcda"
+                if kind.startswith("cold")
+                else "#b0b0b0"
+            )
+            axes.barh(place, statistics.median(values), color=color, height=0.6)
+            axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
+        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
+        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
+        axes.invert_yaxis()
+        axes.set_xlabel("GB/s over a veth pair")
+        figure.legend(fontsize=8, loc="outside upper right")
 
 
 if __name__ == "__main__":

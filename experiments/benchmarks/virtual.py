@@ -111,7 +111,7 @@ def measure_virtual(
     seed: int = 1,
     progress: Callable[[MeasuredRun], None] = lambda run: None,
 ) -> dict[str, Any]:
-    """Measure everything; write virtual.json and virtual.png to `out`, return what the JSON holds.
+    """Measure everything; write virtual.json and virtual.svg to `out`, return what the JSON holds.
 
     Some three minutes; `quick` takes two days instead of 61 and of a week, and judges nothing.
     """
@@ -144,7 +144,7 @@ def measure_virtual(
     result["verdict"] = {} if quick else {**verdict(systems, by_hosts, min(tries_s)), **same}
     out.mkdir(parents=True, exist_ok=True)
     (out / "virtual.json").write_text(json.dumps(result, indent=2) + "\n")
-    draw(result, out / "virtual.png")
+    draw(result, out / "virtual.svg")
     return result
 
 

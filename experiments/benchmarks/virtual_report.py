@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from experiments.benchmarks.virtual import MeasuredRun
+from experiments.results.pictures import canvas
 
 HEADS = (
     "jobs",
@@ -82,33 +83,26 @@ def _caption(result: Mapping[str, Any]) -> str:
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
     """Three panels: systems beside their goal, growth with hosts, growth with flows."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13.5, 4.4), layout="constrained")
-    goals, systems = result["targets"], result["systems"]
-    left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color="#2f6f9f")
-    left.invert_yaxis()
-    left.set_title(f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s")
-    left.set_xlabel("s of one core")
-    _grow(middle, [(run["case"]["hosts"], run["cpu_s"]) for run in result["by_hosts"]], "hosts", result)
-    _grow(right, [(run["flows"], run["cpu_s"]) for run in result["by_flows"]], "flows", result)
-    if result["verdict"]:
-        tries_s = result["one_system_cpu_s"]
-        left.plot(
-            tries_s, [len(systems) - 1] * len(tries_s), "o", color="black", markersize=4, label="its runs"
-        )
-        goal = f"goal for the fastest run of {list(systems)[-1]}"
-        left.axvline(goals["one_system_cpu_s"], color="#a02020", linestyle="--", label=goal)
-        left.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
-        left.set_title(f"{left.get_title()} (goal {goals['all_systems_cpu_s']:g} s)")
-        week = goals["week_of_500_hosts_cpu_s"]
-        middle.plot([500], [week], "_", color="#a02020", markersize=22, label="goal")
-        middle.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    with canvas(path, 1, 3, (13.5, 4.4)) as (_, [[left, middle, right]]):
+        goals, systems = result["targets"], result["systems"]
+        left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color="#2f6f9f")
+        left.invert_yaxis()
+        left.set_title(f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s")
+        left.set_xlabel("s of one core")
+        _grow(middle, [(run["case"]["hosts"], run["cpu_s"]) for run in result["by_hosts"]], "hosts", result)
+        _grow(right, [(run["flows"], run["cpu_s"]) for run in result["by_flows"]], "flows", result)
+        if result["verdict"]:
+            tries_s = result["one_system_cpu_s"]
+            left.plot(
+                tries_s, [len(systems) - 1] * len(tries_s), "o", color="black", markersize=4, label="its runs"
+            )
+            goal = f"goal for the fastest run of {list(systems)[-1]}"
+            left.axvline(goals["one_system_cpu_s"], color="#a02020", linestyle="--", label=goal)
+            left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
+            left.set_title(f"{left.get_title()} (goal {goals['all_systems_cpu_s']:g} s)")
+            week = goals["week_of_500_hosts_cpu_s"]
+            middle.plot([500], [week], "_", color="#a02020", markersize=22, label="goal")
+            middle.legend(fontsize=8)
 
 
 def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: Mapping[str, Any]) -> None:
@@ -119,4 +113,3 @@ def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: M
     growth = result["growth"][size]
     axes.set_title(f"Grows like {size}^{growth['exponent']:.2f}" if growth else size)
     axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -20,7 +20,7 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     from experiments.benchmarks.tables import bringup_table
 
     console.print(bringup_table(run(out, hosts)))
-    console.print(f"{out}/bringup.json, {out}/bringup.png")
+    console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
 @app.command("rates")
@@ -50,7 +50,7 @@ def measure_decisions(
 
     console.print(decisions_table(run(out, quick=quick)))
     console.print(WHY_PAPER_DIFFERS)
-    console.print(f"{out}/decisions.json, {out}/decisions.png")
+    console.print(f"{out}/decisions.json, {out}/decisions.svg")
 
 
 @app.command("hazard")
@@ -67,7 +67,7 @@ def measure_hazard(
     from experiments.benchmarks.hazard_report import hazard_table
 
     console.print(hazard_table(run(out, data, quick=quick)))
-    console.print(f"{out}/hazard.json, {out}/hazard.png")
+    console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 
 @app.command("controllers")
@@ -91,7 +91,7 @@ def measure_controllers(
         console.print(traces_table(result))
     if laws:
         console.print(laws_table(result))
-    console.print(f"{out}/controllers.json, {out}/controllers.png")
+    console.print(f"{out}/controllers.json, {out}/controllers.svg")
 
 
 @app.command("virtual")
@@ -121,7 +121,7 @@ def measure_virtual(
             )
         )
     )
-    console.print(f"{out}/virtual.json, {out}/virtual.png")
+    console.print(f"{out}/virtual.json, {out}/virtual.svg")
 
 
 @app.command("queue")
@@ -136,7 +136,7 @@ def measure_queue(
     console.print(queue_table(result))
     for line in verdicts(result):
         console.print(line, markup=False)
-    console.print(f"{out}/queue.json, {out}/queue.png")
+    console.print(f"{out}/queue.json, {out}/queue.svg")
 
 
 @app.command("planning")
@@ -161,4 +161,4 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
     from experiments.benchmarks.admission import measure_admission as run
 
     console.print(admission_table(run(out)))
-    console.print(f"{out}/admission.json, {out}/admission.png")
+    console.print(f"{out}/admission.json, {out}/admission.svg")

@@ -15,7 +15,7 @@ from experiments.cli.simulate import described_with_trace, write
 from experiments.results.provenance import provenance
 from experiments.worlds.oracle.run import OracleRun, run_oracle
 from experiments.worlds.oracle.windows import Window
-from testbed.units import format_duration
+from topologies.units import format_duration
 
 SYSTEM = "oracle"  # beside the rows of `controller.core.policies`: it needs the whole trace, so it is not one of them
 

@@ -19,7 +19,7 @@ from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
 from testbed.errors import SpecError
-from testbed.units import format_duration
+from topologies.units import format_duration
 
 
 def simulate_file(

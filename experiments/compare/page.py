@@ -16,7 +16,7 @@ from experiments.results.provenance import Provenance
 from experiments.results.report.svg import Axis, Canvas
 from experiments.results.report.timeline import timeline
 from experiments.worlds.virtual.overheads import Overheads
-from testbed.units import format_rate
+from topologies.units import format_rate
 
 WIDTH, LEFT, RIGHT, ROW = 620.0, 52.0, 20.0, 26.0
 

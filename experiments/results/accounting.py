@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from controller.core.model import facts as f
 from experiments.results.exemptions import overdue
 from experiments.results.history import (
-    Attempt,
     Timed,
     Where,
     attempts,
@@ -69,51 +68,88 @@ __all__ = [
 ]
 
 
+WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
 # of the target: a mean delay this far below it is no noise of a few jobs
 WELL_BELOW = 0.8
 
 
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
-    verdict, journal = context.fidelity, _Journal(facts)
-    migrations, warnings = _migrations(journal, end_s(facts, context.ended_at_s)), list(context.warnings)
-    if not migrations.planned and not journal.of(f.JobStopped):
-        warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
-    level, mean_delay_s = _level(journal), _mean(d.delay_s for d in journal.of(f.JobDispatched))
-    is_at_limit = journal.of(f.JobRedirected) and level is not None and level >= context.level_max
-    if is_at_limit and (mean_delay_s or 0.0) < WELL_BELOW * context.target_delay_s:
-        told = f"{format_duration(mean_delay_s or 0.0)} of {format_duration(context.target_delay_s)}"
-        warnings.append(
-            f"r is at its limit r_max = {context.level_max:g} while jobs wait less than they may ({told}): jobs paid for "
-            "on-demand that could have waited; give the queue a larger level_max"
-        )
+    verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
+    dispatched, transfers = journal.of(f.JobDispatched), journal.of(f.TransferFinished)
+    goodputs = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
+    egress, switches = journal.of(f.EgressMeasured), context.switches
+    drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
+    levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=migrations,
+        migrations=_migrations(journal, ended_s),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
-        checkpoints=_checkpoints(journal),
-        rates=_rates(journal),
-        traffic=_traffic(journal),
+        checkpoints=CheckpointFigures(
+            completed=len(journal.of(f.CheckpointCompleted)),
+            bytes_sent=sum(t.bytes_sent for t in transfers),
+            bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
+            taken=len(journal.of(f.CheckpointTaken)),
+        ),
+        rates=Rates(
+            flows=len(goodputs),
+            worst_goodput_over_grant=min(goodputs, default=None),
+            median_goodput_over_grant=quantile(goodputs, 0.5),
+            bucket_drops=sum(t.drops for t in transfers),
+            egress_drops=sum(e.drops for e in egress),
+        ),
+        traffic=TrafficFigures(
+            migration_bytes=sum(e.migration_bytes for e in egress),
+            research_bytes=sum(e.research_bytes for e in egress),
+            peak_migration_bytes_per_s=max((e.peak_migration_bytes_per_s for e in egress), default=0.0),
+        ),
         research=_research(context),
-        cost=Cost(_mean(d.cost for d in journal.of(f.JobDispatched)), context.on_demand_cost),
-        delay=Delay(mean_delay_s, context.target_delay_s),
-        level=level,
-        kill_switch=_kill_switch(context.switches),
+        cost=Cost(_mean(d.cost for d in dispatched), context.on_demand_cost),
+        delay=Delay(_mean(d.delay_s for d in dispatched), context.target_delay_s),
+        level=next(levels, None),
+        kill_switch=KillSwitchFigures(
+            probes=len(switches),
+            set_to_closed_median_s=quantile([use.set_to_closed_s for use in switches], 0.5),
+            set_to_closed_worst_s=max((use.set_to_closed_s for use in switches), default=None),
+            first_drop_median_s=quantile(drops_s, 0.5),
+            connections_tried=sum(use.connections_tried for use in switches),
+            connections_admitted=sum(use.connections_admitted for use in switches),
+        ),
         fidelity=RunVerdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
         invariants_broken=broken(facts, context, journal.telling),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
         seed=context.seed,
         campus=context.campus.name,
-        duration_s=end_s(facts, context.ended_at_s),
+        duration_s=ended_s,
         ended=context.ended,
         deaths=list(context.deaths),
         real_scale={},
         not_promised=dict(context.not_promised),
-        warnings=warnings,
     )
-    return _with_real_scale(summary, context)
+    played = {name: value_of(summary, name) for name in DIMENSIONS}
+    real = {
+        name: context.scale.back(float(value), DIMENSIONS[name])
+        for name, value in played.items()
+        if value is not None
+    }
+    return replace(summary, real_scale=real, warnings=_warnings(journal, summary, context))
+
+
+def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[str]:
+    """What the run did not put to the test, and a limit that it ran into."""
+    warnings, mean_delay_s = list(context.warnings), summary.delay.mean_s or 0.0
+    if not summary.migrations.planned and not journal.of(f.JobStopped):
+        warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
+    is_at_limit = summary.jobs.on_demand and (summary.level or 0.0) >= context.level_max
+    if is_at_limit and mean_delay_s < WELL_BELOW * context.target_delay_s:
+        told = f"{format_duration(mean_delay_s)} of {format_duration(context.target_delay_s)}"
+        warnings.append(
+            f"r is at its limit r_max = {context.level_max:g} while jobs wait less than they may ({told}): jobs paid for "
+            "on-demand that could have waited; give the queue a larger level_max"
+        )
+    return warnings
 
 
 # ---------------------------------------------------------------- the parts
@@ -191,7 +227,8 @@ def _emergencies(journal: _Journal) -> Emergencies:
     runs: dict[str, list[f.JobRunning]] = {}
     for run in journal.of(f.JobRunning):
         runs.setdefault(run.job, []).append(run)
-    resumed = [_next_run(runs.get(attempt.job, ()), attempt) for attempt in ended]
+    # of each, the first run of a later attempt
+    resumed = [next((run for run in runs.get(a.job, ()) if run.attempt > a.attempt), None) for a in ended]
     completed = {(c.job, c.sequence): c.step for c in journal.of(f.CheckpointCompleted)}
     verified = [
         run is not None
@@ -207,11 +244,6 @@ def _emergencies(journal: _Journal) -> Emergencies:
         restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
         pending=resumed.count(None),
     )
-
-
-def _next_run(runs: Iterable[f.JobRunning], ended: Attempt) -> f.JobRunning | None:
-    """The first of a job's runs that is of a later attempt."""
-    return next((run for run in runs if run.attempt > ended.attempt), None)
 
 
 def _closings(facts: Iterable[Timed]) -> int:
@@ -253,37 +285,6 @@ def _interruptions(journal: _Journal) -> Interruptions:
     )
 
 
-def _checkpoints(journal: _Journal) -> CheckpointFigures:
-    transfers = journal.of(f.TransferFinished)
-    return CheckpointFigures(
-        completed=len(journal.of(f.CheckpointCompleted)),
-        bytes_sent=sum(t.bytes_sent for t in transfers),
-        bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
-        taken=len(journal.of(f.CheckpointTaken)),
-    )
-
-
-def _rates(journal: _Journal) -> Rates:
-    transfers = journal.of(f.TransferFinished)
-    measured = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
-    return Rates(
-        flows=len(measured),
-        worst_goodput_over_grant=min(measured, default=None),
-        median_goodput_over_grant=quantile(measured, 0.5),
-        bucket_drops=sum(t.drops for t in transfers),
-        egress_drops=sum(e.drops for e in journal.of(f.EgressMeasured)),
-    )
-
-
-def _traffic(journal: _Journal) -> TrafficFigures:
-    egress = journal.of(f.EgressMeasured)
-    return TrafficFigures(
-        migration_bytes=sum(e.migration_bytes for e in egress),
-        research_bytes=sum(e.research_bytes for e in egress),
-        peak_migration_bytes_per_s=max((e.peak_migration_bytes_per_s for e in egress), default=0.0),
-    )
-
-
 def _research(context: RunContext) -> ResearchFigures:
     shares = research_shares(context)
     links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
@@ -296,24 +297,6 @@ def _research(context: RunContext) -> ResearchFigures:
         lowest_share=min((s.share for s in shares), default=None),
         samples=len(shares),
     )
-
-
-def _kill_switch(probes: Sequence[SwitchProbe]) -> KillSwitchFigures:
-    calls = [p.set_to_closed_s for p in probes]
-    drops = [p.first_drop_after_s for p in probes if p.first_drop_after_s is not None]
-    return KillSwitchFigures(
-        probes=len(probes),
-        set_to_closed_median_s=quantile(calls, 0.5),
-        set_to_closed_worst_s=max(calls, default=None),
-        first_drop_median_s=quantile(drops, 0.5),
-        connections_tried=sum(p.connections_tried for p in probes),
-        connections_admitted=sum(p.connections_admitted for p in probes),
-    )
-
-
-def _level(journal: _Journal) -> float | None:
-    said = (f.JobQueued, f.JobRedirected, f.LevelLearned)
-    return next((fact.level for _, fact in reversed(journal.telling) if isinstance(fact, said)), None)
 
 
 # ---------------------------------------------------------------- small statistics
@@ -333,13 +316,3 @@ def quantile(values: Sequence[float], q: float) -> float | None:
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-
-def _with_real_scale(summary: Summary, context: RunContext) -> Summary:
-    played = {name: value_of(summary, name) for name in DIMENSIONS}
-    real = {
-        name: context.scale.back(float(value), DIMENSIONS[name])
-        for name, value in played.items()
-        if value is not None
-    }
-    return replace(summary, real_scale=real)

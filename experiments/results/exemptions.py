@@ -8,7 +8,7 @@ admitted later, and a coordinator's death nothing that was admitted after it or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.core.model import facts as f
@@ -67,35 +67,32 @@ def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
 
 def excuse(notice: Notice, facts: Sequence[Timed]) -> str | None:
     """The first cause among these facts, in words; None if none of them excuses the migration."""
-    return next(_excuses(notice, facts), None)
-
-
-def _excuses(notice: Notice, facts: Sequence[Timed]) -> Iterator[str]:
     ends = {notice.source: "source", notice.destination: "destination"}
     for at_s, fact in facts:
         if notice.admitted_s is None or at_s < notice.admitted_s:
             continue
         match fact:
             case f.CoordinatorRestarted(silent_s=silent_s) if at_s - silent_s < notice.deadline_s:
-                yield "the coordinator was dead for a part of the notice"
+                return "the coordinator was dead for a part of the notice"
             case f.HostLost(host=host) if host in ends and at_s < notice.deadline_s + SILENCE_S:
                 if notice.finished_s is None or at_s <= notice.finished_s:
-                    yield f"the agent of its {ends[host]} {host} was lost"
+                    return f"the agent of its {ends[host]} {host} was lost"
             case f.EgressMeasured(host=host, window_s=window_s) if host in ends and window_s > STOOD_STILL_S:
                 if at_s - window_s < notice.deadline_s:
-                    yield f"the agent of its {ends[host]} {host} stood still"
+                    return f"the agent of its {ends[host]} {host} stood still"
             case _ if at_s >= notice.deadline_s:
                 continue
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
-                    yield f"the owner of its source {host} took it before the notice was over"
+                    return f"the owner of its source {host} took it before the notice was over"
             case f.HostReclaimed(host=host) if host == notice.destination:
-                yield f"the owner of its destination {host} reclaimed it"
+                return f"the owner of its destination {host} reclaimed it"
             case f.HostReturned(host=host) if host == notice.source:
-                yield f"the owner of its source {host} withdrew the notice"
+                return f"the owner of its source {host} withdrew the notice"
             case f.JobFinished(job=job) if job == notice.job:
-                yield "the job finished first"
+                return "the job finished first"
             case f.JobFailed(job=job) if job == notice.job:
-                yield "the job failed first"
+                return "the job failed first"
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
-                yield ENDED[cause]
+                return ENDED[cause]
+    return None

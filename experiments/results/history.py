@@ -115,7 +115,7 @@ class Where(StrEnum):
     WAITING = "waiting"
     ON_HOST = "on a host"
     ON_THE_WAY = "on the way"  # its checkpoint is travelling to the host that will resume it
-    INTERRUPTED = "interrupted"  # stopped, and nobody said what is to become of it
+    INTERRUPTED = "interrupted"  # stopped, and no fact says what is to become of it
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -239,27 +239,20 @@ def notices(facts: Iterable[Timed]) -> list[Notice]:
             case f.HostReturned(host=host):
                 book.under_notice.pop(host, None)
             case f.MigrationAdmitted():
-                _admitted(book.of(at_s, fact.job, fact.source, fact.notice_s), at_s, fact)
+                notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
+                notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None
+                notice.floor_bytes_per_s, notice.payload_bytes = fact.floor_bytes_per_s, fact.payload_bytes
+                notice.attempt = fact.attempt
             case f.MigrationDegraded():
                 notice = book.of(at_s, fact.job, fact.source, fact.notice_s)
                 notice.degraded, notice.attempt = fact.reason, fact.attempt
             case f.MigrationFinished(job=job, source=source):
                 if found := book.latest.get((job, source)):
-                    _finished(found, at_s, fact)
+                    found.destination, found.finished_s, found.in_time = fact.destination, at_s, fact.in_time
+                    found.took_s, found.downtime_s = fact.took_s, fact.downtime_s
     return book.all
 
 
-def _admitted(notice: Notice, at_s: float, fact: f.MigrationAdmitted) -> None:
-    notice.destination, notice.admitted_s, notice.degraded = fact.destination, at_s, None
-    notice.floor_bytes_per_s, notice.payload_bytes = fact.floor_bytes_per_s, fact.payload_bytes
-    notice.attempt = fact.attempt
-
-
-def _finished(notice: Notice, at_s: float, fact: f.MigrationFinished) -> None:
-    notice.destination, notice.finished_s, notice.in_time = fact.destination, at_s, fact.in_time
-    notice.took_s, notice.downtime_s = fact.took_s, fact.downtime_s
-
-
 def end_s(facts: Sequence[Timed], at_least_s: float | None = None) -> float:
-    """When the run ended: its last fact, or later if somebody watched longer."""
+    """When the run ended: its last fact, or later if it was watched for longer."""
     return max([at_s for at_s, _ in facts[-1:]] + ([] if at_least_s is None else [at_least_s]), default=0.0)

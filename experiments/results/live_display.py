@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -21,11 +21,11 @@ from controller.core.model import facts as f
 from controller.core.model.facts import Fact
 from experiments.inputs.scenario import Scenario
 from experiments.results.narration import Narrator, notable, sentence
-from testbed.messages import HostStatus, Status, TransferStatus
-from testbed.units import format_duration, format_rate
+from testbed.messages import HostStatus, Status
 from topologies.dimension import Dimension
 from topologies.scale import Scale
 from topologies.spec import Campus, Role
+from topologies.units import format_duration, format_rate
 
 __all__ = ["Live", "sentence"]
 
@@ -141,14 +141,20 @@ class Live:
         """The whole display, as high and as wide as the console allows."""
         width, height = self._console.size
         cells = self._campus_lines(status.hosts, width - 4, max(3, height // 2 - 6))
-        parts = [self._header(status), Panel(Group(*cells), title=_legend(), title_align="left")]
+        names = (Text.assemble(("■", Style(color=s.bgcolor or s.color)), f" {n} ") for n, s in STYLES.items())
+        legend = Text("campus  ").append_text(Text("").join(names))
+        parts = [self._header(status), Panel(Group(*cells), title=legend, title_align="left")]
         left = height - 1 - HEADER_LINES - len(cells) - BORDER_LINES
         flows = min(left // 2, 12)
         if flows > BORDER_LINES:
             parts.append(self._flows(status, width, flows))
             left -= flows
         if left > BORDER_LINES:
-            parts.append(self._story(left))
+            lines = [
+                Text.assemble((f"{at_s:6.1f} s  ", "dim"), (told, style), no_wrap=True, overflow="ellipsis")
+                for at_s, told, style in list(self._events)[-(left - BORDER_LINES) :]
+            ]
+            parts.append(Panel(Group(*lines), title="events", title_align="left", height=left))
         return Group(*parts)
 
     # ------------------------------------------------------------ parts
@@ -161,15 +167,17 @@ class Live:
             (f"  {status.now_s:6.1f} s{of}", "bold"),
             (f"   seed {self._seed}   scale {scale}", "dim"),
         )
+        mean_cost = f"{status.mean_cost:.2f}" if math.isfinite(status.mean_cost) else "-"
+        mean_delay = format_duration(status.mean_delay_s) if math.isfinite(status.mean_delay_s) else "-"
         cost = f" (k = {self._cost:g})" if self._cost is not None else ""
         target = f" (target {format_duration(self._target_s)})" if self._target_s is not None else ""
         second = Text.assemble(
             " r = ",
             (f"{status.level:.2f}", "bold"),
             "   mean cost ",
-            (_number(status.mean_cost), "bold"),
+            (mean_cost, "bold"),
             f"{cost}   mean delay ",
-            (_duration(status.mean_delay_s), "bold"),
+            (mean_delay, "bold"),
             target,
         )
         counts = [f"{name.replace('_', ' ')} {status.counts.get(name, 0)}" for name in COUNTS]
@@ -179,33 +187,53 @@ class Live:
         return Group(*lines)
 
     def _campus_lines(self, hosts: Sequence[HostStatus], width: int, height: int) -> list[Text]:
+        """Buildings below one another, in the largest cells that fit."""
         known = {host.host: host for host in hosts}
-        rows = {
-            building.name: [
-                known.get(host.name) or _absent(host.name, building.name)
-                for host in self._campus.hosts
-                if host.building == building.name and host.role is not Role.COORDINATOR
-            ]
-            for building in self._campus.buildings
-        }
-        rows = {name: row for name, row in rows.items() if row}
+        rows: dict[str, list[HostStatus]] = {}
+        for building in self._campus.buildings:
+            for host in self._campus.hosts:
+                if host.building == building.name and host.role is not Role.COORDINATOR:
+                    absent = HostStatus(host.name, building.name, "volunteer", "absent", 0, [])
+                    rows.setdefault(building.name, []).append(known.get(host.name, absent))
         label = max((len(name) for name in rows), default=0) + 1
         lines: list[Text] = []
         for cell in (CELL, SHORT_CELL, DOT):
             columns = max(1, (width - label) // cell)
-            lines = [
-                line for name, row in rows.items() for line in _building(name, label, row, cell, columns)
-            ]
+            lines = []
+            for name, row in rows.items():
+                for first in range(0, len(row), columns):
+                    line = Text((name if first == 0 else "").ljust(label), style="bold", no_wrap=True)
+                    for status in row[first : first + columns]:
+                        line.append_text(_cell(status, cell))
+                    lines.append(line)
             if len(lines) <= height:
                 break
         return lines[:height]
 
     def _flows(self, status: Status, width: int, height: int) -> RenderableType:
-        transfers = _transfers(status.transfers, height)
+        """The transfers, planned moves first, and beside them the queue if there is room."""
+        table = Table.grid(padding=(0, 1), expand=True)
+        for ratio in (None, 1, None, None):
+            table.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
+        ordered = sorted(status.transfers, key=lambda t: (t.traffic_class != "planned", t.transfer))
+        shown = ordered[: height - BORDER_LINES]
+        for each in shown:
+            goodput, grant = each.goodput_bytes_per_s, each.grant_bytes_per_s
+            full = min(BAR, max(0, round(BAR * goodput / grant))) if grant else 0
+            colour = "yellow" if each.traffic_class == "planned" else "cyan"
+            table.add_row(
+                each.transfer.split(":", 1)[0],
+                f"{each.source}→{each.destination} {each.traffic_class}",
+                Text.assemble(("█" * full, colour), ("░" * (BAR - full), "dim")),
+                f"{format_rate(goodput)} of {format_rate(grant)}",
+            )
+        more = f", {len(ordered) - len(shown)} not shown" if len(ordered) > len(shown) else ""
+        title = f"transfers ({len(ordered)}{more})"
+        transfers = Panel(table if ordered else Text("none"), title=title, title_align="left", height=height)
         if width < NARROW:
             return transfers
         queue = Panel(
-            Text(" ".join(status.waiting) or "nobody waits"),
+            Text(" ".join(status.waiting) or "no job waits"),
             title=f"queue ({len(status.waiting)})",
             title_align="left",
             height=height,
@@ -216,75 +244,18 @@ class Live:
         both.add_row(transfers, queue)
         return both
 
-    def _story(self, height: int) -> Panel:
-        lines = [
-            Text.assemble((f"{at_s:6.1f} s  ", "dim"), (told, style), no_wrap=True, overflow="ellipsis")
-            for at_s, told, style in list(self._events)[-(height - BORDER_LINES) :]
-        ]
-        return Panel(Group(*lines), title="events", title_align="left", height=height)
-
-
-def _building(name: str, label: int, row: Sequence[HostStatus], cell: int, columns: int) -> Iterator[Text]:
-    for first in range(0, len(row), columns):
-        line = Text((name if first == 0 else "").ljust(label), style="bold", no_wrap=True)
-        for host in row[first : first + columns]:
-            line.append_text(_cell(host, cell))
-        yield line
-
 
 def _cell(host: HostStatus, width: int) -> Text:
     style = STYLES["on_demand" if host.role == "on_demand" and host.jobs else host.state]
     if width == DOT:
         return Text.assemble(("■", Style(color=style.bgcolor or style.color)), " ")
-    text = host.host if width == SHORT_CELL else _cell_text(host)
+    text, jobs = host.host, " ".join(host.jobs)
+    if width == SHORT_CELL:
+        pass
+    elif host.reclaim_in_s is not None and host.state == "noticed":
+        text += f" {host.reclaim_in_s:.1f}s {jobs}"
+    elif len(host.jobs) > 1:
+        text += f" {len(host.jobs)}/{host.gpus} jobs"
+    else:
+        text += " " + (jobs or ("owner's" if host.state == "reclaimed" else host.state))
     return Text.assemble((f" {text}"[: width - 1].ljust(width - 1), style), " ")
-
-
-def _cell_text(host: HostStatus) -> str:
-    if host.reclaim_in_s is not None and host.state == "noticed":
-        return f"{host.host} {host.reclaim_in_s:.1f}s {' '.join(host.jobs)}"
-    if len(host.jobs) > 1:
-        return f"{host.host} {len(host.jobs)}/{host.gpus} jobs"
-    state = "owner's" if host.state == "reclaimed" else host.state
-    return f"{host.host} {' '.join(host.jobs) or state}"
-
-
-def _absent(host: str, building: str) -> HostStatus:
-    return HostStatus(host, building, "volunteer", "absent", 0, [])
-
-
-def _legend() -> Text:
-    names = (Text.assemble(("■", Style(color=s.bgcolor or s.color)), f" {n} ") for n, s in STYLES.items())
-    return Text("campus  ").append_text(Text("").join(names))
-
-
-def _transfers(transfers: Sequence[TransferStatus], height: int) -> Panel:
-    rows = height - BORDER_LINES
-    table = Table.grid(padding=(0, 1), expand=True)
-    for ratio in (None, 1, None, None):
-        table.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
-    ordered = sorted(transfers, key=lambda t: (t.traffic_class != "planned", t.transfer))
-    for transfer in ordered[:rows]:
-        table.add_row(*_transfer(transfer))
-    more = f", {len(ordered) - rows} not shown" if len(ordered) > rows else ""
-    title = f"transfers ({len(ordered)}{more})"
-    return Panel(table if ordered else Text("none"), title=title, title_align="left", height=height)
-
-
-def _transfer(transfer: TransferStatus) -> tuple[str, str, Text, str]:
-    part = transfer.goodput_bytes_per_s / transfer.grant_bytes_per_s if transfer.grant_bytes_per_s else 0.0
-    full = min(BAR, max(0, round(part * BAR)))
-    bar = Text.assemble(
-        ("█" * full, "yellow" if transfer.traffic_class == "planned" else "cyan"), ("░" * (BAR - full), "dim")
-    )
-    rate = f"{format_rate(transfer.goodput_bytes_per_s)} of {format_rate(transfer.grant_bytes_per_s)}"
-    name = transfer.transfer.split(":", 1)[0]
-    return name, f"{transfer.source}→{transfer.destination} {transfer.traffic_class}", bar, rate
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "-"
-
-
-def _duration(value: float) -> str:
-    return format_duration(value) if math.isfinite(value) else "-"

@@ -1,17 +1,15 @@
-"""A fact in words, for people who watch a run or read its story."""
+"""A fact in words, for the display of a run and for its story."""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from controller.core.model import facts as f
-from testbed.units import format_duration, format_rate, format_size
-
-T = TypeVar("T", bound=f.Fact)
-_SENTENCES: dict[type[f.Fact], Callable[[Any], str | None]] = {}
+from topologies.units import format_duration, format_rate, format_size
 
 CAUSES = {
     "emergency": "the owner took the host without notice",
@@ -23,197 +21,125 @@ CAUSES = {
     "stopped": "stopped by the coordinator",
     "superseded": "a better checkpoint has come into reach",
     "destination_lost": "the host it was going to was lost",
-    "checkpoint_lost": "nobody can send its checkpoint any more",
+    "checkpoint_lost": "no host can send its checkpoint any more",
 }
+
+
+# what happened, for kinds that are always told alike; after a colon how a value is written
+SENTENCES: dict[type[f.Fact], str] = {
+    f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
+    f.JobFinished: "{job} finished on {host} at step {step}",
+    f.JobFailed: "{job} failed on {host}: {reason}",
+    f.JobWaits: "{job} goes to the head of the queue: {reason}",
+    f.WorkTakenUp: "{job} need not compute {work_s:duration} of work again after all: on from step {to_step}",
+    f.CheckpointCompleted: "{job}: checkpoint of step {step} ({payload_bytes:size}) verified and on disk at {holder}",
+    f.CheckpointRefused: "what {holder} says it holds of {job} counts for nothing: {reason}",
+    f.HostReturned: "{host}: lent again, a spot offer",
+    f.OfferLapsed: "{host}: the offer lapsed unused",
+    f.MigrationAdmitted: "{job} moves {source} -> {destination}: {payload_bytes:size} admitted at {floor_bytes_per_s:rate} "
+    "on average",
+    f.MigrationDegraded: "{job} cannot be moved from {source} in time: {reason}",
+    f.LevelLearned: "queue level r is now {level:.3f}",
+}
+# the daily business, which only the story of a broken promise tells
+DETAILS: dict[type[f.Fact], str] = {
+    f.CheckpointTaken: "{job}: {final:snapshot} {sequence} of step {step} on its own host",
+    f.Granted: "{job} {source} -> {destination} granted {rate_bytes_per_s:rate} ({traffic_class}, binding {bottleneck:or none})",
+    f.GrantEnded: "{job} {source} -> {destination} grant ended",
+    f.TransferFinished: "{job} {source} -> {destination} checkpoint {sequence} sent: {bytes_sent:size} in "
+    "{duration_s:duration}",
+    f.CheckpointHeld: "{job}: {holder} holds checkpoint {sequence} too",
+    f.CheckpointPlanned: "{job}: a checkpoint every {interval_s:duration} to {standby}",
+}
+
+
+class _Words(string.Formatter):
+    """Format strings that tell a number in its unit, and a flag in words."""
+
+    WRITERS: ClassVar[dict[str, Callable[[Any], str]]] = {
+        "duration": format_duration,
+        "rate": format_rate,
+        "size": format_size,
+        "snapshot": lambda is_final: "final snapshot" if is_final else "snapshot",
+        "or none": lambda text: text or "none",
+    }
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        write = self.WRITERS.get(format_spec)
+        return str(super().format_field(value, format_spec)) if write is None else write(value)
+
+    def tell(self, template: str, fact: f.Fact) -> str:
+        return self.vformat(template, (), {name: getattr(fact, name) for name in fact.__struct_fields__})
+
+
+_WORDS = _Words()
 
 
 def sentence(fact: f.Fact) -> str | None:
     """What happened, in words; None for the facts that only matter in numbers (repeated grants, counters, plans)."""
-    write = _SENTENCES.get(type(fact))
-    return write(fact) if write else None
+    if template := SENTENCES.get(type(fact)):
+        return _WORDS.tell(template, fact)
+    match fact:
+        case f.JobSubmitted():
+            length = format_duration(fact.steps * fact.step_s)
+            return f"{fact.job} submitted: {length} of work, {format_size(fact.payload_bytes)} of state"
+        case f.JobRedirected():
+            if fact.waited_s:
+                waited = format_duration(fact.waited_s)
+                return f"{fact.job} leaves the queue for on-demand after {waited} of waiting"
+            return f"{fact.job} goes to on-demand: {fact.ahead} wait already (r = {fact.level:.2f})"
+        case f.JobDispatched():
+            if fact.restore_sequence is not None:
+                return f"{fact.job} resumes on {fact.host} from step {fact.restore_step} (attempt {fact.attempt})"
+            waited = f" after {format_duration(fact.delay_s)} of waiting" if fact.delay_s else ""
+            again = f", again from step 0 (attempt {fact.attempt})" if fact.attempt > 1 else ""
+            return f"{fact.job} starts on {fact.host}{waited}{again}"
+        case f.JobRunning():
+            is_restored = fact.restored_sequence is not None
+            proved = "its state is proved by hash" if is_restored else "from the beginning"
+            down = f", down for {format_duration(fact.downtime_s)}" if fact.downtime_s is not None else ""
+            return f"{fact.job} runs on {fact.host} at step {fact.step}: {proved}{down}"
+        case f.JobStopped():
+            why = CAUSES.get(fact.cause, fact.cause.replace("_", " "))
+            return f"{fact.job} stopped on {fact.host} at step {fact.last_step}: {why}"
+        case f.WorkLost() if fact.from_step > fact.to_step:
+            lost = format_duration(fact.work_lost_s)
+            return f"{fact.job} loses {fact.from_step - fact.to_step} steps ({lost} of work)"
+        case f.TransferFinished(ok=False):
+            return f"{fact.job}: transfer {fact.source} -> {fact.destination} broke off: {fact.reason}"
+        case f.HostJoined():
+            return f"{fact.host}: agent registered" + ("" if fact.lent else ", the owner keeps the host")
+        case f.HostLost():
+            jobs = f"; {_several(fact.jobs)} fenced until the lease has lapsed" if fact.jobs else ""
+            return f"{fact.host}: agent lost ({fact.reason}){jobs}"
+        case f.CoordinatorRestarted():
+            silent = format_duration(fact.silent_s)
+            waits = f"; it waits for {len(fact.hosts)} agents" if fact.hosts else ""
+            return f"the coordinator begins again from its journal, {silent} after its last event{waits}"
+        case f.HostReclaimed():
+            jobs = f", {_several(fact.jobs)} there" if fact.jobs else ""
+            if fact.notice_s > 0.0:
+                return f"{fact.host}: owner reclaims in {format_duration(fact.notice_s)}{jobs}"
+            return f"{fact.host}: closed by its owner{jobs}"
+        case f.MigrationFinished():
+            when = "in time" if fact.in_time else "too late"
+            took, down = format_duration(fact.took_s), format_duration(fact.downtime_s)
+            return f"{fact.job} runs on at {fact.destination} {when}: moved in {took}, down for {down}"
+    return None
 
 
 def describe(fact: f.Fact) -> str:
     """What happened, in words where there are any, else in short, else the record itself."""
-    return sentence(fact) or _detail(fact) or msgspec.json.encode(fact).decode()
-
-
-def _detail(fact: f.Fact) -> str | None:
-    match fact:
-        case f.CheckpointTaken(job=job, sequence=sequence, step=step):
-            kind = "final snapshot" if fact.final else "snapshot"
-            return f"{job}: {kind} {sequence} of step {step} on its own host"
-        case f.Granted(job=job, source=source, destination=destination):
-            rate = format_rate(fact.rate_bytes_per_s)
-            return f"{job} {source} -> {destination} granted {rate} ({fact.traffic_class}, binding {fact.bottleneck or 'none'})"
-        case f.GrantEnded(job=job, source=source, destination=destination):
-            return f"{job} {source} -> {destination} grant ended"
-        case f.TransferFinished(job=job, source=source, destination=destination):
-            size, took = format_size(fact.bytes_sent), format_duration(fact.duration_s)
-            return f"{job} {source} -> {destination} checkpoint {fact.sequence} sent: {size} in {took}"
-        case f.CheckpointHeld(job=job, sequence=sequence, holder=holder):
-            return f"{job}: {holder} holds checkpoint {sequence} too"
-        case f.CheckpointPlanned(job=job, standby=standby):
-            return f"{job}: a checkpoint every {format_duration(fact.interval_s)} to {standby}"
-    return None
+    if told := sentence(fact):
+        return told
+    template = DETAILS.get(type(fact))
+    return _WORDS.tell(template, fact) if template else msgspec.json.encode(fact).decode()
 
 
 def concerns(fact: f.Fact, subject: str) -> bool:
     """Whether a job or a host is a part of the fact."""
     named = (getattr(fact, name, None) for name in ("job", "host", "source", "destination", "holder"))
     return subject in named or subject in getattr(fact, "jobs", ())
-
-
-def _of(kind: type[T]) -> Callable[[Callable[[T], str | None]], Callable[[T], str | None]]:
-    def register(write: Callable[[T], str | None]) -> Callable[[T], str | None]:
-        _SENTENCES[kind] = write
-        return write
-
-    return register
-
-
-@_of(f.JobSubmitted)
-def _submitted(fact: f.JobSubmitted) -> str:
-    length = format_duration(fact.steps * fact.step_s)
-    return f"{fact.job} submitted: {length} of work, {format_size(fact.payload_bytes)} of state"
-
-
-@_of(f.JobQueued)
-def _queued(fact: f.JobQueued) -> str:
-    return f"{fact.job} joins the queue, {fact.ahead} ahead (r = {fact.level:.2f})"
-
-
-@_of(f.JobRedirected)
-def _redirected(fact: f.JobRedirected) -> str:
-    if fact.waited_s:
-        return f"{fact.job} leaves the queue for on-demand after {format_duration(fact.waited_s)} of waiting"
-    return f"{fact.job} goes to on-demand: {fact.ahead} wait already (r = {fact.level:.2f})"
-
-
-@_of(f.JobDispatched)
-def _dispatched(fact: f.JobDispatched) -> str:
-    if fact.restore_sequence is not None:
-        return f"{fact.job} resumes on {fact.host} from step {fact.restore_step} (attempt {fact.attempt})"
-    waited = f" after {format_duration(fact.delay_s)} of waiting" if fact.delay_s else ""
-    again = f", again from step 0 (attempt {fact.attempt})" if fact.attempt > 1 else ""
-    return f"{fact.job} starts on {fact.host}{waited}{again}"
-
-
-@_of(f.JobRunning)
-def _running(fact: f.JobRunning) -> str:
-    proved = "its state is proved by hash" if fact.restored_sequence is not None else "from the beginning"
-    down = f", down for {format_duration(fact.downtime_s)}" if fact.downtime_s is not None else ""
-    return f"{fact.job} runs on {fact.host} at step {fact.step}: {proved}{down}"
-
-
-@_of(f.JobFinished)
-def _finished(fact: f.JobFinished) -> str:
-    return f"{fact.job} finished on {fact.host} at step {fact.step}"
-
-
-@_of(f.JobFailed)
-def _failed(fact: f.JobFailed) -> str:
-    return f"{fact.job} failed on {fact.host}: {fact.reason}"
-
-
-@_of(f.JobStopped)
-def _stopped(fact: f.JobStopped) -> str:
-    why = CAUSES.get(fact.cause, fact.cause.replace("_", " "))
-    return f"{fact.job} stopped on {fact.host} at step {fact.last_step}: {why}"
-
-
-@_of(f.WorkLost)
-def _work_lost(fact: f.WorkLost) -> str | None:
-    steps = fact.from_step - fact.to_step
-    return (
-        f"{fact.job} loses {steps} steps ({format_duration(fact.work_lost_s)} of work)" if steps > 0 else None
-    )
-
-
-@_of(f.WorkTakenUp)
-def _taken_up(fact: f.WorkTakenUp) -> str:
-    return f"{fact.job} need not compute {format_duration(fact.work_s)} of work again after all: on from step {fact.to_step}"
-
-
-@_of(f.JobWaits)
-def _waits(fact: f.JobWaits) -> str:
-    return f"{fact.job} goes to the head of the queue: {fact.reason}"
-
-
-@_of(f.CheckpointCompleted)
-def _completed(fact: f.CheckpointCompleted) -> str:
-    size = format_size(fact.payload_bytes)
-    return f"{fact.job}: checkpoint of step {fact.step} ({size}) verified and on disk at {fact.holder}"
-
-
-@_of(f.CheckpointRefused)
-def _refused(fact: f.CheckpointRefused) -> str:
-    return f"what {fact.holder} says it holds of {fact.job} counts for nothing: {fact.reason}"
-
-
-@_of(f.TransferFinished)
-def _transfer(fact: f.TransferFinished) -> str | None:
-    if fact.ok:
-        return None
-    return f"{fact.job}: transfer {fact.source} -> {fact.destination} broke off: {fact.reason}"
-
-
-@_of(f.HostJoined)
-def _joined(fact: f.HostJoined) -> str:
-    return f"{fact.host}: agent registered" + ("" if fact.lent else ", the owner keeps the host")
-
-
-@_of(f.HostLost)
-def _lost(fact: f.HostLost) -> str:
-    jobs = f"; {_several(fact.jobs)} fenced until the lease has lapsed" if fact.jobs else ""
-    return f"{fact.host}: agent lost ({fact.reason}){jobs}"
-
-
-@_of(f.CoordinatorRestarted)
-def _restarted(fact: f.CoordinatorRestarted) -> str:
-    waits = f"; it waits for {len(fact.hosts)} agents" if fact.hosts else ""
-    return f"the coordinator begins again from its journal, {format_duration(fact.silent_s)} after its last event{waits}"
-
-
-@_of(f.HostReclaimed)
-def _reclaimed(fact: f.HostReclaimed) -> str:
-    jobs = f", {_several(fact.jobs)} there" if fact.jobs else ""
-    if fact.notice_s > 0.0:
-        return f"{fact.host}: owner reclaims in {format_duration(fact.notice_s)}{jobs}"
-    return f"{fact.host}: closed by its owner{jobs}"
-
-
-@_of(f.HostReturned)
-def _returned(fact: f.HostReturned) -> str:
-    return f"{fact.host}: lent again, a spot offer"
-
-
-@_of(f.OfferLapsed)
-def _lapsed(fact: f.OfferLapsed) -> str:
-    return f"{fact.host}: the offer lapsed unused"
-
-
-@_of(f.MigrationAdmitted)
-def _admitted(fact: f.MigrationAdmitted) -> str:
-    rate, size = format_rate(fact.floor_bytes_per_s), format_size(fact.payload_bytes)
-    return f"{fact.job} moves {fact.source} -> {fact.destination}: {size} admitted at {rate} on average"
-
-
-@_of(f.MigrationDegraded)
-def _degraded(fact: f.MigrationDegraded) -> str:
-    return f"{fact.job} cannot be moved from {fact.source} in time: {fact.reason}"
-
-
-@_of(f.MigrationFinished)
-def _moved(fact: f.MigrationFinished) -> str:
-    when = "in time" if fact.in_time else "too late"
-    took, down = format_duration(fact.took_s), format_duration(fact.downtime_s)
-    return f"{fact.job} runs on at {fact.destination} {when}: moved in {took}, down for {down}"
-
-
-@_of(f.LevelLearned)
-def _learned(fact: f.LevelLearned) -> str:
-    return f"queue level r is now {fact.level:.3f}"
 
 
 def _several(names: list[str]) -> str:
@@ -251,11 +177,8 @@ class Narrator:
         """The sentence for the next fact, if it deserves one."""
         if isinstance(fact, f.GrantEnded):
             self._announced.discard((fact.job, fact.source, fact.destination))
-        if isinstance(fact, f.Granted) and fact.floor_bytes_per_s > 0.0:
-            return self._first_grant(fact)
-        return sentence(fact)
-
-    def _first_grant(self, fact: f.Granted) -> str | None:
+        if not isinstance(fact, f.Granted) or fact.floor_bytes_per_s <= 0.0:
+            return sentence(fact)
         flow = (fact.job, fact.source, fact.destination)
         if flow in self._announced:
             return None

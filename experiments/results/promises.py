@@ -1,7 +1,7 @@
 """The promises of the design, checked over the journal of a run: what holds is silence, what broke tells its story.
 
 A rule is a function from the facts (in the journal's order) and the run's context to the breaches that it finds; `RULES`
-is all of them. Rules trust nobody's summary: the share of a link is compared with the sum of what was granted, a restore
+is all of them. Rules trust no summary: the share of a link is compared with the sum of what was granted, a restore
 with the checkpoint that it names, an admission with what became of it.
 
 Facts of one transaction carry one time and are one moment: rates are compared between moments, because a new sharing of
@@ -36,10 +36,10 @@ from experiments.results.run_context import (
     RunContext,
     research_shares,
 )
-from testbed.units import format_duration, format_rate
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
+from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 ROUNDING_S = 1e-6  # of a sum of seconds
@@ -69,7 +69,7 @@ Rule = Callable[[Sequence[Timed], RunContext], Iterator[Breach]]
 
 def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | None = None) -> list[Broken]:
     """Every breach of every promise, with its story; empty if all held. Any sequence of facts is accepted; `few` are its
-    `telling` ones, where somebody has picked them out already.
+    `telling` ones, where they have been picked out already.
 
     The `TIMED` ones are judged only where the machine kept up: on one that did not, a late process is its doing, and such a
     run is invalid anyway. What the system does not promise (`context.not_promised`) is not judged. Beyond `MOST_TOLD`
@@ -80,30 +80,22 @@ def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | N
     few = telling(facts) if few is None else few
     if list(few[-1:]) != list(facts[-1:]):
         few = [*few, *facts[-1:]]  # the last one says when the run ended
-    return [
-        found
-        for name, rule in judged.items()
-        for found in _told(name, list(rule(facts if name in OF_ALL else few, context)), facts)
-    ]
-
-
-def _told(name: str, breaches: Sequence[Breach], facts: Sequence[Timed]) -> Iterator[Broken]:
-    for breach in breaches[:MOST_TOLD]:
-        yield Broken(name, breach.subject, _story(facts, breach))
-    if rest := breaches[MOST_TOLD:]:
-        subjects = sorted({breach.subject for breach in rest})
-        yield Broken(
-            name, ", ".join(subjects), [f"{len(rest)} breaches more, the last at {rest[-1].at_s:.3f} s"]
-        )
-
-
-def _story(facts: Sequence[Timed], breach: Breach) -> list[str]:
-    before = [
-        f"{at_s:9.3f} s  {describe(fact)}"
-        for at_s, fact in facts
-        if at_s <= breach.at_s and concerns(fact, breach.subject)
-    ]
-    return [*before[-STORY_LINES:], f"{breach.at_s:9.3f} s  {breach.what}"]
+    found: list[Broken] = []
+    for name, rule in judged.items():
+        breaches = list(rule(facts if name in OF_ALL else few, context))
+        for breach in breaches[:MOST_TOLD]:
+            before = [
+                f"{at_s:9.3f} s  {describe(fact)}"
+                for at_s, fact in facts
+                if at_s <= breach.at_s and concerns(fact, breach.subject)
+            ]
+            story = [*before[-STORY_LINES:], f"{breach.at_s:9.3f} s  {breach.what}"]
+            found.append(Broken(name, breach.subject, story))
+        if rest := breaches[MOST_TOLD:]:
+            subjects = ", ".join(sorted({breach.subject for breach in rest}))
+            words = f"{len(rest)} breaches more, the last at {rest[-1].at_s:.3f} s"
+            found.append(Broken(name, subjects, [words]))
+    return found
 
 
 # ---------------------------------------------------------------- jobs
@@ -269,7 +261,7 @@ def _restore(
 
 
 def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """Whoever resumes from a checkpoint has the same state digest as anybody else who resumed from it."""
+    """All attempts that resume from one checkpoint have one state digest."""
     digests: dict[tuple[str, int], str] = {}
     for at_s, fact in facts:
         if isinstance(fact, f.JobRunning) and fact.restored_sequence is not None and fact.digest:
@@ -342,26 +334,19 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
         if fact.host not in context.campus.host_by_name:
             yield Breach(fact.host, at_s, "egress of a host that the campus does not have")
             continue
-        rate = _access_share(fact.host, context) * WIRE_PER_PAYLOAD * context.guard_slack
+        link = context.campus.access_link(fact.host)
+        up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
+        rate = context.share.get(up, 0.0) * WIRE_PER_PAYLOAD * context.guard_slack
         burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
-        for what, size, window_s in _egress(fact):
+        for what, size, window_s in (
+            ("migration bytes sent", fact.migration_bytes, fact.window_s),
+            ("peak of migration bytes sent", fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S),
+        ):
             allowed = rate * window_s + burst
             if not size <= allowed * (1.0 + RATE_TOLERANCE):
                 yield Breach(
                     fact.host, at_s, f"{what}: {size:.0f} bytes in {window_s:.3g} s, at most {allowed:.0f}"
                 )
-
-
-def _egress(fact: f.EgressMeasured) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
-    mean = ("migration bytes sent", float(fact.migration_bytes), fact.window_s)
-    peak = ("peak of migration bytes sent", fact.peak_migration_bytes_per_s * SAMPLE_S, SAMPLE_S)
-    return mean, peak
-
-
-def _access_share(host: str, context: RunContext) -> float:
-    link = context.campus.access_link(host)
-    up = DirectedLink(host, link.b if link.a == host else link.a)
-    return context.share.get(up, 0.0)
 
 
 def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK, WIRE_PER_PAYLOAD
+from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
 from topologies.spec import Campus, DirectedLink
+from topologies.units import WIRE_PER_PAYLOAD
 
 __all__ = [
     "SUPER_PACKET_BYTES",
@@ -165,13 +166,10 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     for sample in sorted(samples, key=lambda s: s.at_s):
         if sample.source != sample.target:
             _, link = routes.bottleneck(sample.source, sample.target)
-            together = sum(_during(other, sample) for other in crossing[link])
+            together = 0.0  # what each sample adds during this one's window
+            for other in crossing[link]:
+                start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
+                overlap_s = max(0.0, min(other.at_s, sample.at_s) - start_s)
+                together += other.wire_bytes_per_s * overlap_s / sample.window_s
             shares.append(ResearchShare(sample, together))
     return shares
-
-
-def _during(other: ResearchSample, sample: ResearchSample) -> float:
-    """The wire rate that one sample adds during the window of another."""
-    start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)
-    overlap_s = min(other.at_s, sample.at_s) - start_s
-    return other.wire_bytes_per_s * max(0.0, overlap_s) / sample.window_s

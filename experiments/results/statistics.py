@@ -110,20 +110,15 @@ def _bootstrap(statistic: Callable[[Sequence[int]], float], count: int) -> Confi
     found = np.array([statistic(rng.integers(count, size=count).tolist()) for _ in range(POOLED_RESAMPLES)])
     outside = _widened((1.0 - LEVEL) / 2.0, count)
     low, high = np.quantile(found[np.isfinite(found)], (outside, 1.0 - outside)).tolist()
-    stretch = _stretched(count)
+    # An interval that cannot leave the resamples is too short: with two seeds a statistic has three values, and is on one side of
+    # anything every second time by chance. Below six seeds it is stretched by Student's t over z.
+    stretch = 1.0
+    if count < ENOUGH_SEEDS:
+        level = (1.0 + LEVEL) / 2.0
+        stretch = float(stats.t.ppf(level, count - 1) / stats.norm.ppf(level))
     return ConfidenceInterval(
         whole, whole - stretch * max(0.0, whole - low), whole + stretch * max(0.0, high - whole), count
     )
-
-
-def _stretched(count: int) -> float:
-    """By how much an interval that cannot leave the resamples is too short: below six seeds, by Student's t over z.
-
-    With two seeds a statistic has three values, and is on one side of anything every second time by chance.
-    """
-    if count >= ENOUGH_SEEDS:
-        return 1.0
-    return float(stats.t.ppf((1.0 + LEVEL) / 2.0, count - 1) / stats.norm.ppf((1.0 + LEVEL) / 2.0))
 
 
 @lru_cache(maxsize=8)

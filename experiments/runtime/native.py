@@ -37,12 +37,12 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints dispatch grants job_reports measured "
+        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints dispatch grants job_reports "
         "membership migration protection second_copy",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
         "controller.core.queueing": "queue",
-        "experiments.storms": "clock coverage fault_windows world",
+        "experiments.storms": "clock coverage fault_windows judges world",
         "experiments.worlds.virtual": "background connections context egress fluid ground_truth heartbeat_elision hosts "
         "invariants journal owners process_faults scheduler tick_elision transfers workloads world",
         "testbed.agent.core": "agent lease outbound running stored",

@@ -102,12 +102,37 @@ def _times(factor: float) -> Change:
 
 
 def _without(*kinds: type) -> Change:
-    """Leaves out messages and effects of these kinds."""
+    """Leaves out the agent's effects of these kinds."""
+    return lambda original: (
+        lambda *given, **named: [
+            effect for effect in original(*given, **named) if not isinstance(effect, kinds)
+        ]
+    )
 
-    def kept(effect: Any) -> bool:
-        return not isinstance(effect, kinds) and not isinstance(getattr(effect, "message", None), kinds)
 
-    return lambda original: lambda *given, **named: [e for e in original(*given, **named) if kept(e)]
+def _unsent(*kinds: type) -> Change:
+    """Keeps messages and facts of these kinds out of the coordinator's outbox."""
+    return _posting(lambda effect: None if isinstance(_content(effect), kinds) else effect)
+
+
+def _posting(told: Callable[[Any], Any]) -> Change:
+    """Posts of each effect what is `told` of it; None: nothing."""
+
+    def change(original: Any) -> Any:
+        def wrong(cluster: Any, *given: Any, **named: Any) -> Any:
+            before = len(cluster.outbox)
+            answer = original(cluster, *given, **named)
+            effects = [told(effect) for effect in cluster.outbox[before:]]
+            cluster.outbox[before:] = [effect for effect in effects if effect is not None]
+            return answer
+
+        return wrong
+
+    return change
+
+
+def _content(effect: Any) -> Any:
+    return getattr(effect, "message", None) or getattr(effect, "fact", None)
 
 
 def _before(meddle: Callable[..., None]) -> Change:
@@ -151,16 +176,11 @@ def _twice_the_rates(original: Any) -> Any:
     return wrong
 
 
-def _half_the_loss(original: Any) -> Any:
-    def wrong(job: Any, restore_step: int) -> list[cdo.Effect]:
-        return [
-            cdo.Record(replace(e.fact, work_lost_s=e.fact.work_lost_s / 2.0))
-            if isinstance(e, cdo.Record) and isinstance(e.fact, facts.WorkLost)
-            else e
-            for e in original(job, restore_step)
-        ]
-
-    return wrong
+def _half_the_loss(effect: Any) -> Any:
+    fact = _content(effect)
+    if isinstance(fact, facts.WorkLost):
+        return cdo.Record(replace(fact, work_lost_s=fact.work_lost_s / 2.0))
+    return effect
 
 
 def _greatest_score(original: Any) -> Any:
@@ -217,23 +237,23 @@ def _only_higher(original: Any) -> Any:
 
 
 def _margin_ignored(original: Any) -> Any:
-    def wrong(cluster: Any, host: Any, now_s: float) -> None:
-        original(cluster, host, now_s)
-        host.fence_at_s = max(now_s, host.lease_until_s - cluster.settings.fence_margin_s)
+    def wrong(cluster: Any, host: Any) -> None:
+        original(cluster, host)
+        host.fence_at_s = max(cluster.now_s, host.lease_until_s - cluster.settings.fence_margin_s)
 
     return wrong
 
 
-def _fence_at_once(cluster: Any, host: Any, now_s: float) -> None:
-    host.fence_at_s = now_s
+def _fence_at_once(cluster: Any, host: Any) -> None:
+    host.fence_at_s = cluster.now_s
 
 
 def _land_anyway(original: Any) -> Any:
-    def wrong(cluster: Any, job: Any, now_s: float) -> Any:
+    def wrong(cluster: Any, job: Any) -> Any:
         final = job.checkpoints.get(job.final_sequence)
         if job.move is not None and final is not None:
             final.holders.add(job.move.destination)
-        return original(cluster, job, now_s)
+        return original(cluster, job)
 
     return wrong
 
@@ -270,8 +290,17 @@ def _later(by_s: float) -> Change:
     return lambda original: lambda *given: original(*given) + by_s
 
 
-def _believes_for_ever(cluster: Any, host: Any, now_s: float) -> None:
-    host.lease_until_s = now_s + 1e6
+def _believes_for_ever(cluster: Any, host: Any) -> None:
+    host.lease_until_s = cluster.now_s + 1e6
+
+
+def _without_what(field: str) -> Callable[..., None]:
+    """Hellos after a restart say nothing of that kind."""
+
+    def meddle(cluster: Any, reunion: Any) -> None:
+        reunion.hellos = {name: replace(hello, **{field: []}) for name, hello in reunion.hellos.items()}
+
+    return meddle
 
 
 def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
@@ -284,8 +313,8 @@ AGENT = "testbed.agent.core"
 ALL = (
     Mutant("no research reserve", "controller.core.admission.admission:migration_share", _all_of_each_link),
     Mutant("grants doubled", "controller.core.admission.admission:share_totals", _twice_the_rates),
-    Mutant("loss halved", f"{LIFE}.dispatch:_work_lost", _half_the_loss),
-    Mutant("loss not told", f"{LIFE}.dispatch:_work_lost", _nothing),
+    Mutant("loss halved", f"{LIFE}.dispatch:begin_attempt", _posting(_half_the_loss)),
+    Mutant("loss not told", f"{LIFE}.dispatch:begin_attempt", _unsent(facts.WorkLost)),
     Mutant("worst destination", "controller.core.placement.select:_least_score", _greatest_score),
     Mutant(
         "tell before kill", f"{AGENT}.effects:kills_first", lambda original: lambda effects: effects[::-1]
@@ -299,8 +328,8 @@ ALL = (
     Mutant("oldest checkpoint", "controller.core.model.cluster:Cluster.freshest", _oldest),
     Mutant("completes again", f"{LIFE}.checkpoints:_complete", _before(_forget_completed)),
     Mutant("holders forgotten", f"{LIFE}.checkpoints:_complete", _after(_no_holders)),
-    Mutant("flows left open", f"{LIFE}.grants:close_flow", _without(m.CancelTransfers)),
-    Mutant("rates never told", f"{LIFE}.grants:_grant", _without(m.Grant)),
+    Mutant("flows left open", f"{LIFE}.grants:close_flow", _unsent(m.CancelTransfers)),
+    Mutant("rates never told", f"{LIFE}.grants:settle", _unsent(m.Grant)),
     Mutant("rates not reminded", f"{LIFE}.grants:tell_grants", _nothing),
     Mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there", _land_anyway),
     Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
@@ -314,12 +343,12 @@ ALL = (
     Mutant("GPU not released", f"{LIFE}.dispatch:release", _nothing),
     Mutant("attempts not counted", f"{LIFE}.dispatch:begin_attempt", _before(_same_attempt)),
     Mutant("interrupted, not resumed", f"{LIFE}.dispatch:_come_back", _nothing),
-    Mutant("backlog loses the first", f"{LIFE}.dispatch:_serve_backlog", _before(_lose_first_waiting)),
-    Mutant("nothing forgotten", f"{LIFE}.dispatch:over", _without(m.Forget)),
+    Mutant("backlog loses the first", f"{LIFE}.dispatch:gpu_freed", _before(_lose_first_waiting)),
+    Mutant("nothing forgotten", f"{LIFE}.dispatch:over", _unsent(m.Forget)),
     Mutant("memory ignored", "controller.core.model.cluster:Cluster.fits", _gives(True)),
     Mutant("ends not heard", f"{LIFE}.job_reports:job_ended", _nothing),
-    Mutant("stored not heard after a restart", f"{LIFE}.resync:_stored", _nothing),
-    Mutant("ended not heard after a restart", f"{LIFE}.resync:_ended", _nothing),
+    Mutant("stored not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("stored"))),
+    Mutant("ended not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("ended"))),
     Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
     Mutant("agent says a step too much", f"{AGENT}.agent:AgentCore._keep", _a_step_beyond),
     Mutant(

@@ -10,15 +10,14 @@ from math import inf
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from controller.core.queueing.controllers.fixed import Fixed
 from experiments.storms.clock import Clock, SkewedAgent
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
+from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
 from experiments.worlds.virtual.ground_truth import broken
 from experiments.worlds.virtual.hosts import Machine
-from experiments.worlds.virtual.invariants import Invariants
 from experiments.worlds.virtual.journal import Memory
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
 from testbed import messages as m
@@ -27,6 +26,7 @@ from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import Shelf
 from topologies.spec import DirectedLink, Role, TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 4000
 STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows
@@ -51,7 +51,9 @@ class StormWorld(VirtualWorld):
         self._overtaken: dict[
             tuple[str, str], float
         ] = {}  # (kind, host) of the next message that others overtake -> by how long
-        self._frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
+        self.overtaken: set[str] = set()  # hosts of which a message was overtaken on their present connection
+        self.judges = StormJudges(self) if checks else None
+        self.frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -64,7 +66,7 @@ class StormWorld(VirtualWorld):
             quiet=ground.quiet,
             codec=not ground.quiet,
             tells_story=tells_story,
-            after_each=Invariants() if checks else None,
+            after_each=self.judges,
         )
         self.stage.story = deque(maxlen=STORY_LINES)
         self.restarts.memory = self.pulses.memory = Memory()
@@ -106,16 +108,22 @@ class StormWorld(VirtualWorld):
         core = machine.core
         if core is not None and (case := agent_case(core, event)):
             self.counts[case] += 1
+        if self.judges is not None:
+            self.judges.agent_hears(machine, event)
+        if isinstance(event, aev.Connected):
+            self.overtaken.discard(machine.name)
         super().agent(machine, event)
         self.weather.occurs(type(event).__name__, machine.name)
 
     def decide(self, event: cev.Event) -> None:
         """Count it, and what becomes of jobs by it; a coordinator that stands still sees it later."""
-        if self._frozen is not None:
-            self._frozen.append(event)
+        if self.frozen is not None:
+            self.frozen.append(event)
             return
         if case := coordinator_case(self.coordinator.cluster, event):
             self.counts[case] += 1
+        if self.judges is not None:
+            self.judges.coordinator_hears(self, event)
         before = {name: job.phase for name, job in self.jobs.items()}
         super().decide(event)
         for name, job in self.jobs.items():
@@ -128,6 +136,7 @@ class StormWorld(VirtualWorld):
             link = self.machines[effect.host].link
             if (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", effect.host)
+                self.overtaken.add(effect.host)
 
                 def tell() -> None:
                     if self.machines[effect.host].link is link:
@@ -141,6 +150,8 @@ class StormWorld(VirtualWorld):
                 super()._perform(effect)
         super()._perform(effect)
         if isinstance(effect, cdo.Record):
+            if self.judges is not None:
+                self.judges.recorded(self, effect.fact)
             self.counts[fact_case(effect.fact)] += 1
             host = getattr(effect.fact, "host", None) or getattr(effect.fact, "source", None) or ALL
             self.weather.occurs(type(effect.fact).__name__, host)
@@ -151,24 +162,24 @@ class StormWorld(VirtualWorld):
         """The coordinator's process is killed, and begins again from its journal after a while."""
         if self.connections.refused:
             return False
-        self._frozen = None
+        self.frozen = None
         self.disturb("the coordinator was dead", down_s)
         self.restart_coordinator(down_s=down_s)
         return True
 
     def freeze(self, for_s: float) -> bool:
         """SIGSTOP of the coordinator's process; what comes meanwhile it sees, in order, when it goes on."""
-        if self._frozen is not None or self.connections.refused:
+        if self.frozen is not None or self.connections.refused:
             return False
         frozen: list[cev.Event] = []
-        self._frozen = frozen
+        self.frozen = frozen
         self.disturb("the coordinator stood still", for_s)
         self.after(for_s, lambda: self._thaw(frozen))
         return True
 
     def _thaw(self, frozen: list[cev.Event]) -> None:
-        if self._frozen is frozen:  # not killed meanwhile
-            self._frozen = None
+        if self.frozen is frozen:  # not killed meanwhile
+            self.frozen = None
             for event in frozen:
                 self.decide(event)
 
@@ -287,12 +298,15 @@ class StormWorld(VirtualWorld):
         self._overtaken[kind, host] = by_s
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
+        if self.judges is not None:
+            self.judges.agent_does(self, machine, effect)
         if isinstance(effect, ado.Send) and isinstance(effect.message, m.OwnerReclaims):
             self._check_killed_first(machine, effect.message)
         if isinstance(effect, ado.Send) and self._overtaken:
             said, link = (type(effect.message).__name__, machine.name), machine.link
             if (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", machine.name)
+                self.overtaken.add(machine.name)
 
                 def say() -> None:
                     if machine.link is link:

@@ -84,33 +84,21 @@ def agrees(expected: Any, found: Any, rel_tol: float) -> bool:
         return expected is None or (isinstance(expected, str) and expected.strip().lower() in REFUSALS)
     if isinstance(found, Exception):
         return False
-    if isinstance(expected, list):
-        return _all_agree(expected, found, rel_tol)
+    if isinstance(expected, list) and isinstance(found, set | frozenset):
+        return all(isinstance(item, int) for item in expected) and sorted(expected) == sorted(found)
+    if isinstance(expected, list) and isinstance(found, list | tuple):
+        beyond = all(agrees(0.0, item, rel_tol) for item in found[len(expected) :])
+        padded = [*found, *[0.0] * (len(expected) - len(found))]
+        return beyond and all(agrees(e, f, rel_tol) for e, f in zip(expected, padded, strict=False))
     if isinstance(expected, bool) or isinstance(found, bool):
         return expected is found
     number = as_number(expected)
     if number is None or not isinstance(found, int | float):
         return False
-    return _close(number, float(found), rel_tol)
-
-
-def _all_agree(expected: list[Any], found: Any, rel_tol: float) -> bool:
-    if isinstance(found, set | frozenset):
-        return all(isinstance(item, int) for item in expected) and sorted(expected) == sorted(found)
-    if not isinstance(found, list | tuple):
-        return False
-    length = max(len(expected), len(found))
-    if length > len(expected) and not all(agrees(0.0, item, rel_tol) for item in found[len(expected) :]):
-        return False
-    padded = [*found, *[0.0] * (length - len(found))]
-    return all(agrees(e, f, rel_tol) for e, f in zip(expected, padded, strict=False))
-
-
-def _close(expected: float, found: float, rel_tol: float) -> bool:
-    if math.isinf(expected) or math.isinf(found):
-        return expected == found
-    slack = ROUNDING if expected == 0.0 else TINY
-    return abs(found - expected) <= max(rel_tol * abs(expected), slack)
+    if math.isinf(number) or math.isinf(found):
+        return number == found
+    slack = ROUNDING if number == 0.0 else TINY
+    return abs(found - number) <= max(rel_tol * abs(number), slack)
 
 
 def _shown(value: Any) -> str:

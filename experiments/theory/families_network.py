@@ -18,6 +18,7 @@ HOUR_S = 3600.0
 
 
 def lemma1(given: Given, wanted: Collection[str]) -> Found:
+    """Lemma 1: the interval, its cost, and the cost at other intervals (`L_at_600s`)."""
     job = _hazard(given), given.number("C_bytes", "C"), given.number("B_bytes_per_s", "B", "b")
     interval_s = attempt(intervals.local_interval_s, *job)
     found = {
@@ -33,15 +34,14 @@ def lemma1(given: Given, wanted: Collection[str]) -> Found:
 
 
 def allocation(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 1 and Lemma 2: the joint rates, with the intervals and the cost that they give."""
     payloads = given.numbers("C_bytes", "C", count=1)
     hazards = [
         rate / _per(given) for rate in given.numbers("lam_per_h", "lam_per_s", "lam", count=len(payloads))
     ]
     caps = given.numbers("W", "W_bytes_per_s", default=math.inf, count=len(payloads))
     budget = given.number("B_ckpt", "B")
-    found = attempt(intervals.allocation, hazards, payloads, budget, caps)
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = intervals.allocation(hazards, payloads, budget, caps)
     used = math.fsum(found.rates)
     return {
         "b": found.rates,
@@ -53,11 +53,10 @@ def allocation(given: Given, wanted: Collection[str]) -> Found:
 
 
 def theorem2(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 2: what adapting to the state saves."""
     hazards, rates = given.numbers("lam", "lam_per_h", count=1), given.numbers("B", count=1)
     payload = given.number("C", "C_bytes", default=1.0)
-    found = attempt(intervals.adaptivity_gap, hazards, rates, payload)
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = intervals.adaptivity_gap(hazards, rates, payload)
     return {
         "ratio": found.ratio,
         "delta_cs": found.defect,
@@ -67,12 +66,11 @@ def theorem2(given: Given, wanted: Collection[str]) -> Found:
 
 
 def equation9(given: Given, wanted: Collection[str]) -> Found:
+    """Eq. (9): Young's interval between its floor and its cap."""
     payload, rate = given.number("C_bytes", "C"), given.number("b", "b_bytes_per_s")
     budget_s, beta = given.number("L_max_s", default=math.inf), given.number("beta", default=BETA)
     hazard = _hazard(given)
-    found = attempt(intervals.constrained_interval, hazard, payload, rate, budget_s, beta)
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = intervals.constrained_interval(hazard, payload, rate, budget_s, beta)
     return {
         "young": intervals.local_interval_s(hazard, payload, rate),
         "floor": intervals.network_floor_s(payload, rate, beta),
@@ -86,18 +84,17 @@ def equation9(given: Given, wanted: Collection[str]) -> Found:
 
 
 def hazard_bounds(given: Given, wanted: Collection[str]) -> Found:
-    found = attempt(
-        intervals.hazard_bounds,
+    """Events over exposure, with exact Poisson bounds."""
+    found = intervals.hazard_bounds(
         given.number("events", "n"),
         given.number("exposure_h", "T"),
         given.number("level", default=0.95),
     )
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
     return {"mle": found.mle, "lower": found.lower, "upper": found.upper}
 
 
 def final_checkpoint(given: Given, wanted: Collection[str]) -> Found:
+    """Section V-A: the time of a last checkpoint, and whether the notice has room for it."""
     time_s = attempt(
         intervals.final_checkpoint_s,
         given.number("C_bytes", "C"),
@@ -109,6 +106,7 @@ def final_checkpoint(given: Given, wanted: Collection[str]) -> Found:
 
 
 def survival(given: Given, wanted: Collection[str]) -> Found:
+    """Section VI-B: survival and expected reclaims over an hourly table."""
     table = [rate / HOUR_S for rate in given.numbers("hourly_rates", count=24)]
     when = given.number("t0_h", default=0.0) * HOUR_S, given.number("T_rem_h") * HOUR_S
     return {
@@ -118,14 +116,12 @@ def survival(given: Given, wanted: Collection[str]) -> Found:
 
 
 def score(given: Given, wanted: Collection[str]) -> Found:
-    move = attempt(
-        destinations.migration_s,
+    """Eq. (10) and (11): transfer time and score of a destination."""
+    move = destinations.migration_s(
         given.number("C_bytes", "C"),
         given.number("bw", "b"),
         given.number("T_r", default=0.0),
     )
-    if isinstance(move, DomainError):
-        return dict.fromkeys(wanted, move)
     onward = given.number("Tbar_mig_s", default=move)
     alpha = given.number("alpha", default=ALPHA)
     return {"score_s": attempt(destinations.score_s, move, given.number("S"), onward, alpha), "T_mig_s": move}
@@ -136,9 +132,7 @@ def locality(given: Given, wanted: Collection[str]) -> Found:
     payload, restart_s = given.number("C_bytes", "C"), given.number("T_r", default=0.0)
     local = given.numbers("B_local", "bw_local", count=1)
     cross = given.numbers("B_core", "B_cross", "bw_cross", count=1)
-    found = attempt(destinations.locality, payload, local, cross, restart_s)
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = destinations.locality(payload, local, cross, restart_s)
     return {
         "T_local_s": found.local_s,
         "T_cross_s": found.cross_s,
@@ -178,9 +172,7 @@ def binding_regimes(given: Given, wanted: Collection[str]) -> Found:
     """Appendix C-A: B_eff = min(W, B), the share of epochs in which B binds, and eq. (6)'s ratio of all and of those."""
     link = given.numbers("B", count=1)
     hazards = given.numbers("lam", "lam_per_h", count=len(link))
-    found = attempt(intervals.binding_regimes, hazards, link, given.number("W"))
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = intervals.binding_regimes(hazards, link, given.number("W"))
     return {
         "share_B_binding": found.share,
         "ratio": found.ratio,
@@ -189,6 +181,7 @@ def binding_regimes(given: Given, wanted: Collection[str]) -> Found:
 
 
 def equation12(given: Given, wanted: Collection[str]) -> Found:
+    """Eq. (12): the least rate that meets the deadline."""
     rate = attempt(
         isolation.minimum_rate,
         given.number("C_bytes", "C"),
@@ -199,6 +192,7 @@ def equation12(given: Given, wanted: Collection[str]) -> Found:
 
 
 def reserve(given: Given, wanted: Collection[str]) -> Found:
+    """Section VII-B: the reserve, and what it leaves to migrations."""
     link = given.number("B"), given.number("beta", default=0.3), given.number("B_min", default=0.0)
     return {
         "B_res": attempt(isolation.reserve, *link),
@@ -207,11 +201,10 @@ def reserve(given: Given, wanted: Collection[str]) -> Found:
 
 
 def admissions(given: Given, wanted: Collection[str]) -> Found:
+    """Section VII-A: the jobs that each rule admits on one link."""
     payloads = given.numbers("C", "C_bytes", count=1)
     slacks_s = given.numbers("slack_tau_minus_Tr", "slack", count=len(payloads))
-    found = attempt(isolation.admissions, payloads, slacks_s, given.number("B_mig"))
-    if isinstance(found, DomainError):
-        return dict.fromkeys(wanted, found)
+    found = isolation.admissions(payloads, slacks_s, given.number("B_mig"))
     return {
         "r_min": found.minimum_rates,
         "edf_skip": set(found.edf_skip),
@@ -225,6 +218,7 @@ def admissions(given: Given, wanted: Collection[str]) -> Found:
 
 
 def max_min(given: Given, wanted: Collection[str]) -> Found:
+    """Section VII-B in both readings: max-min totals, and equal increments."""
     floors = given.numbers("r_min", default=0.0, count=1)
     caps = given.numbers("cap", default=math.inf, count=len(floors))
     shared: tuple[Any, ...] = (floors, caps, given.number("B_mig"))
@@ -235,6 +229,7 @@ def max_min(given: Given, wanted: Collection[str]) -> Found:
 
 
 def theorem4(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 4: what migrations leave to research."""
     phi, burst = given.number("phi", default=1.0), given.number("u", "u_bar", default=0.0)
     return {"residual": attempt(isolation.residual_for_research, given.number("B_min"), phi, burst)}
 

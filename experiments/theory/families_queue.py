@@ -32,6 +32,7 @@ CASES: dict[str, str] = {
 
 
 def theorem1(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 1: the cost of a job from P(a spot finds the queue empty)."""
     empty = given.number("pi0_at_spot_epochs", "pi0")
     return {
         "cost": attempt(
@@ -41,11 +42,13 @@ def theorem1(given: Given, wanted: Collection[str]) -> Found:
 
 
 def theorem2(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 2: the cost of one slot."""
     k, delta = given.number("k", default=K), given.number("delta")
     return {"cost": attempt(costs.cost_of_one_slot, k, given.mean_h("mu"), delta)}
 
 
 def threshold(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 2's range of delays, as printed and as it is."""
     jobs, spots = _law(given, "jobs", "lam"), _law(given, "spots", "mu")
     printed = attempt(costs.printed_threshold_h, jobs, spots)
     longest = attempt(costs.longest_one_slot_delay_h, jobs, spots)
@@ -60,6 +63,7 @@ def threshold(given: Given, wanted: Collection[str]) -> Found:
 
 
 def one_slot(given: Given, wanted: Collection[str]) -> Found:
+    """One slot for any law of spots; names of outputs hold their argument (`cost_p05`, `p_for_delta3`)."""
     mean_job, k, spots = given.mean_h("lam"), given.number("k", default=K), _law(given, "spots", "mu")
     jobs = Exponential(mean_job)
 
@@ -84,10 +88,12 @@ def one_slot(given: Given, wanted: Collection[str]) -> Found:
 
 
 def theorem3(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 3: the mean wait that the delay allows."""
     return {"EW": attempt(waits.mean_wait_allowed_h, given.mean_h("lam"), given.number("delta"))}
 
 
 def corollaries(given: Given, wanted: Collection[str]) -> Found:
+    """Corollaries 1, 3 and 4, and Remark 2."""
     means = given.mean_h("lam"), given.mean_h("mu"), given.number("delta")
     return {
         "EW": attempt(waits.mean_wait_allowed_h, means[0], means[2]),
@@ -99,32 +105,33 @@ def corollaries(given: Given, wanted: Collection[str]) -> Found:
 
 
 def theorem5(given: Given, wanted: Collection[str]) -> Found:
-    found = attempt(
-        markov.theorem5,
+    """Theorem 5: the least cost with at most N waiting."""
+    found = markov.theorem5(
         given.mean_h("lam"),
         given.mean_h("mu"),
         given.number("N"),
         given.number("k", default=K),
     )
-    return _of(found, cost="cost", delta_N="delay_h", pi0="empty")
+    return {"cost": found.cost, "delta_N": found.delay_h, "pi0": found.empty}
 
 
 def markov_optimum(given: Given, wanted: Collection[str]) -> Found:
+    """Theorem 4: r* and its cost, for Poisson jobs and spots."""
     k = given.number("k", default=K)
-    found = attempt(markov.optimum, given.mean_h("lam"), given.mean_h("mu"), given.number("delta"), k)
-    return _of(found, r_star="r_star", cost="cost")
+    found = markov.optimum(given.mean_h("lam"), given.mean_h("mu"), given.number("delta"), k)
+    return {"r_star": found.r_star, "cost": found.cost}
 
 
 def markov_level(given: Given, wanted: Collection[str]) -> Found:
+    """Poisson jobs and spots under a given r."""
     k = given.number("k", default=K)
-    found = attempt(markov.under_level, given.mean_h("lam"), given.mean_h("mu"), given.number("r"), k)
-    return _of(found, delay="delay_h", cost="cost", pi="levels", pi0="empty")
+    found = markov.under_level(given.mean_h("lam"), given.mean_h("mu"), given.number("r"), k)
+    return {"delay": found.delay_h, "cost": found.cost, "pi": found.levels, "pi0": found.empty}
 
 
 def bath_tub(given: Given, wanted: Collection[str]) -> Found:
-    law = attempt(BathTub, given.number("A"), given.number("tau1"), given.number("tau2"), given.number("b"))
-    if isinstance(law, DomainError):
-        return dict.fromkeys(wanted, law)
+    """The bath-tub law: moments, F, density, quantiles and transform (`F_12`, `LS_1_12`)."""
+    law = BathTub(given.number("A"), given.number("tau1"), given.number("tau2"), given.number("b"))
     patterns: list[tuple[str, Callable[[float], Any]]] = [
         (r"F_(.+)", lambda t: float(law.cdf(t))),
         (r"f_(.+)", lambda t: float(law.pdf(t))),
@@ -136,18 +143,27 @@ def bath_tub(given: Given, wanted: Collection[str]) -> Found:
 
 
 def exact(given: Given, wanted: Collection[str]) -> Found:
+    """Stationary numbers under a given r, for any laws."""
     jobs, spots = _case(given)
-    found = attempt(stationary.under_level, jobs, spots, given.number("r"), given.number("k", default=K))
-    return _of(found, delay="delay_h", cost="cost", spot_busy="spot_busy", time_busy="time_busy", pi="levels")
+    found = stationary.under_level(jobs, spots, given.number("r"), given.number("k", default=K))
+    return {
+        "delay": found.delay_h,
+        "cost": found.cost,
+        "spot_busy": found.spot_busy,
+        "time_busy": found.time_busy,
+        "pi": found.levels,
+    }
 
 
 def exact_optimum(given: Given, wanted: Collection[str]) -> Found:
+    """r* and its cost, for any laws."""
     jobs, spots = _case(given)
-    found = attempt(stationary.fixpoint, jobs, spots, given.number("delta"), given.number("k", default=K))
-    return _of(found, r_star="r_star", cost="cost")
+    found = stationary.fixpoint(jobs, spots, given.number("delta"), given.number("k", default=K))
+    return {"r_star": found.r_star, "cost": found.cost}
 
 
 def age_aware(given: Given, wanted: Collection[str]) -> Found:
+    """The least cost of any policy that sees the time since the last spot."""
     described = given.text("case", default="")
     named = re.findall(r"[A-Za-z-]+\([^()]*\)", described)
     jobs = laws.parse(given.text("jobs", default=named[0] if named else "Poisson(1/12)"))
@@ -156,16 +172,18 @@ def age_aware(given: Given, wanted: Collection[str]) -> Found:
         raise BadInput("case", described, "must have Poisson jobs")
     price = re.search(r"\bk ?= ?([0-9.]*[0-9])", described)
     k = given.number("k", default=float(price[1]) if price else K)
-    found = attempt(bounds.level_and_age, jobs.mean, spots, given.number("delta"), k)
-    return _of(found, lower_bound_cost="cost", cost="cost")
+    found = bounds.level_and_age(jobs.mean, spots, given.number("delta"), k)
+    return {"lower_bound_cost": found.cost, "cost": found.cost}
 
 
 def algorithm1_step(given: Given, wanted: Collection[str]) -> Found:
+    """One step of Algorithm 1's level."""
     r, delay, delta = given.number("r"), given.number("d_hat"), given.number("delta")
     return {"r_next": next_level(r, delay, delta, given.number("alpha"), given.number("r_max"))}
 
 
 def algorithm1_admission(given: Given, wanted: Collection[str]) -> Found:
+    """The probability that a job joins, at each queue length."""
     r = given.number("r")
     found = [admit_probability(r, int(n)) for n in given.numbers("queue_lengths", "queue_length", count=1)]
     return {"admit_probability": found}
@@ -188,13 +206,6 @@ FAMILIES: dict[str, Evaluate] = {
     "p1.alg1.step.": algorithm1_step,
     "p1.alg1.admission.": algorithm1_admission,
 }
-
-
-def _of(found: Any, **attributes: str) -> Found:
-    """Attributes of an answer under the vectors' names; the DomainError under all of them, if it is one."""
-    if isinstance(found, DomainError):
-        return dict.fromkeys(attributes, found)
-    return {name: getattr(found, attribute) for name, attribute in attributes.items()}
 
 
 def _by_pattern(

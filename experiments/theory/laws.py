@@ -1,7 +1,9 @@
 """Laws of the times between jobs and between spots (paper B; hours), as frozen data.
 
-Each law can do five things: `cdf(x)`, `sample(rng, n)`, `laplace(s)` = E[e^(-sX)], `mean`, and
-`limited_mean(x)` = E[min(X, x)], the integral of 1 - F that Theorem 3 is made of.
+Exponential, uniform and gamma laws are scipy's: mean, moments, distribution function, density and draws are asked of
+`scipy.stats`. Two things are closed forms here, since bounds and lattices ask for them ten thousand times and scipy would
+integrate each: `laplace(s)` = E[e^(-sX)], and `limited_mean(x)` = E[min(X, x)], the integral of 1 - F that Theorem 3 is made
+of. The constant and the bath-tub are not in scipy.
 
 The bath-tub law (paper B, section V-A, after Kadupitiya et al. 2020) is printed with an indicator 1{t <= tau2} that would
 take the second wall away; it is an error. Without it, F(t) = A(1 - e^(-t/tau1) + e^((t-b)/tau2)) rises to 1 at a t
@@ -15,16 +17,17 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, special
+from scipy import integrate, optimize, special, stats
 
 from experiments.theory.domain import DomainError, not_negative, positive, require
 
 Floats = NDArray[np.float64]
+TAIL = 2e-16
 
 
 class Law(Hashable, Protocol):
@@ -59,8 +62,46 @@ class Law(Hashable, Protocol):
         """E[min(X, x)] for x >= 0; infinity is allowed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exponential:
+class ScipyLaw:
+    """What a law of `scipy.stats` answers by itself. A law is this, its parameters and two closed forms."""
+
+    scipy: Any  # the frozen distribution; a cached property of each law
+
+    @property
+    def corners(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    @cached_property
+    def mean(self) -> float:
+        """E[X]."""
+        return float(self.scipy.mean())
+
+    @cached_property
+    def second_moment(self) -> float:
+        """E[X^2]."""
+        return float(self.scipy.moment(2))
+
+    @cached_property
+    def longest(self) -> float:
+        """The end of the support."""
+        return float(self.scipy.support()[1])
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        """P(X <= x)."""
+        return np.asarray(self.scipy.cdf(x))
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        """The density."""
+        return np.asarray(self.scipy.pdf(x))
+
+    def sample(self, rng: Generator, n: int) -> Floats:
+        """n independent draws."""
+        return np.asarray(self.scipy.rvs(size=n, random_state=rng))
+
+
+@dataclass(frozen=True)
+class Exponential(ScipyLaw):
     """Memoryless, with the given mean."""
 
     mean_h: float
@@ -68,37 +109,22 @@ class Exponential:
     def __post_init__(self) -> None:
         positive("mean of the exponential law", self.mean_h)
 
-    @property
-    def mean(self) -> float:
-        return self.mean_h
-
-    @property
-    def second_moment(self) -> float:
-        return 2.0 * self.mean_h**2
-
-    @property
-    def longest(self) -> float:
-        return math.inf
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        return ()
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        return -np.expm1(-_clipped(x) / self.mean_h)
-
-    def sample(self, rng: Generator, n: int) -> Floats:
-        return rng.exponential(self.mean_h, n)
+    @cached_property
+    def scipy(self) -> Any:
+        """Of this mean."""
+        return stats.expon(scale=self.mean_h)
 
     def laplace(self, s: float) -> float:
+        """1/(1 + s E[X])."""
         return 1.0 / (1.0 + not_negative("s", s) * self.mean_h)
 
     def limited_mean(self, x: float) -> float:
+        """E[X] F(x)."""
         return -self.mean_h * math.expm1(-_duration(x) / self.mean_h)
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
+@dataclass(frozen=True)
+class Uniform(ScipyLaw):
     """Uniform on [lo, hi]."""
 
     lo: float
@@ -110,39 +136,29 @@ class Uniform:
             self.lo < self.hi < math.inf, "hi of the uniform law", self.hi, f"must be above lo = {self.lo}"
         )
 
-    @property
-    def mean(self) -> float:
-        return (self.lo + self.hi) / 2.0
-
-    @property
-    def second_moment(self) -> float:
-        return (self.lo**2 + self.lo * self.hi + self.hi**2) / 3.0
-
-    @property
-    def longest(self) -> float:
-        return self.hi
+    @cached_property
+    def scipy(self) -> Any:
+        """On [lo, hi]."""
+        return stats.uniform(self.lo, self.hi - self.lo)
 
     @property
     def corners(self) -> tuple[float, ...]:
+        """Where F begins to rise."""
         return (self.lo,)
 
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.clip((_clipped(x) - self.lo) / (self.hi - self.lo), 0.0, 1.0)
-
-    def sample(self, rng: Generator, n: int) -> Floats:
-        return rng.uniform(self.lo, self.hi, n)
-
     def laplace(self, s: float) -> float:
+        """(e^(-s lo) - e^(-s hi))/(s (hi - lo))."""
         width = self.hi - self.lo
         return math.exp(-s * self.lo) * _decay(not_negative("s", s), width) / width
 
     def limited_mean(self, x: float) -> float:
+        """x, less a parabola from lo on."""
         inside = min(_duration(x), self.hi) - self.lo
         return min(x, self.hi) - (inside**2 / (2.0 * (self.hi - self.lo)) if inside > 0.0 else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Gamma:
+@dataclass(frozen=True)
+class Gamma(ScipyLaw):
     """Gamma with mean shape * scale; shape 1 is exponential. Paper B's Gamma(1/lambda, 1) is shape 12, scale 1."""
 
     shape: float
@@ -152,32 +168,17 @@ class Gamma:
         positive("shape of the gamma law", self.shape)
         positive("scale of the gamma law", self.scale)
 
-    @property
-    def mean(self) -> float:
-        return self.shape * self.scale
-
-    @property
-    def second_moment(self) -> float:
-        return self.shape * (self.shape + 1.0) * self.scale**2
-
-    @property
-    def longest(self) -> float:
-        return math.inf
-
-    @property
-    def corners(self) -> tuple[float, ...]:
-        return ()
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.asarray(special.gammainc(self.shape, _clipped(x) / self.scale))
-
-    def sample(self, rng: Generator, n: int) -> Floats:
-        return rng.gamma(self.shape, self.scale, n)
+    @cached_property
+    def scipy(self) -> Any:
+        """Of this shape and scale."""
+        return stats.gamma(self.shape, scale=self.scale)
 
     def laplace(self, s: float) -> float:
+        """(1 + s scale)^(-shape)."""
         return math.exp(-self.shape * math.log1p(not_negative("s", s) * self.scale))
 
     def limited_mean(self, x: float) -> float:
+        """E[X] F(x; shape + 1) + x (1 - F(x))."""
         if math.isinf(_duration(x)):
             return self.mean
         y = x / self.scale
@@ -196,37 +197,45 @@ class Deterministic:
 
     @property
     def mean(self) -> float:
+        """The value."""
         return self.value
 
     @property
     def second_moment(self) -> float:
+        """Its square."""
         return self.value**2
 
     @property
     def longest(self) -> float:
+        """The value."""
         return self.value
 
     @property
     def corners(self) -> tuple[float, ...]:
+        """None: F jumps at the end of the support."""
         return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
-        return np.asarray(_clipped(x) >= self.value, dtype=np.float64)
+        """1 from the value on."""
+        return np.asarray(np.asarray(x) >= self.value, dtype=np.float64)
 
     def sample(self, rng: Generator, n: int) -> Floats:
-        del rng  # nothing is drawn
+        """Draws nothing."""
+        del rng
         return np.full(n, self.value)
 
     def laplace(self, s: float) -> float:
+        """e^(-s value)."""
         return math.exp(-not_negative("s", s) * self.value)
 
     def limited_mean(self, x: float) -> float:
+        """x, up to the value."""
         return min(_duration(x), self.value)
 
 
 @dataclass(frozen=True)
 class BathTub:
-    """Spots come at once or near the 24 h limit (paper B, section V-A, corrected: see the top of this file)."""
+    """Spots that come at once or near the 24 h limit (paper B, section V-A, corrected: see the top of this file)."""
 
     share: float = 0.5  # A
     tau1: float = 1.0
@@ -242,9 +251,8 @@ class BathTub:
     @cached_property
     def longest(self) -> float:
         """L, where F reaches 1. It is b for A = 1/2, up to e^(-b/tau1)."""
-        most = (
-            self.tau2 * math.log(1.0 / self.share + 1.0) + self.b
-        )  # there even e^((t-b)/tau2) alone is enough
+        # there even e^((t-b)/tau2) alone is enough
+        most = self.tau2 * math.log(1.0 / self.share + 1.0) + self.b
 
         def missing(t: float) -> float:
             return math.exp((t - self.b) / self.tau2) - math.exp(-t / self.tau1) + 1.0 - 1.0 / self.share
@@ -253,10 +261,12 @@ class BathTub:
 
     @property
     def mean(self) -> float:
+        """E[X]."""
         return self.limited_mean(self.longest)
 
     @property
     def second_moment(self) -> float:
+        """E[X^2], the integral of 2t (1 - F(t))."""
         end, early, late = self.longest, self._early(self.longest), self._late(self.longest)
         first_wall = self.tau1**2 * (1.0 - early) - self.tau1 * end * early
         second_wall = self.tau2 * (end * late - self.tau2 * (late - self._late(0.0)))
@@ -264,9 +274,11 @@ class BathTub:
 
     @property
     def corners(self) -> tuple[float, ...]:
+        """None."""
         return ()
 
     def cdf(self, x: ArrayLike) -> Floats:
+        """A (1 - e^(-t/tau1) + e^((t-b)/tau2)) up to L."""
         t = np.minimum(_clipped(x), self.longest)
         walls = 1.0 - np.exp(-t / self.tau1) + np.exp((t - self.b) / self.tau2)
         inside = np.where(t >= self.longest, 1.0, np.minimum(1.0, self.share * walls))
@@ -299,6 +311,7 @@ class BathTub:
         return np.where(which < first, rising, np.where(which < first + second, falling, 0.0))
 
     def laplace(self, s: float) -> float:
+        """Of both walls and the atom; without overflow, whichever of s and 1/tau2 is the larger."""
         not_negative("s", s)
         end, speed = self.longest, 1.0 / self.tau2 - s
         early = _decay(s + 1.0 / self.tau1, end) / self.tau1
@@ -309,6 +322,7 @@ class BathTub:
         return self.share * (early + late + self._late(0.0))
 
     def limited_mean(self, x: float) -> float:
+        """The integral of 1 - F up to x."""
         t = min(_duration(x), self.longest)
         walls = t - self.tau1 * (1.0 - self._early(t)) + self.tau2 * (self._late(t) - self._late(0.0))
         return t - self.share * walls
@@ -318,6 +332,38 @@ class BathTub:
 
     def _late(self, t: float) -> float:
         return math.exp((t - self.b) / self.tau2)
+
+
+def effective_end(law: Law) -> float:
+    """Where the support ends, or where no more than 2e-16 of the law is left."""
+    if math.isfinite(law.longest):
+        return law.longest
+    end = law.mean
+    while float(law.cdf(end)) < 1.0 - TAIL:
+        end *= 1.5
+    return end
+
+
+def while_it_lasts(
+    law: Law, rates: Callable[[float], Floats], begin: float = 0.0, end: float = math.inf
+) -> Floats:
+    """The integral of (1 - F(t)) rates(t) over [begin, end]: what a time of this law holds of them on average.
+
+    `rates` may be of any shape; the answer has it, to 1e-13 of E[X] times the largest.
+    """
+    end = min(end, effective_end(law))
+    if begin >= end:
+        return 0.0 * rates(begin)
+    found, _ = integrate.quad_vec(
+        lambda t: (1.0 - float(law.cdf(t))) * rates(t),
+        begin,
+        end,
+        epsabs=1e-13 * law.mean,
+        epsrel=1e-13,
+        norm="max",
+        points=law.corners,
+    )
+    return np.asarray(found)
 
 
 LAWS: dict[str, Callable[..., Law]] = {

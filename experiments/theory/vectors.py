@@ -89,7 +89,11 @@ def load(path: Path) -> list[Vector]:
     except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8, or nested without end
         raise SpecError("file", str(error), "JSON", str(path)) from error
     try:
-        return [_vector(f"vectors[{i}]", item) for i, item in enumerate(_listed(document))]
+        if not isinstance(document, dict):
+            raise SpecError("(top level)", type(document).__name__, 'an object with a list "vectors"')
+        if not isinstance(vectors := document.get("vectors"), list):
+            raise SpecError("vectors", vectors, "a list of objects")
+        return [_vector(f"vectors[{i}]", item) for i, item in enumerate(vectors)]
     except SpecError as error:
         raise error.within(str(path)) from error
 
@@ -101,15 +105,6 @@ def as_number(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     return None
-
-
-def _listed(document: object) -> list[Any]:
-    if not isinstance(document, dict):
-        raise SpecError("(top level)", type(document).__name__, 'an object with a list "vectors"')
-    vectors = document.get("vectors")
-    if not isinstance(vectors, list):
-        raise SpecError("vectors", vectors, "a list of objects")
-    return vectors
 
 
 def _vector(key: str, item: object) -> Vector:

@@ -1,6 +1,6 @@
 """Checkpoints at rest: manifests that name their content, and a store in which only whole, verified ones are visible.
 
-May import `testbed.errors` and `testbed.units`; knows no network and no trio. Everything here blocks on the disk: a trio host
+May import `testbed.errors` and `topologies.units`; knows no network and no trio. Everything here blocks on the disk: a trio host
 calls it through `trio.to_thread.run_sync`. Begin with `store.py`.
 """
 

@@ -35,9 +35,10 @@ from testbed.emulation.description.plan import (
 )
 from testbed.emulation.kernel import linux
 from testbed.emulation.kernel.build import KernelCampus, pids_in
-from testbed.emulation.kernel.fabric import FABRICS
+from testbed.emulation.kernel.fabric import BridgeFabric
+from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
-from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink
+from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.safety import ledger as ledgers
 from testbed.emulation.safety.capabilities import explain_failure, require_before_start
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from bpf.maps import HostMaps
     from bpf.ports import PortCounters
 
-SWITCH_CLASSES: dict[str, type[Any]] = {"bridge": BridgeSwitch}
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
@@ -61,7 +61,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
     own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
-    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); `fabric` is a key of FABRICS; `root` is where
+    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); `controller` programs an Open vSwitch fabric
+    instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the fabric's namespace); `root` is where
     ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its planned addresses only.
     Raises SetupError on start if the machine lacks what the description needs.
     """
@@ -73,14 +74,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         enforcement: bool = True,
         hold_migrations: bool = True,
         ipv6: bool = False,
-        fabric: str = "bridge",
+        controller: str | None = None,
         root: Path | None = None,
     ) -> None:
-        if fabric not in FABRICS:
-            raise SetupError(f"no fabric is called {fabric!r}; there are {sorted(FABRICS)}")
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
         self.plan: CampusPlan = plan(spec, ipv6=ipv6)
+        if ipv6 and self.plan.openflow:
+            raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
+        if controller and not self.plan.openflow:
+            raise SetupError(
+                f"controller {controller}: this campus has no switch that OpenFlow could program"
+            )
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
         self._root = root or ledgers.default_root()
@@ -94,14 +99,16 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if enforcement:
             self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
             self._ports = PortEnforcement(self.plan, ipv6=ipv6, hold_migrations=hold_migrations)
-        self._kernel = KernelCampus(self.plan, FABRICS[fabric](), self._programs, self._ports, ipv6=ipv6)
+        self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if self.plan.openflow else None
+        fabric = self.openflow or BridgeFabric()
+        self._kernel = KernelCampus(self.plan, fabric, self._programs, self._ports, ipv6=ipv6)
         # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
         before, Mininet.inited = Mininet.inited, True
         try:
             super().__init__(
                 topo=None,
                 host=CampusHost,
-                switch=SWITCH_CLASSES[fabric],
+                switch=BridgeSwitch,
                 link=CampusLink,
                 controller=None,
                 build=False,
@@ -119,7 +126,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         for name in self.spec.host_by_name:
             self._adopt(self.hosts, self.host(name))
         for number, name in enumerate(self.spec.switch_by_name, start=1):
-            self._adopt(self.switches, self.switch(name, dpid=f"{number:x}"))
+            programmed = self.openflow is not None and name in self.plan.openflow
+            switch = (OpenFlowSwitch if programmed else BridgeSwitch)(name, dpid=f"{number:x}")
+            if self.openflow:
+                switch.environment = self.openflow.environment
+            self._adopt(self.switches, switch)
         for cable in self.plan.cables:
             self.links.append(self.link(self._side(cable.a), self._side(cable.b), prefix_length()))
         self.built = True

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from subprocess import Popen
+from types import MappingProxyType
 from typing import Any
 
 from mininet.link import Intf, Link
@@ -77,6 +78,7 @@ class _LazyShell(Node):  # type: ignore[misc]
     isSetup = True  # noqa: N815 - what Mininet would look for, and exit without, is checked at the campus's start
     campus_id = ""
     on_started: Started | None = None
+    environment: Mapping[str, str] = MappingProxyType({})
     readbuf: str
     starting = True  # Node.__init__ calls startShell: not yet
 
@@ -106,7 +108,9 @@ class _LazyShell(Node):  # type: ignore[misc]
         if list(cmd[:2]) == ["mnexec", "-cdn"]:
             cmd = ["mnexec", "-cda", str(self._holder()), *cmd[2:]]
         environment = params.pop("env", None) or os.environ
-        process = super()._popen(list(cmd), env={**environment, MARK: self.campus_id}, **params)
+        process = super()._popen(
+            list(cmd), env={**environment, **self.environment, MARK: self.campus_id}, **params
+        )
         if self.on_started:
             self.on_started(process, self.name)
         return process
@@ -205,3 +209,11 @@ class BridgeSwitch(_LazyShell, Switch):  # type: ignore[misc]
     def dpctl(self, *args: Any) -> Any:
         """Run brctl, as Mininet's LinuxBridge does."""
         return self.cmd("brctl", *args)
+
+
+class OpenFlowSwitch(BridgeSwitch):
+    """A switch of Open vSwitch; in its shell `ovs-vsctl`, `ovs-ofctl` and `ovs-appctl` speak to this campus's."""
+
+    def dpctl(self, *args: Any) -> Any:
+        """Run ovs-ofctl, as Mininet's OVSSwitch does: `dpctl("dump-flows")`."""
+        return self.cmd("ovs-ofctl", "-O", "OpenFlow13", args[0], self.name, *args[1:])

@@ -14,7 +14,7 @@ from testbed.transfer.events import (
 )
 from testbed.transfer.messages import Hello
 from testbed.transfer.receive import serve_checkpoints
-from testbed.transfer.send import SendResult, send_checkpoint
+from testbed.transfer.send import SendResult, send_checkpoint, unacknowledged_bytes
 
 __all__ = [
     "Hello",
@@ -27,4 +27,5 @@ __all__ = [
     "TransferFailed",
     "send_checkpoint",
     "serve_checkpoints",
+    "unacknowledged_bytes",
 ]

@@ -13,7 +13,7 @@ import fcntl
 import ipaddress
 import os
 import socket
-import struct
+import sys
 import termios
 from collections.abc import Callable
 from contextlib import suppress
@@ -192,7 +192,7 @@ class _Sending:
         return message
 
     def _note_acknowledged(self) -> None:
-        (left,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+        left = unacknowledged_bytes(self._sock)
         if left < self._unacknowledged_bytes:
             self._alive_s = trio.current_time()
         self._unacknowledged_bytes = left
@@ -243,6 +243,11 @@ class _Sending:
             self.sent_bytes += taken
             if self._on_progress is not None:
                 self._on_progress(self.sent_bytes, total)
+
+
+def unacknowledged_bytes(sock: socket.socket) -> int:
+    """Bytes that were handed to a TCP socket and not acknowledged by the peer's kernel yet (SIOCOUTQ)."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 async def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:

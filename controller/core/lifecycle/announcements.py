@@ -23,16 +23,29 @@ from testbed.messages import Expect, ExpectNoMore, Welcome
 MOST_TIMES, MOST_MORE_BYTES = 2, 1 << 20
 
 
-def with_announcements(cluster: Cluster, effects: list[do.Effect]) -> list[do.Effect]:
-    """The effects, with what receivers are to be told first; behind the Welcome of a host that has just registered."""
+def announce(cluster: Cluster) -> None:
+    """Tell receivers what has changed, before all else in the outbox but the Welcome of a host that has just registered."""
     if not cluster.changed_flows:
-        return effects
-    told = [effect for key in cluster.changed_flows for effect in _announced(cluster, key)]
+        return
+    effects = cluster.take_outbox()
+    if effects and isinstance(effects[0], do.Tell) and isinstance(effects[0].message, Welcome):
+        cluster.outbox.append(effects.pop(0))
+    for key in cluster.changed_flows:
+        flow, before = cluster.flows.get(key), cluster.announced.get(key)
+        if flow is None:
+            if before is not None:
+                del cluster.announced[key]
+                cluster.tell(before[0], ExpectNoMore(before[1].ticket))
+            continue
+        now = _expected(cluster, flow)
+        if before is not None and before[1] == now:
+            continue
+        cluster.announced[key] = (flow.destination, now)
+        cluster.tell(flow.destination, now)
+        if before is not None and before[1].ticket != now.ticket:  # it was closed and opened again at once
+            cluster.tell(flow.destination, ExpectNoMore(before[1].ticket))
     cluster.changed_flows.clear()
-    after = (
-        1 if effects and isinstance(effects[0], do.Tell) and isinstance(effects[0].message, Welcome) else 0
-    )
-    return [*effects[:after], *told, *effects[after:]]
+    cluster.outbox += effects
 
 
 def announce_again(cluster: Cluster, host: str) -> None:
@@ -48,24 +61,6 @@ def ticket(secret: bytes, count: int) -> int:
     """The one-time number of the flow that was opened as that many."""
     digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
     return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1
-
-
-def _announced(cluster: Cluster, key: str) -> list[do.Effect]:
-    """What has changed of one flow, for its receiver."""
-    flow, before = cluster.flows.get(key), cluster.announced.get(key)
-    if flow is None:
-        if before is None:
-            return []
-        del cluster.announced[key]
-        return [do.Tell(before[0], ExpectNoMore(before[1].ticket))]
-    now = _expected(cluster, flow)
-    if before is not None and before[1] == now:
-        return []
-    cluster.announced[key] = (flow.destination, now)
-    told: list[do.Effect] = [do.Tell(flow.destination, now)]
-    if before is not None and before[1].ticket != now.ticket:  # it was closed and opened again at once
-        told.append(do.Tell(flow.destination, ExpectNoMore(before[1].ticket)))
-    return told
 
 
 def _expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:

@@ -6,7 +6,7 @@ hold that checkpoint, it is fetched first.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from controller.core.lifecycle.candidates import (
     candidates,
@@ -16,8 +16,9 @@ from controller.core.lifecycle.candidates import (
 )
 from controller.core.lifecycle.grants import close_flows, open_flow, settle
 from controller.core.model import effects as do
+from controller.core.model import events as ev
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, record
+from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
     CheckpointFlow,
@@ -28,14 +29,14 @@ from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import (
     Dispatch,
     Lapsed,
-    OnDemand,
+    Offer,
     Queued,
     SpotJob,
     Standing,
 )
 from testbed.bounds import LARGEST_SEQUENCE
-from testbed.messages import Forget, SendStored, StartJob
-from topologies.spec import TrafficClass
+from testbed.messages import Accepted, Forget, JobSpec, Rejected, SendStored, StartJob
+from topologies.spec import Role, TrafficClass
 
 EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
 
@@ -45,67 +46,103 @@ PATIENCE = 10.0
 # ---------------------------------------------------------------- arrivals and offers
 
 
-def submit(cluster: Cluster, job: JobState, draw: float, now_s: float) -> list[do.Effect]:
-    """Paper B's choice for a new job: an offer that stands, the queue, or on-demand."""
-    answer = cluster.queue.submit(_spot_job(job), now_s, draw)
+def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
+    """Whether this is a new job that can be run. Then paper B chooses: an offer that stands, the queue, or on-demand."""
+    spec = event.job
+    known = cluster.jobs.get(spec.name)
+    if known is not None and known.spec == spec:  # said again: the first answer was not heard
+        cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
+        return False
+    refusal = "another job of this name was submitted before" if known is not None else _unfit(cluster, spec)
+    if refusal:
+        cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
+        return False
+    job = cluster.jobs[spec.name] = JobState(spec, cluster.now_s)
+    cluster.record(facts.JobSubmitted(spec.name, spec.steps, spec.step_s, spec.payload_bytes))
+    cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
+    answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
-        return _take_offer(cluster, answer, now_s)
-    if isinstance(answer, Queued):
-        return [record(facts.JobQueued(job.name, answer.ahead, level))]
-    assert isinstance(answer, OnDemand)
-    job.on_demand = True
-    return [record(facts.JobRedirected(job.name, answer.ahead, level)), *_to_on_demand(cluster, job, now_s)]
+        _take_offer(cluster, answer)
+    elif isinstance(answer, Queued):
+        cluster.record(facts.JobQueued(job.name, answer.ahead, level))
+    else:
+        job.on_demand = True
+        cluster.record(facts.JobRedirected(job.name, answer.ahead, level))
+        _to_on_demand(cluster, job)
+    return True
 
 
-def gpu_freed(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
+def _unfit(cluster: Cluster, spec: JobSpec) -> str:
+    """Why no host of some role can ever run the job; empty if each role has one that can."""
+    probe = JobState(spec, 0.0)
+    for role in (Role.VOLUNTEER, Role.ON_DEMAND):
+        hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
+        if hosts and not any(cluster.fits(probe, host) for host in hosts):
+            return (
+                f"no {role.value} host has a GPU with {spec.memory_bytes:.4g} bytes of memory "
+                f"and compute capability {spec.min_capability:g}"
+            )
+    return ""
+
+
+def gpu_freed(cluster: Cluster, host: HostState) -> None:
     """A GPU has become idle: a spot offer, unless it has to be kept as a spare; or a slot for the backlog."""
     if not host.usable or host.free_gpus <= len(host.offered):
-        return []
-    if (returns := _at_home(cluster, host)) is not None:
-        del cluster.homes[returns.name]
-        return dispatch(cluster, returns, host, cluster.freshest(returns), now_s)
+        return
+    for name, home in cluster.homes.items():  # the first interrupted first
+        if home == host.name:
+            del cluster.homes[name]
+            dispatch(cluster, cluster.jobs[name], host)
+            return
     if not host.is_volunteer:
-        return _serve_backlog(cluster, now_s)
-    if _spares(cluster) <= cluster.settings.spare_gpus:
-        return []
+        waiting, cluster.backlog = cluster.backlog, []
+        for name in waiting:
+            _to_on_demand(cluster, cluster.jobs[name])
+        return
+    volunteers = [h for h in cluster.hosts.values() if h.usable and h.is_volunteer]
+    if sum(h.free_gpus - len(h.offered) for h in volunteers) <= cluster.settings.spare_gpus:
+        return
     cluster.offers_made += 1
     number = cluster.offers_made
     gpu = cluster.campus.gpu_by_name[host.spec.gpu_model or ""]
     cluster.offers[number] = host.name
-    answer = cluster.queue.offer(number, now_s, gpu.memory_bytes, gpu.compute_capability)
+    answer = cluster.queue.offer(number, cluster.now_s, gpu.memory_bytes, gpu.compute_capability)
     if isinstance(answer, Dispatch):
-        return _take_offer(cluster, answer, now_s)
-    if isinstance(answer, Standing):
+        _take_offer(cluster, answer)
+    elif isinstance(answer, Standing):
         host.offered.add(number)
-        return []
-    assert isinstance(answer, Lapsed)
-    return _lapsed(cluster, number)
+    else:
+        assert isinstance(answer, Lapsed)
+        _lapsed(cluster, number)
 
 
-def serve_waiting(cluster: Cluster, now_s: float) -> list[do.Effect]:
-    """Offers may stand that nobody could be brought to when they were made: all bandwidth was promised."""
-    effects: list[do.Effect] = []
-    while (taken := cluster.queue.serve(now_s)) is not None:
-        effects += _take_offer(cluster, taken, now_s)
-    return effects
+def offer_all(cluster: Cluster, host: HostState) -> None:
+    """One offer for each GPU that is free and not offered."""
+    for _ in range(max(0, host.free_gpus - len(host.offered))):
+        gpu_freed(cluster, host)
 
 
-def expire_offers(cluster: Cluster, now_s: float) -> list[do.Effect]:
-    """Offers whose time is over are gone for the queue; the GPU stays a destination for migrations."""
-    return [effect for number in cluster.queue.expire(now_s) for effect in _lapsed(cluster, number)]
+def serve_waiting(cluster: Cluster) -> None:
+    """Use offers that stand because no job could be brought to them when they were made: all bandwidth was promised."""
+    while (taken := cluster.queue.serve(cluster.now_s)) is not None:
+        _take_offer(cluster, taken)
 
 
-def send_off_waiting(cluster: Cluster, now_s: float) -> list[do.Effect]:
+def expire_offers(cluster: Cluster) -> None:
+    """Take offers whose time is over from the queue; their GPUs stay destinations for migrations."""
+    for number in cluster.queue.expire(cluster.now_s):
+        _lapsed(cluster, number)
+
+
+def send_off_waiting(cluster: Cluster) -> None:
     """Jobs that the queue lets wait no longer: to on-demand, at cost k, their wait counted (the gap's age, or theirs)."""
-    effects: list[do.Effect] = []
-    for left in cluster.queue.renege(now_s):
+    for left in cluster.queue.renege(cluster.now_s):
         job = cluster.jobs[left.job]
         job.on_demand, job.waited_s = True, left.delay_s
         level, ahead = cluster.queue.controller.level, len(cluster.queue)
-        effects += [record(facts.JobRedirected(job.name, ahead, level, left.delay_s))]
-        effects += _to_on_demand(cluster, job, now_s)
-    return effects
+        cluster.record(facts.JobRedirected(job.name, ahead, level, left.delay_s))
+        _to_on_demand(cluster, job)
 
 
 def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
@@ -122,83 +159,75 @@ def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 
 
-def choose_offer(cluster: Cluster, job: SpotJob, offers: dict[int, str]) -> int | None:
+def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
     """P2 among the hosts that stand ready: where the job, or its checkpoint, is best off."""
     state = cluster.jobs[job.key]
-    standing = set(offers.values())
-    among = standing & cluster.fit_hosts(state) or standing
-    host = _choose_host(cluster, state, cluster.freshest(state), among)
-    return min((number for number, name in offers.items() if name == host), default=None)
+    hosts = {offer.offer_id: cluster.offers[offer.offer_id] for offer in offers}
+    standing = set(hosts.values())
+    host = _choose_host(cluster, state, standing & cluster.fit_hosts(state) or standing)
+    return min((number for number, name in hosts.items() if name == host), default=None)
 
 
-def _take_offer(cluster: Cluster, taken: Dispatch, now_s: float) -> list[do.Effect]:
-    job, host = cluster.jobs[taken.job], cluster.hosts[cluster.offers.pop(taken.offer_id)]
+def _take_offer(cluster: Cluster, taken: Dispatch) -> None:
+    host = cluster.hosts[cluster.offers.pop(taken.offer_id)]
     host.offered.discard(taken.offer_id)
-    cost = (1.0, taken.delay_s) if taken.first else None
-    return dispatch(cluster, job, host, cluster.freshest(job), now_s, cost)
+    dispatch(cluster, cluster.jobs[taken.job], host, (1.0, taken.delay_s) if taken.first else None)
 
 
-def _lapsed(cluster: Cluster, number: int) -> list[do.Effect]:
+def _lapsed(cluster: Cluster, number: int) -> None:
     host = cluster.hosts[cluster.offers.pop(number)]
     host.offered.discard(number)
-    return [record(facts.OfferLapsed(host.name))]
-
-
-def _spares(cluster: Cluster) -> int:
-    """GPUs that are free and not offered."""
-    return sum(h.free_gpus - len(h.offered) for h in cluster.hosts.values() if h.usable and h.is_volunteer)
+    cluster.record(facts.OfferLapsed(host.name))
 
 
 def _spot_job(job: JobState) -> SpotJob:
     return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability)
 
 
-# ---------------------------------------------------------------- on-demand
-
-
-def _to_on_demand(cluster: Cluster, job: JobState, now_s: float) -> list[do.Effect]:
+def _to_on_demand(cluster: Cluster, job: JobState) -> None:
+    """The emptiest on-demand host that fits, or the backlog."""
     hosts = [h for h in cluster.hosts.values() if not h.is_volunteer and h.usable and h.free_gpus > 0]
     fitting = [h for h in hosts if cluster.fits(job, h)]
     if not fitting:
         cluster.backlog.append(job.name)
-        return [record(facts.JobWaits(job.name, "no on-demand host is ready for it"))]
+        cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
+        return
     host = min(fitting, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name))
-    cost = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
-    return dispatch(cluster, job, host, cluster.freshest(job), now_s, cost)
-
-
-def _serve_backlog(cluster: Cluster, now_s: float) -> list[do.Effect]:
-    waiting, cluster.backlog = cluster.backlog, []
-    return [effect for name in waiting for effect in _to_on_demand(cluster, cluster.jobs[name], now_s)]
+    dispatch(
+        cluster, job, host, (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
+    )
 
 
 # ---------------------------------------------------------------- an attempt
 
 
 def dispatch(
-    cluster: Cluster,
-    job: JobState,
-    host: HostState,
-    checkpoint: Checkpoint | None,
-    now_s: float,
-    first: tuple[float, float] | None = None,
-) -> list[do.Effect]:
-    """Give a waiting job to a host; `first` is (cost, delay in s) if paper B counts this dispatch."""
-    effects = begin_attempt(cluster, job, host, checkpoint, first)
+    cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None
+) -> None:
+    """Give a waiting job to a host, with its freshest checkpoint, which is fetched if the host does not hold it.
+
+    `first` is (cost, delay in s) if paper B counts this dispatch.
+    """
+    checkpoint = cluster.freshest(job)
+    begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
         job.to("offered")
-        cluster.expect_word(job, PATIENCE * start_s(cluster, job))
-        return [*effects, start(job, host)]
+        start(cluster, job, host)
+        return
     job.to("fetch")
-    sender = _best_holder(cluster, checkpoint, host, now_s)
+    free = residual(cluster, cluster.now_s, promised)
+    reach = {
+        holder: min(free[link] for link in cluster.routes.route(holder, host.name))
+        for holder in cluster.holders(checkpoint)
+    }
+    sender = max(reach, key=lambda holder: (reach[holder], holder))
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
-    effects += settle(cluster)
+    settle(cluster)
     rate = max(flow.rate_bytes_per_s, 1.0)
     cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + job.spec.payload_bytes / rate))
-    send = SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s)
-    return [*effects, do.Tell(sender, send)]
+    cluster.tell(sender, SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s))
 
 
 def begin_attempt(
@@ -207,11 +236,16 @@ def begin_attempt(
     host: HostState,
     checkpoint: Checkpoint | None,
     first: tuple[float, float] | None = None,
-) -> list[do.Effect]:
+) -> None:
     """Reserve the GPU, number the attempt, and account for the work that will be done again."""
     restore_step = checkpoint.stored.step if checkpoint else 0
-    lost = [*_work_lost(job, restore_step), *_taken_up(job, restore_step)]
+    again_s = (job.step - restore_step) * job.spec.step_s
     job.attempt += 1
+    if job.stopped_cause and again_s > 0.0:
+        cause = job.stopped_cause
+        cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
+    if job.stopped_cause == "superseded" and again_s < 0.0:  # what was given up need not be computed again
+        cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
     job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
     job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
     cluster.timers += 1
@@ -221,26 +255,9 @@ def begin_attempt(
     reserve(cluster, job, host)
     cost, delay_s = first or (None, None)
     sequence = checkpoint.stored.sequence if checkpoint else None
-    dispatched = facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s)
-    return [*lost, record(dispatched)]
-
-
-def _work_lost(job: JobState, restore_step: int) -> list[do.Effect]:
-    """What will be computed again by the next attempt."""
-    if not job.stopped_cause or job.step <= restore_step:
-        return []
-    again_s = (job.step - restore_step) * job.spec.step_s
-    return [
-        record(facts.WorkLost(job.name, job.attempt + 1, job.stopped_cause, job.step, restore_step, again_s))
-    ]
-
-
-def _taken_up(job: JobState, restore_step: int) -> list[do.Effect]:
-    """What need not be computed again, though it was given up."""
-    if job.stopped_cause != "superseded" or job.step >= restore_step:
-        return []
-    saved_s = (restore_step - job.step) * job.spec.step_s
-    return [record(facts.WorkTakenUp(job.name, job.attempt + 1, job.step, restore_step, saved_s))]
+    cluster.record(
+        facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s)
+    )
 
 
 def start_s(cluster: Cluster, job: JobState) -> float:
@@ -248,28 +265,30 @@ def start_s(cluster: Cluster, job: JobState) -> float:
     return cluster.settings.restart_s + cluster.settings.writes_s(job.spec.payload_bytes)
 
 
-def start(job: JobState, host: HostState) -> do.Effect:
-    """Tell the host to run the attempt."""
+def start(cluster: Cluster, job: JobState, host: HostState) -> None:
+    """Tell the host to run the attempt, and expect its word."""
+    cluster.expect_word(job, PATIENCE * start_s(cluster, job))
     restore = job.restore.stored if job.restore else None
-    return do.Tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
+    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
 
 
-def interrupt(cluster: Cluster, job: JobState, cause: str, now_s: float) -> list[do.Effect]:
+def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
     GPUs that become free by it are offered to others only after that.
     """
-    stopped = facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step)
-    effects: list[do.Effect] = [record(stopped), *close_flows(cluster, job=job.name, tell=True)]
+    cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
+    close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
-        job.stopped_at_s = now_s
+        job.stopped_at_s = cluster.now_s
     job.stopped_cause = cause
     replica, home = replica_of(cluster, job), job.host or ""
     freed = release(cluster, job)
     job.landing, job.degraded, job.standby = None, False, None
     job.to("interrupted")
-    effects += _come_back(cluster, job, home, replica, now_s)
-    return [*effects, *(effect for host in freed for effect in gpu_freed(cluster, host, now_s))]
+    _come_back(cluster, job, home, replica)
+    for host in freed:
+        gpu_freed(cluster, host)
 
 
 def release(cluster: Cluster, job: JobState) -> list[HostState]:
@@ -282,14 +301,13 @@ def release(cluster: Cluster, job: JobState) -> list[HostState]:
     return hosts
 
 
-def drop_move(cluster: Cluster, job: JobState, now_s: float) -> list[do.Effect]:
+def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
-    if job.move is None:
-        return []
-    destination = cluster.hosts[job.move.destination]
-    job.move = None
-    destination.jobs.discard(job.name)
-    return gpu_freed(cluster, destination, now_s)
+    if job.move is not None:
+        destination = cluster.hosts[job.move.destination]
+        job.move = None
+        destination.jobs.discard(job.name)
+        gpu_freed(cluster, destination)
 
 
 def replica_of(cluster: Cluster, job: JobState) -> str | None:
@@ -298,78 +316,60 @@ def replica_of(cluster: Cluster, job: JobState) -> str | None:
     return job.standby if held and job.standby != job.host else None
 
 
-def _at_home(cluster: Cluster, host: HostState) -> JobState | None:
-    """Who waits for this host, the first interrupted first."""
-    return next((cluster.jobs[name] for name, home in cluster.homes.items() if home == host.name), None)
-
-
-def _come_back(
-    cluster: Cluster, job: JobState, home: str, replica: str | None, now_s: float
-) -> list[do.Effect]:
+def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
     """Its replica goes on; or it waits, for its host or until it may start again; or it is resumed at once."""
-    checkpoint = cluster.freshest(job)
+    checkpoint, wait_s = cluster.freshest(job), cluster.policy.requeue_wait_s
     if replica and checkpoint and replica in checkpoint.holders and cluster.hosts[replica].usable:
-        return dispatch(cluster, job, cluster.hosts[replica], checkpoint, now_s)
-    if cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
+        dispatch(cluster, job, cluster.hosts[replica])
+    elif cluster.policy.stays and any(home in known.holders for known in job.checkpoints.values()):
         cluster.homes[job.name] = home
-        return [record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))]
-    wait_s = cluster.policy.requeue_wait_s
-    if wait_s > 0.0 and not job.on_demand:
-        cluster.requeued[job.name] = now_s + wait_s
-        return [record(facts.JobWaits(job.name, f"requeued, and may start again in {wait_s:g} s"))]
-    return resume(cluster, job, now_s)
+        cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
+    elif wait_s > 0.0 and not job.on_demand:
+        cluster.requeued[job.name] = cluster.now_s + wait_s
+        cluster.record(facts.JobWaits(job.name, f"requeued, and may start again in {wait_s:g} s"))
+    else:
+        resume(cluster, job)
 
 
-def resume_requeued(cluster: Cluster, now_s: float) -> list[do.Effect]:
-    """Those whose wait is over, in the order of their interruption."""
-    if not cluster.requeued:
-        return []
-    due = [name for name, due_s in cluster.requeued.items() if due_s <= now_s]
+def resume_requeued(cluster: Cluster) -> None:
+    """Resume the jobs whose wait is over, in the order of their interruption."""
+    due = [name for name, due_s in cluster.requeued.items() if due_s <= cluster.now_s]
     for name in due:
         del cluster.requeued[name]
-    return [effect for name in due for effect in resume(cluster, cluster.jobs[name], now_s)]
+    for name in due:
+        resume(cluster, cluster.jobs[name])
 
 
-def resume(cluster: Cluster, job: JobState, now_s: float) -> list[do.Effect]:
+def resume(cluster: Cluster, job: JobState) -> None:
     """Where P2 likes best; nowhere: to the head of the queue."""
     if job.on_demand:
-        return _to_on_demand(cluster, job, now_s)
-    checkpoint = cluster.freshest(job)
-    chosen = _choose_host(cluster, job, checkpoint, cluster.fit_hosts(job))
-    if chosen is not None:
-        return dispatch(cluster, job, cluster.hosts[chosen], checkpoint, now_s)
-    answer = cluster.queue.requeue_at_head(_spot_job(job), now_s)
-    if isinstance(answer, Dispatch):
-        return _take_offer(cluster, answer, now_s)
-    return [record(facts.JobWaits(job.name, "no host is free for it"))]
+        _to_on_demand(cluster, job)
+    elif (chosen := _choose_host(cluster, job, cluster.fit_hosts(job))) is not None:
+        dispatch(cluster, job, cluster.hosts[chosen])
+    elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):
+        _take_offer(cluster, answer)
+    else:
+        cluster.record(facts.JobWaits(job.name, "no host is free for it"))
 
 
-def over(cluster: Cluster, job: JobState, trigger: str, now_s: float) -> list[do.Effect]:
+def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """The job is finished or has failed: nothing of it remains anywhere."""
     job.to(trigger)
-    effects = close_flows(cluster, job=job.name, tell=True)
-    involved = sorted(job.traces | ({job.standby} if job.standby else set()))
-    effects += [do.Tell(name, Forget(job.name, EVERYTHING)) for name in involved]
+    close_flows(cluster, job=job.name, tell=True)
+    for name in sorted(job.traces | ({job.standby} if job.standby else set())):
+        cluster.tell(name, Forget(job.name, EVERYTHING))
     freed = release(cluster, job)
     job.standby = None
-    return [*effects, *(effect for host in freed for effect in gpu_freed(cluster, host, now_s))]
+    for host in freed:
+        gpu_freed(cluster, host)
 
 
-def _choose_host(
-    cluster: Cluster, job: JobState, checkpoint: Checkpoint | None, among: Set[str]
-) -> str | None:
+def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
+    """P2's host for the job and its freshest checkpoint, if it has one."""
+    checkpoint = cluster.freshest(job)
     sources = cluster.holders(checkpoint) if checkpoint else []
     wanted = request(cluster, job, None, job.spec.payload_bytes if checkpoint else 0.0, None)
     free = residual(cluster, cluster.now_s, promised)
     found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
     choice = cluster.policy.select(wanted, found, draw=cluster.draw())
     return None if isinstance(choice, NoDestination) else choice.host
-
-
-def _best_holder(cluster: Cluster, checkpoint: Checkpoint, host: HostState, now_s: float) -> str:
-    free = residual(cluster, now_s, promised)
-
-    def bandwidth(holder: str) -> float:
-        return min(free[link] for link in cluster.routes.route(holder, host.name))
-
-    return max(cluster.holders(checkpoint), key=lambda holder: (bandwidth(holder), holder))

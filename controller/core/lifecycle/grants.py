@@ -18,15 +18,14 @@ from controller.core.admission.reservation import Pledge
 from controller.core.admission.schedule import Timetable
 from controller.core.lifecycle.announcements import ticket
 from controller.core.lifecycle.changes import rates_moved
-from controller.core.model import effects as do
 from controller.core.model import facts
-from controller.core.model.cluster import LEAST_FALL, Cluster, record
+from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import NO_LINK, Paths, filled
+from controller.core.network.links import NO_LINK, filled
 from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
-from topologies.spec import DirectedLink, TrafficClass
+from topologies.spec import TrafficClass
 
 LEAST_RISE = 0.02  # a rate that rises by less than 2 % is not worth a message
 LEAST_SPAN_S = (
@@ -48,15 +47,14 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
     cluster.changed_flows[key] = None
 
 
-def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> list[do.Effect]:
+def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
     """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
     if cluster.flows.pop(flow.key, None) is None:
-        return []
+        return
     cluster.changed_flows[flow.key] = None
-    ended = record(facts.GrantEnded(flow.job, flow.source, flow.destination))
-    if not tell:
-        return [ended]
-    return [do.Tell(flow.source, CancelTransfers(flow.job, flow.destination)), ended]
+    if tell:
+        cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
+    cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
 
 
 def close_flows(
@@ -66,47 +64,39 @@ def close_flows(
     source: str | None = None,
     destination: str | None = None,
     tell: bool = False,
-) -> list[do.Effect]:
+) -> None:
     """Remove all flows that match every given end."""
-    matching = [
-        flow
-        for flow in cluster.flows.values()
-        if job in (None, flow.job)
-        and source in (None, flow.source)
-        and destination in (None, flow.destination)
-    ]
-    return [effect for flow in matching for effect in close_flow(cluster, flow, tell=tell)]
-
-
-def spendable(cluster: Cluster) -> dict[DirectedLink, float]:
-    """What is given out of each link's share: the rest is room for falls that are too small to tell."""
-    return cluster.spendable
+    for flow in list(cluster.flows.values()):
+        if (
+            job in (None, flow.job)
+            and source in (None, flow.source)
+            and destination in (None, flow.destination)
+        ):
+            close_flow(cluster, flow, tell=tell)
 
 
 def committed(cluster: Cluster, *, movable: bool = False) -> list[Promise]:
-    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back: see `_demand`.
+    """What is promised to admitted migrations (they stay admitted), and what cannot be taken back.
 
     `movable`: sources that have not stopped their job yet may be told another moment to do so.
     """
-    hosts = cluster.hosts
-    return [
-        _promise(cluster, flow, movable)
-        for flow in cluster.flows.values()
-        if flow.pledge is not None or flow.floor_bytes_per_s > 0.0 or not hosts[flow.source].connected
-    ]
+    promises: list[Promise] = []
+    for flow in cluster.flows.values():
+        connected = cluster.hosts[flow.source].connected
+        if flow.pledge is None and flow.floor_bytes_per_s <= 0.0 and connected:
+            continue
+        links, cap = cluster.routes.route(flow.source, flow.destination), flow.cap_bytes_per_s
+        if flow.pledge is not None and connected:
+            promises.append(flow.pledge.request(flow.key, links, cap, cluster.now_s, movable=movable))
+        else:
+            promises.append(Demand(flow.key, links, 1.0, *_bounds(flow, connected)))
+    return promises
 
 
 def pledged(cluster: Cluster) -> list[tuple[CheckpointFlow, Pledge]]:
     """Flows that follow the timetable. A sender that is not connected cannot: it keeps the rate that it has."""
     flows = cluster.flows.values()
     return [(f, f.pledge) for f in flows if f.pledge is not None and cluster.hosts[f.source].connected]
-
-
-def _promise(cluster: Cluster, flow: CheckpointFlow, movable: bool) -> Promise:
-    if flow.pledge is not None and cluster.hosts[flow.source].connected:
-        links = cluster.routes.route(flow.source, flow.destination)
-        return flow.pledge.request(flow.key, links, flow.cap_bytes_per_s, cluster.now_s, movable=movable)
-    return _demand(cluster, flow)
 
 
 def _follow_timetable(cluster: Cluster) -> None:
@@ -128,58 +118,44 @@ def _follow_timetable(cluster: Cluster) -> None:
     cluster.regrant_at_s = max(next_s, now_s + LEAST_SPAN_S)
 
 
-def settle(cluster: Cluster) -> list[do.Effect]:
+def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
     _follow_timetable(cluster)
     keys, paths = cluster.flow_paths()
     flows = [cluster.flows[key] for key in keys]
-    wants = _wants(cluster, flows, paths)
-    rates, held_by = cluster.policy.share(wants, cluster.spendable_column)
-    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
-    links = cluster.network.links
-    effects: list[do.Effect] = []
-    for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
-        bottleneck = str(links[held_by[n]]) if held_by[n] != NO_LINK else ""
-        effects += _grant(flows[n], float(rates[n]), bottleneck, cluster.now_s)
-    return effects
-
-
-def tell_grants(cluster: Cluster, source: str) -> list[do.Effect]:
-    """The present rates of all that a host sends: it may have missed a change."""
-    flows = [flow for _, flow in sorted(cluster.flows.items()) if flow.source == source]
-    return [do.Tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s)) for flow in flows]
-
-
-def _grant(flow: CheckpointFlow, rate_bytes_per_s: float, bottleneck: str, now_s: float) -> list[do.Effect]:
-    if flow.pledge is not None:
-        flow.pledge.regranted(now_s, flow.rate_bytes_per_s, rate_bytes_per_s)
-    flow.rate_bytes_per_s, flow.bottleneck = rate_bytes_per_s, bottleneck
-    granted = facts.Granted(
-        flow.job,
-        flow.source,
-        flow.destination,
-        flow.traffic_class.value,
-        rate_bytes_per_s,
-        flow.floor_bytes_per_s,
-        bottleneck,
-    )
-    return [do.Tell(flow.source, Grant(flow.job, flow.destination, rate_bytes_per_s)), record(granted)]
-
-
-def _demand(cluster: Cluster, flow: CheckpointFlow) -> Demand:
-    """What a flow asks for."""
-    route = cluster.routes.route(flow.source, flow.destination)
-    return Demand(flow.key, route, 1.0, *_bounds(flow, cluster.hosts[flow.source].connected))
-
-
-def _wants(cluster: Cluster, flows: list[CheckpointFlow], paths: Paths) -> Wants:
-    """What all flows ask for."""
     floor = np.array([flow.floor_bytes_per_s for flow in flows], dtype=float)
     cap = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
-    floor, hosts = np.minimum(floor, cap), cluster.hosts
-    for row in [row for row, flow in enumerate(flows) if not hosts[flow.source].connected]:
+    floor = np.minimum(floor, cap)
+    for row in [row for row, flow in enumerate(flows) if not cluster.hosts[flow.source].connected]:
         floor[row], cap[row] = _bounds(flows[row], connected=False)
-    return Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
+    wants = Wants(cluster.network, paths, filled(1.0, len(flows)), floor, cap)
+    rates, held_by = cluster.policy.share(wants, cluster.spendable_column)
+    old = np.array([flow.rate_bytes_per_s for flow in flows], dtype=float)
+    for n in rates_moved(old, rates, LEAST_FALL, LEAST_RISE).tolist():
+        flow, rate = flows[n], float(rates[n])
+        if flow.pledge is not None:
+            flow.pledge.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
+        flow.rate_bytes_per_s = rate
+        flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NO_LINK else ""
+        cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))
+        cluster.record(
+            facts.Granted(
+                flow.job,
+                flow.source,
+                flow.destination,
+                flow.traffic_class.value,
+                rate,
+                flow.floor_bytes_per_s,
+                flow.bottleneck,
+            )
+        )
+
+
+def tell_grants(cluster: Cluster, source: str) -> None:
+    """The present rates of all that a host sends: it may have missed a change."""
+    for _, flow in sorted(cluster.flows.items()):
+        if flow.source == source:
+            cluster.tell(source, Grant(flow.job, flow.destination, flow.rate_bytes_per_s))
 
 
 def _bounds(flow: CheckpointFlow, connected: bool) -> tuple[float, float]:

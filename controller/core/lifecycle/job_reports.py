@@ -10,9 +10,8 @@ from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, over
 from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
 from controller.core.lifecycle.protection import protect
 from controller.core.lifecycle.rollforward import further, take_up_better
-from controller.core.model import effects as do
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, present, record
+from controller.core.model.cluster import Cluster, present
 from controller.core.model.entities import OVER, HostState, Phase
 from testbed import messages as m
 
@@ -22,32 +21,35 @@ MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one 
 TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
 
 
-def job_started(cluster: Cluster, host: HostState, message: m.JobStarted, now_s: float) -> list[do.Effect]:
+def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> None:
     """The attempt runs, its state is proved: P1 protects it, and a notice that came meanwhile moves it on."""
     job = present(cluster, host, message.job, message.attempt)
     if job is None or job.phase is not Phase.STARTING:
-        return []
+        return
     job.to("started")
-    job.protected_since_s, job.unfit = now_s, {}
+    job.protected_since_s, job.unfit = cluster.now_s, {}
     job.step = max(job.step, message.step)
-    downtime_s = None if job.stopped_at_s is None else now_s - job.stopped_at_s
-    running = facts.JobRunning(
-        job.name,
-        job.attempt,
-        host.name,
-        message.step,
-        message.digest,
-        message.restored_sequence,
-        downtime_s,
+    downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
+    cluster.record(
+        facts.JobRunning(
+            job.name,
+            job.attempt,
+            host.name,
+            message.step,
+            message.digest,
+            message.restored_sequence,
+            downtime_s,
+        )
     )
-    effects = [record(running), *landed(job, now_s)]
+    landed(cluster, job)
     job.stopped_at_s, job.stopped_cause = None, ""
     if host.reclaim_at_s is not None:
-        effects += plan_moves(cluster, [job], now_s)
-    return [*effects, *protect(cluster, now_s), *take_up_better(cluster, job, now_s)]
+        plan_moves(cluster, [job])
+    protect(cluster)
+    take_up_better(cluster, job)
 
 
-def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded, now_s: float) -> list[do.Effect]:
+def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     """Finished or failed: over. Stopped, or failed at a restore: it goes on elsewhere, or from another checkpoint.
 
     Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times.
@@ -55,47 +57,55 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded, now_s: flo
     job = present(cluster, host, message.job, message.attempt)
     if job is None or job.phase not in TOLD:
         goes_on = message.job in cluster.jobs and cluster.jobs[message.job].phase not in OVER
-        return [do.Tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))]
+        cluster.tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))
+        return
     job.step = max(job.step, min(message.step, job.spec.steps))
-    if message.outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
-        job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
-        return [*interrupt(cluster, job, "failed_start", now_s), *protect(cluster, now_s)]
-    if message.outcome == "stopped":
-        cause = "superseded" if further(cluster, job) else "stopped"
-        return [*interrupt(cluster, job, cause, now_s), *protect(cluster, now_s)]
-    outcome, reason = message.outcome, message.reason
+    outcome, reason, cause = message.outcome, message.reason, ""
     if outcome == "finished" and message.step != job.spec.steps:
         outcome, reason = "killed", f"it is said to have finished at step {message.step} of {job.spec.steps}"
     if outcome == "killed":
         job.killed += 1
-        if job.killed <= MOST_KILLED:
-            return [*interrupt(cluster, job, "killed", now_s), *protect(cluster, now_s)]
-        outcome, reason = "failed", f"{reason}; {job.killed} times something like that has ended it"
-    if outcome == "finished":
-        done: facts.Fact = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
+        if job.killed > MOST_KILLED:
+            outcome, reason = "failed", f"{reason}; {job.killed} times something like that has ended it"
+        else:
+            cause = "killed"
+    elif outcome == "failed" and job.phase is Phase.STARTING and job.restore is not None:
+        job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
+        cause = "failed_start"
+    elif outcome == "stopped":
+        cause = "superseded" if further(cluster, job) else "stopped"
+    if cause:
+        interrupt(cluster, job, cause)
     else:
-        done = facts.JobFailed(job.name, job.attempt, host.name, reason)
-    return [record(done), *over(cluster, job, outcome, now_s), *protect(cluster, now_s)]
+        if outcome == "finished":
+            done = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
+            cluster.record(done)
+        else:
+            cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
+        over(cluster, job, outcome)
+    protect(cluster)
 
 
-def snapshot_taken(
-    cluster: Cluster, host: HostState, message: m.SnapshotTaken, now_s: float
-) -> list[do.Effect]:
+def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) -> None:
     """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
     job = present(cluster, host, message.job, message.attempt)
     if job is None or message.sequence // m.SEQUENCES_PER_ATTEMPT != job.attempt:
-        return []
-    job.last_checkpoint_s = now_s
+        return
+    job.last_checkpoint_s = cluster.now_s
     job.taken[message.sequence] = message.step
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
-    taken = facts.CheckpointTaken(
-        job.name, job.attempt, message.sequence, message.step, message.payload_bytes, message.final
+    cluster.record(
+        facts.CheckpointTaken(
+            job.name, job.attempt, message.sequence, message.step, message.payload_bytes, message.final
+        )
     )
     if not message.final:
-        return [record(taken)]
-    job.final_sequence, job.stopped_at_s = message.sequence, now_s
+        return
+    job.final_sequence, job.stopped_at_s = message.sequence, cluster.now_s
     job.stopped_cause, job.step = "final_checkpoint", message.step
-    if job.phase is not Phase.MOVING:  # nobody waits for it any more: it goes on from this very checkpoint
-        return [record(taken), do.Tell(host.name, m.StopJob(job.name, job.attempt))]
-    return [record(taken), *turn_begins(cluster, job, now_s), *land_if_there(cluster, job, now_s)]
+    if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
+        cluster.tell(host.name, m.StopJob(job.name, job.attempt))
+        return
+    turn_begins(cluster, job)
+    land_if_there(cluster, job)

@@ -1,7 +1,7 @@
 """Hosts that come and go: agents that register, fall silent or return, owners who reclaim and lend.
 
 A host that falls silent is not a host whose jobs are dead. They may run until the lease lapses that the last acknowledged
-heartbeat gave them; only then are they interrupted. Whoever comes back before says what still runs.
+heartbeat gave them; only then are they interrupted. An agent that comes back before says what still runs.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from math import inf
 
 from controller.core.lifecycle.announcements import announce_again
-from controller.core.lifecycle.dispatch import gpu_freed, interrupt, withdraw_offers
+from controller.core.lifecycle.checkpoints import stored_by
+from controller.core.lifecycle.dispatch import interrupt, offer_all, withdraw_offers
 from controller.core.lifecycle.grants import tell_grants
+from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.migration import (
     abandon,
     land_unheard,
@@ -23,28 +25,49 @@ from controller.core.lifecycle.rollforward import take_up
 from controller.core.lifecycle.second_copy import stop_copying
 from controller.core.model import effects as do
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, present, record
-from controller.core.model.entities import HostState, JobState, Phase
-from testbed.messages import CancelTransfers, Hello, OwnerReclaims, StopJob, Welcome
+from controller.core.model.cluster import Cluster, present
+from controller.core.model.entities import HostState, Phase
+from testbed.messages import (
+    CancelTransfers,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    OwnerReclaims,
+    StopJob,
+    Welcome,
+)
 
 
-def join(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
-    """An agent registers, and may run jobs from here on; `reconcile` comes next."""
+def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
+    """An agent says Hello: both sides agree on what runs there; then its free GPUs are offered."""
+    told = told_to_run(cluster, host)  # what is decided below, it cannot claim yet
+    join(cluster, host, hello)
+    for ended in hello.ended:
+        job_ended(cluster, host, ended)
+    for stored in hello.stored:
+        stored_by(cluster, host, stored)
+    agree(cluster, host, hello, told)
+    remind(cluster, host)
+    offer_all(cluster, host)
+    protect(cluster)
+    take_up(cluster, host)
+
+
+def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
+    """The agent may run jobs from here on."""
+    now_s, settings = cluster.now_s, cluster.settings
     host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
     host.lent, host.fence_at_s = hello.lent, inf
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
     host.closures = hello.closures
     announce_again(cluster, host.name)
     cluster.watch()
-    heard(cluster, host, now_s)
+    heard(cluster, host)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
-    settings = cluster.settings
-    effects: list[do.Effect] = [
-        do.Tell(host.name, Welcome(settings.lease_s, settings.heartbeat_s)),
-        record(facts.HostJoined(host.name, hello.incarnation, hello.lent)),
-    ]
-    return [*effects, *stop_copying(cluster, host.name)]
+    cluster.tell(host.name, Welcome(settings.lease_s, settings.heartbeat_s))
+    cluster.record(facts.HostJoined(host.name, hello.incarnation, hello.lent))
+    stop_copying(cluster, host.name)
 
 
 def not_yet(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> str:
@@ -71,24 +94,12 @@ def told_to_run(cluster: Cluster, host: HostState) -> list[tuple[str, int]]:
     return [(job.name, job.attempt) for job in here]
 
 
-def reconcile(
-    cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]], now_s: float
-) -> list[do.Effect]:
-    """After Hello: both sides agree on what runs there; then its free GPUs are offered.
+def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]]) -> None:
+    """What it was told to run and does not claim is interrupted; what it runs or sends unasked is stopped.
 
     `told` is what it had been told to run before its Hello; what it was told since, it cannot claim yet.
     """
-    effects = [*agree(cluster, host, hello, told, now_s), *remind(cluster, host, now_s)]
-    effects += [*offer_all(cluster, host, now_s), *protect(cluster, now_s)]
-    return [*effects, *take_up(cluster, host, now_s)]
-
-
-def agree(
-    cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str, int]], now_s: float
-) -> list[do.Effect]:
-    """What it was told to run and does not claim is interrupted; what it runs or sends unasked is stopped."""
     claimed = {(claim.job, claim.attempt): claim for claim in hello.jobs}
-    effects: list[do.Effect] = []
     for name, attempt in told:
         job = present(cluster, host, name, attempt)
         if job is None:
@@ -96,178 +107,168 @@ def agree(
         claim = claimed.pop((name, attempt), None)
         if claim is not None:
             job.step, job.interval_s = max(job.step, claim.step), None
-        else:
-            effects += land_unheard(cluster, job, now_s) or interrupt(cluster, job, "agent_lost", now_s)
-    stopped = [do.Tell(host.name, StopJob(name, attempt)) for name, attempt in sorted(claimed)]
-    return [*effects, *stopped, *_called_off(cluster, host, hello)]
+        elif not land_unheard(cluster, job):
+            interrupt(cluster, job, "agent_lost")
+    for name, attempt in sorted(claimed):
+        cluster.tell(host.name, StopJob(name, attempt))
+    for name, destination in hello.sending:  # the order to stop was lost with its connection
+        if f"{name}:{host.name}>{destination}" not in cluster.flows:
+            cluster.tell(host.name, CancelTransfers(name, destination))
 
 
-def _called_off(cluster: Cluster, host: HostState, hello: Hello) -> list[do.Effect]:
-    """What it sends without a grant: the order to stop was lost with its connection."""
-    return [
-        do.Tell(host.name, CancelTransfers(job, destination))
-        for job, destination in hello.sending
-        if f"{job}:{host.name}>{destination}" not in cluster.flows
-    ]
-
-
-def remind(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """Rates and orders that it may have missed."""
-    return [*tell_grants(cluster, host.name), *_orders_again(cluster, host, now_s)]
-
-
-def _orders_again(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """What was decided for its jobs while it could not be told, and what its owner did meanwhile."""
+def remind(cluster: Cluster, host: HostState) -> None:
+    """Say again what the host may have missed: rates, and what was decided for its jobs, or what its owner did, meanwhile."""
+    tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
     moving = [job for job in here if job.phase is Phase.MOVING]
-    if host.reclaim_at_s is None:  # no more; but who has stopped already goes where it was sent
-        called_off = [job for job in moving if job.final_sequence is None]
-        effects = order(cluster, [job for job in moving if job.final_sequence is not None], now_s)
-        return [*effects, *(effect for job in called_off for effect in abandon(cluster, job, now_s))]
-    again = order(cluster, moving, now_s)
-    return [*again, *plan_moves(cluster, [job for job in here if job.phase is Phase.RUNNING], now_s)]
+    if host.reclaim_at_s is not None:
+        order(cluster, moving)
+        plan_moves(cluster, [job for job in here if job.phase is Phase.RUNNING])
+        return
+    order(
+        cluster, [job for job in moving if job.final_sequence is not None]
+    )  # stopped: it goes where it was sent
+    for job in moving:
+        if job.final_sequence is None:
+            abandon(cluster, job)
 
 
-def heard(cluster: Cluster, host: HostState, now_s: float) -> None:
+def heard(cluster: Cluster, host: HostState) -> None:
     """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
     if host.lease_until_s == inf:
         cluster.watch()
-    host.lease_until_s = now_s + cluster.settings.lease_s
+    host.lease_until_s = cluster.now_s + cluster.settings.lease_s
 
 
-def leave(cluster: Cluster, host: HostState, reason: str, now_s: float) -> list[do.Effect]:
+def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
+    """Renew the lease, and take over what the agent counted: steps, transfers, the egress of its samples."""
+    heard(cluster, host)
+    for claim in beat.jobs:
+        if job := present(cluster, host, claim.job, claim.attempt):
+            job.step = max(job.step, claim.step)
+    host.flows = {flow.transfer: flow for flow in beat.flows}
+    cluster.tell(host.name, HeartbeatAck(beat.number))
+    window_s = sum(sample.period_s for sample in beat.samples)
+    if window_s <= 0.0:
+        return
+    drops = sum(count.drops for count in beat.classes.values())
+    cluster.record(
+        facts.EgressMeasured(
+            host.name,
+            window_s,
+            sum(sample.migration_bytes for sample in beat.samples),
+            sum(sample.research_bytes for sample in beat.samples),
+            drops - host.drops,
+            max(s.migration_bytes / s.period_s for s in beat.samples if s.period_s > 0.0),
+        )
+    )
+    host.drops = drops
+
+
+def leave(cluster: Cluster, host: HostState, reason: str) -> None:
     """The connection is gone: nothing is sent there, nothing new starts there, its jobs are fenced."""
-    if not host.connected:
-        return []
-    disconnect(cluster, host, now_s)
-    return [*lose(cluster, host, reason, now_s), *protect(cluster, now_s)]
+    if host.connected:
+        disconnect(cluster, host)
+        lose(cluster, host, reason)
+        protect(cluster)
 
 
-def disconnect(cluster: Cluster, host: HostState, now_s: float) -> None:
+def disconnect(cluster: Cluster, host: HostState) -> None:
     """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
     host.connected = False
-    host.fence_at_s = max(now_s, host.lease_until_s + cluster.settings.fence_margin_s)
+    host.fence_at_s = max(cluster.now_s, host.lease_until_s + cluster.settings.fence_margin_s)
     cluster.watch()
-    cluster.hazards.withdraw(host.name, now_s)
+    cluster.hazards.withdraw(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
 
-def lose(cluster: Cluster, host: HostState, reason: str, now_s: float) -> list[do.Effect]:
+def lose(cluster: Cluster, host: HostState, reason: str) -> None:
     """It is not expected back soon: whatever counted on it finds another."""
-    lost = facts.HostLost(host.name, reason, sorted(host.jobs))
-    return [record(lost), *let_go(cluster, host, now_s)]
+    cluster.record(facts.HostLost(host.name, reason, sorted(host.jobs)))
+    let_go(cluster, host)
 
 
-def fence(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
+def fence(cluster: Cluster, host: HostState) -> None:
     """The lease has lapsed: no copy runs there any more."""
     host.fence_at_s = inf
-    jobs = [job for job in cluster.jobs_on(host) if job.host == host.name]
-    return [effect for job in jobs for effect in interrupt(cluster, job, "agent_lost", now_s)]
+    for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
+        interrupt(cluster, job, "agent_lost")
 
 
-def silent(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
+def silent(cluster: Cluster, host: HostState) -> None:
     """Connected, but not heard for a whole lease: as good as gone."""
-    return [do.Disconnect(host.name), *leave(cluster, host, "silent for a whole lease", now_s)]
+    cluster.outbox.append(do.Disconnect(host.name))
+    leave(cluster, host, "silent for a whole lease")
 
 
-def owner_reclaims(
-    cluster: Cluster, host: HostState, message: OwnerReclaims, now_s: float
-) -> list[do.Effect]:
+def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) -> None:
     """With notice: move what runs there. Without, or when the notice is over: it is dead already."""
+    now_s, announced = cluster.now_s, host.reclaim_at_s is not None
     for claim in message.stopped:
-        job = cluster.jobs.get(claim.job)
-        if job is not None and job.host == host.name and job.attempt == claim.attempt:
+        if job := present(cluster, host, claim.job, claim.attempt):
             job.step = max(job.step, claim.step)
-    announced = host.reclaim_at_s is not None
-    here = [job.name for job in cluster.jobs_on(host) if job.host == host.name]
-    reclaimed = record(facts.HostReclaimed(host.name, message.notice_s, message.grace, here))
+    here = [job for job in cluster.jobs_on(host) if job.host == host.name]
+    names = [job.name for job in here]
+    cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))
     withdraw_offers(cluster, host)
     host.lent, host.closures = False, message.closures
     if message.notice_s > 0.0:
         cluster.hazards.withdraw(host.name, now_s)
         host.reclaim_at_s = now_s + message.notice_s
-        return [reclaimed, *_hurry(cluster, host, now_s), *_notice(cluster, host, now_s)]
+        for job in here:  # a second notice with an earlier end: moves that were promised the later one
+            if job.move is not None and job.move.deadline_s > host.reclaim_at_s + 1e-9:
+                replan(cluster, job)
+        running = [
+            job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
+        ]
+        let_go(cluster, host)
+        plan_moves(cluster, running, protect_soon)
+        return
     host.reclaim_at_s = None
     if announced:
         cluster.hazards.withdraw(host.name, now_s)
     else:
         cluster.hazards.emergency(host.name, now_s)
-    return [reclaimed, *_closed(cluster, host, "deadline" if announced else "emergency", now_s)]
+    let_go(cluster, host)
+    for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
+        interrupt(cluster, job, "deadline" if announced else "emergency")
+    protect_soon(cluster)
 
 
-def owner_returns(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
+def owner_returns(cluster: Cluster, host: HostState) -> None:
     """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
     host.lent, host.reclaim_at_s = True, None
-    cluster.hazards.lend(host.name, now_s)
-    effects: list[do.Effect] = [record(facts.HostReturned(host.name))]
+    cluster.hazards.lend(host.name, cluster.now_s)
+    cluster.record(facts.HostReturned(host.name))
     for job in cluster.jobs_on(host):
         if job.host == host.name:
             job.degraded = False
             if job.phase is Phase.MOVING and job.final_sequence is None:
-                effects += abandon(cluster, job, now_s)
-    effects += [*offer_all(cluster, host, now_s), *protect(cluster, now_s)]
-    return [*effects, *take_up(cluster, host, now_s)]
+                abandon(cluster, job)
+    offer_all(cluster, host)
+    protect(cluster)
+    take_up(cluster, host)
 
 
-def offer_all(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """One offer for each GPU that is free and not offered."""
-    gpus = range(max(0, host.free_gpus - len(host.offered)))
-    return [effect for _ in gpus for effect in gpu_freed(cluster, host, now_s)]
-
-
-def _notice(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """What runs there moves away; what was on its way there goes elsewhere."""
-    running = [job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING]
-    effects = let_go(cluster, host, now_s)
-    return [*effects, *plan_moves(cluster, running, now_s, lambda cluster: protect_soon(cluster, now_s))]
-
-
-def _hurry(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """A second notice with an earlier end: moves that were promised the later one are planned anew."""
-    assert host.reclaim_at_s is not None
-    effects: list[do.Effect] = []
-    for job in [job for job in cluster.jobs_on(host) if job.host == host.name and job.move is not None]:
-        if job.move is not None and job.move.deadline_s > host.reclaim_at_s + 1e-9:
-            effects += replan(cluster, job, now_s)
-    return effects
-
-
-def _closed(cluster: Cluster, host: HostState, cause: str, now_s: float) -> list[do.Effect]:
-    effects = let_go(cluster, host, now_s)
-    for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
-        effects += interrupt(cluster, job, cause, now_s)
-    return [*effects, *protect_soon(cluster, now_s)]
-
-
-def let_go(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """Whatever counted on this host for later finds another: standbys, fetches, destinations of moves."""
-    effects: list[do.Effect] = []
-    for job in [job for job in cluster.unfinished() if _counts_on(job, host.name)]:
-        effects += _let_go_of(cluster, job, host, now_s)
-    if not cluster.can_send(host.name):
-        effects += _find_other_senders(cluster, host, now_s)
-    return effects
-
-
-def _counts_on(job: JobState, host: str) -> bool:
-    return host in (job.standby, job.host) or (job.move is not None and job.move.destination == host)
-
-
-def _let_go_of(cluster: Cluster, job: JobState, host: HostState, now_s: float) -> list[do.Effect]:
-    if job.phase is Phase.FETCHING and job.host == host.name:
-        return interrupt(cluster, job, "destination_lost", now_s)
-    if job.move is not None and job.move.destination == host.name:
-        return replan(cluster, job, now_s)
-    if job.standby == host.name:
-        return forget_standby(cluster, job)
-    return []
-
-
-def _find_other_senders(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """Recoveries that were being sent from this host start again from another holder."""
-    effects = stop_copying(cluster, host.name)
+def let_go(cluster: Cluster, host: HostState) -> None:
+    """Find another for whatever counted on this host for later: standbys, fetches, destinations of moves, senders."""
+    counting = [
+        job
+        for job in cluster.unfinished()
+        if host.name in (job.standby, job.host)
+        or (job.move is not None and job.move.destination == host.name)
+    ]
+    for job in counting:
+        if job.phase is Phase.FETCHING and job.host == host.name:
+            interrupt(cluster, job, "destination_lost")
+        elif job.move is not None and job.move.destination == host.name:
+            replan(cluster, job)
+        elif job.standby == host.name:
+            forget_standby(cluster, job)
+    if cluster.can_send(host.name):
+        return
+    stop_copying(cluster, host.name)
     for flow in [flow for flow in cluster.flows.values() if flow.source == host.name]:
         job = cluster.jobs[flow.job]
-        if job.phase is Phase.FETCHING:
-            effects += interrupt(cluster, job, "checkpoint_lost", now_s)
-    return effects
+        if job.phase is Phase.FETCHING:  # it starts again from another holder
+            interrupt(cluster, job, "checkpoint_lost")

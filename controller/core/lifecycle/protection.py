@@ -23,7 +23,7 @@ from controller.core.lifecycle.candidates import (
     safe_store,
 )
 from controller.core.lifecycle.changes import intervals_moved
-from controller.core.lifecycle.checkpoint_plans import Planned, plan_all
+from controller.core.lifecycle.checkpoint_plans import plan_all
 from controller.core.lifecycle.dispatch import gpu_freed, replica_of, reserve
 from controller.core.lifecycle.grants import (
     close_flow,
@@ -31,9 +31,8 @@ from controller.core.lifecycle.grants import (
     presync_flow,
     settle,
 )
-from controller.core.model import effects as do
 from controller.core.model import facts
-from controller.core.model.cluster import Cluster, record
+from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual
@@ -51,75 +50,91 @@ CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before th
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
-def protect_soon(cluster: Cluster, now_s: float) -> list[do.Effect]:
+def protect_soon(cluster: Cluster) -> None:
     """`protect`, or, if all was planned a moment ago, rates only, and the plan in a moment.
 
-    Owners who leave together are each answered at once, and the checkpoints of everybody else are planned once for all.
+    Owners who leave together are each answered at once, and the checkpoints of all other jobs are planned once for all.
     """
-    if now_s >= cluster.planned_s + TOGETHER_S:
-        return protect(cluster, now_s)
-    cluster.plan_at_s = cluster.planned_s + TOGETHER_S
-    return settle(cluster)
+    if cluster.now_s >= cluster.planned_s + TOGETHER_S:
+        protect(cluster)
+    else:
+        cluster.plan_at_s = cluster.planned_s + TOGETHER_S
+        settle(cluster)
 
 
-def protect(cluster: Cluster, now_s: float) -> list[do.Effect]:
+def protect(cluster: Cluster) -> None:
     """Plan checkpoints for all running jobs anew, and settle all rates."""
-    cluster.planned_s, cluster.plan_at_s = now_s, inf
+    cluster.planned_s, cluster.plan_at_s = cluster.now_s, inf
     jobs = [job for job in cluster.unfinished() if _needs_protection(cluster, job)]
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.stays:
-        return [effect for job in jobs for effect in _protect_at_home(cluster, job, plan.interval_s, now_s)]
+        for job in jobs:
+            if job.interval_s is None:
+                _protect_at_home(cluster, job, plan.interval_s)
+        return
     hosts, replicates = cluster.hosts, cluster.policy.replication is not None
-    looking = [j for j in jobs if replicates or j.standby is None or not hosts[j.standby].usable]
-    effects = [effect for job in looking for effect in _keep_standby(cluster, job, now_s)]
+    for job in jobs:
+        if replicates or job.standby is None or not hosts[job.standby].usable:
+            _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
-    planned = plan_all(cluster, protected, now_s)
-    _open(cluster, protected, planned.rates_bytes_per_s.tolist())
-    return [*effects, *settle(cluster), *_tell_moved(cluster, protected, planned, now_s)]
+    planned = plan_all(cluster, protected, cluster.now_s)
+    for job, rate in zip(protected, planned.rates_bytes_per_s.tolist(), strict=True):
+        known = cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
+        if known is not None and known.traffic_class is TrafficClass.PRESYNC:
+            known.cap_bytes_per_s = rate
+        else:
+            open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
+    settle(cluster)
+    for job, infeasible in zip(protected, planned.infeasible.tolist(), strict=True):
+        job.endangered = infeasible
+    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in protected], dtype=float)
+    for row in intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
+        _tell_interval(cluster, protected[row], planned.interval(row), float(planned.hazards_per_s[row]))
 
 
-def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float, now_s: float) -> list[do.Effect]:
+def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
     """Snapshots that stay where they are taken: told once an attempt."""
-    if job.interval_s is not None:
-        return []
     assert job.host is not None
     job.interval_s = interval_s
-    told = Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(job, interval_s, now_s))
-    hazard_per_s = float(cluster.hazards_now_per_s(now_s)[cluster.places.number[job.host]])
-    planned = facts.CheckpointPlanned(
-        job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
+    cluster.tell(
+        job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
     )
-    return [do.Tell(job.host, told), record(planned)]
+    hazard_per_s = float(cluster.hazards_now_per_s(cluster.now_s)[cluster.places.number[job.host]])
+    cluster.record(
+        facts.CheckpointPlanned(
+            job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
+        )
+    )
 
 
-def forget_standby(cluster: Cluster, job: JobState) -> list[do.Effect]:
+def forget_standby(cluster: Cluster, job: JobState) -> None:
     """The job's checkpoints go nowhere from now on."""
     if job.standby is None or job.host is None:
-        return []
+        return
     flow = cluster.flows.get(presync_flow(job.name, job.host, job.standby, 0.0).key)
     replica = replica_of(cluster, job)
-    closed = close_flow(cluster, flow, tell=True) if flow else []
+    if flow is not None:
+        close_flow(cluster, flow, tell=True)
     if job.interval_s is not None:
-        closed.append(do.Tell(job.host, Unprotect(job.name, job.attempt)))
+        cluster.tell(job.host, Unprotect(job.name, job.attempt))
     job.standby, job.interval_s, job.sent_bytes = None, None, None
     job.misses, job.endangered = 0, False
-    if replica is None:
-        return closed
-    cluster.hosts[replica].jobs.discard(job.name)
-    return [*closed, *gpu_freed(cluster, cluster.hosts[replica], cluster.now_s)]
+    if replica is not None:
+        cluster.hosts[replica].jobs.discard(job.name)
+        gpu_freed(cluster, cluster.hosts[replica])
 
 
-def improve_standby(cluster: Cluster, now_s: float) -> list[do.Effect]:
+def improve_standby(cluster: Cluster) -> None:
     """One job, the one that loses most, whose loss budget cannot be kept with its standby goes to a clearly better one.
 
     One at a time, because each that goes changes what the others would get; and only for CLEARLY_BETTER, because the new
     standby has nothing of the payload yet.
     """
     if isinstance(cluster.policy.plan, StaticPlanner):
-        return []  # loss budgets have no say
+        return  # loss budgets have no say
     endangered = [job for job in cluster.unfinished() if job.endangered and _needs_protection(cluster, job)]
     if not endangered:
-        return []
-    share = fair_shares(cluster, now_s)
+        return
+    share = fair_shares(cluster, cluster.now_s)
     for job in sorted(
         endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
     ):
@@ -130,14 +145,13 @@ def improve_standby(cluster: Cluster, now_s: float) -> list[do.Effect]:
         wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
         if free[way[0]] < wanted:
             continue  # every way begins at the host's own link
-        better = _choose_standby(cluster, job, free, now_s)
+        better = _choose_standby(cluster, job, free)
         if better is None or better == job.standby:
             continue
         if bottleneck(cluster.routes.route(host, better), free).bytes_per_s >= wanted:
-            effects = forget_standby(cluster, job)
+            forget_standby(cluster, job)
             job.standby = better
-            return effects
-    return []
+            return
 
 
 def _needs_protection(cluster: Cluster, job: JobState) -> bool:
@@ -146,35 +160,34 @@ def _needs_protection(cluster: Cluster, job: JobState) -> bool:
     return job.host in cluster.places.number and cluster.hosts[job.host].connected
 
 
-def _keep_standby(cluster: Cluster, job: JobState, now_s: float) -> list[do.Effect]:
+def _keep_standby(cluster: Cluster, job: JobState) -> None:
+    """Choose a standby for a job that has none of use, or, where jobs have replicas, one with a GPU for it."""
     lacks_replica = cluster.policy.replication is not None and replica_of(cluster, job) is None
     kept = job.standby is not None and cluster.hosts[job.standby].usable
     if kept and not lacks_replica:
-        return []
+        return
     assert job.host is not None
-    free = fair_share(cluster, job, now_s)
-    if kept and choose_volunteer(cluster, job, free, now_s, needs_gpu=True) is None:
-        return []  # no GPU for a replica: what is stored there is better than nothing
-    effects = forget_standby(cluster, job)
-    job.standby = _choose_standby(cluster, job, free, now_s)
+    free = fair_share(cluster, job, cluster.now_s)
+    if kept and choose_volunteer(cluster, job, free, needs_gpu=True) is None:
+        return  # no GPU for a replica: what is stored there is better than nothing
+    forget_standby(cluster, job)
+    job.standby = _choose_standby(cluster, job, free)
     if job.standby is None:
-        return effects
+        return
     standby = cluster.hosts[job.standby]
     if lacks_replica and standby.is_volunteer and standby.free_gpus > 0:
         reserve(cluster, job, standby)
-    open_flow(
-        cluster, presync_flow(job.name, job.host, job.standby, 0.0)
-    )  # counts for the next one that looks
-    return effects
+    # counts for the next one that looks
+    open_flow(cluster, presync_flow(job.name, job.host, job.standby, 0.0))
 
 
-def _choose_standby(cluster: Cluster, job: JobState, free: Residual, now_s: float) -> str | None:
+def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | None:
     """P2 without a deadline: where a GPU is free, so that the job could go on there; else any volunteer; else on-demand."""
     assert job.host is not None
     if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
     for needs_gpu in (True, False):
-        chosen = choose_volunteer(cluster, job, free, now_s, needs_gpu=needs_gpu, draw=cluster.draw())
+        chosen = choose_volunteer(cluster, job, free, needs_gpu=needs_gpu, draw=cluster.draw())
         if chosen is not None:
             return chosen
     return safe_store(cluster, job, job.host, free)
@@ -184,7 +197,6 @@ def choose_volunteer(
     cluster: Cluster,
     job: JobState,
     free: Residual,
-    now_s: float,
     *,
     needs_gpu: bool,
     draw: float = 0.0,
@@ -198,7 +210,7 @@ def choose_volunteer(
         wanted,
         [job.host],
         free,
-        now_s,
+        cluster.now_s,
         among=cluster.fit_hosts(job) if among is None else among,
         needs_gpu=needs_gpu,
     )
@@ -207,66 +219,42 @@ def choose_volunteer(
     return None if isinstance(choice, NoDestination) else choice.host
 
 
-def _open(cluster: Cluster, jobs: list[JobState], rates_bytes_per_s: list[float]) -> None:
-    """Their streams of checkpoints, or those that they have, may take this much."""
-    flows = cluster.flows
-    for job, rate in zip(jobs, rates_bytes_per_s, strict=True):
-        known = flows.get(f"{job.name}:{job.host}>{job.standby}")
-        if known is not None and known.traffic_class is TrafficClass.PRESYNC:
-            known.cap_bytes_per_s = rate
-        else:
-            open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
-
-
-def _tell_moved(cluster: Cluster, jobs: list[JobState], planned: Planned, now_s: float) -> list[do.Effect]:
-    """Whose interval has moved is told."""
-    for job, infeasible in zip(jobs, planned.infeasible.tolist(), strict=True):
-        job.endangered = infeasible
-    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
-    new_s = planned.intervals_s
-    effects: list[do.Effect] = []
-    for row in intervals_moved(old_s, new_s, LEAST_CHANGE).tolist():
-        effects += _tell(cluster, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]), now_s)
-    return effects
-
-
-def _tell(
-    cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float, now_s: float
-) -> list[do.Effect]:
+def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_per_s: float) -> None:
+    """The job's interval has moved, or it has a standby for the first time: its agent is told."""
     assert job.host is not None
     assert job.standby is not None
-    is_urgent = job.interval_s is None and _nothing_is_safe(cluster, job)
-    interval_s = job.interval_s = interval.interval_s
+    first_s = _first_s(cluster, job, interval.interval_s)
+    if job.interval_s is None:  # a new standby: at once, if what was computed is on no other host that stays,
+        kept = {holder for known in job.checkpoints.values() for holder in known.holders} - {job.host}
+        computed = job.restore is not None or job.last_checkpoint_s is not None
+        is_alone = computed and not any(cluster.hosts[holder].usable for holder in kept)
+        if is_alone or (replica_of(cluster, job) is not None and job.sent_bytes is None):
+            first_s = 0.0  # or not on its replica yet
+    job.interval_s = interval.interval_s
     flow = cluster.flows[presync_flow(job.name, job.host, job.standby, 0.0).key]
     rate = flow.rate_bytes_per_s
-    first_s = 0.0 if is_urgent else _first_s(job, interval_s, now_s)
-    told = Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval_s, first_s)
-    planned_fact = facts.CheckpointPlanned(
-        job.name,
-        job.attempt,
-        job.standby,
-        rate,
-        interval_s,
-        interval.expected_loss_s,
-        interval.loss_budget_infeasible,
-        3600.0 * hazard_per_s,
+    cluster.tell(
+        job.host,
+        Protect(job.name, job.attempt, cluster.endpoint(flow), rate, interval.interval_s, first_s),
     )
-    return [do.Tell(job.host, told), record(planned_fact)]
+    cluster.record(
+        facts.CheckpointPlanned(
+            job.name,
+            job.attempt,
+            job.standby,
+            rate,
+            interval.interval_s,
+            interval.expected_loss_s,
+            interval.loss_budget_infeasible,
+            3600.0 * hazard_per_s,
+        )
+    )
 
 
-def _nothing_is_safe(cluster: Cluster, job: JobState) -> bool:
-    """Of a job with a new standby: whether what it computed is on no other host that stays, or not on its replica yet."""
-    if replica_of(cluster, job) is not None and job.sent_bytes is None:
-        return True
-    computed = job.restore is not None or job.last_checkpoint_s is not None
-    kept = {holder for checkpoint in job.checkpoints.values() for holder in checkpoint.holders} - {job.host}
-    return computed and not any(cluster.hosts[holder].usable for holder in kept)
-
-
-def _first_s(job: JobState, interval_s: float, now_s: float) -> float:
+def _first_s(cluster: Cluster, job: JobState, interval_s: float) -> float:
     """Until the next checkpoint: the timer's own offset for the first, one interval after the last from then on."""
     if job.last_checkpoint_s is None:
         due_s = job.protected_since_s + stagger(job.timer, interval_s)
     else:
         due_s = job.last_checkpoint_s + interval_s
-    return min(MAX_FIRST_S, max(0.0, due_s - now_s))
+    return min(MAX_FIRST_S, max(0.0, due_s - cluster.now_s))

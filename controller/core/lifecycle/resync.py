@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from controller.core.lifecycle.checkpoints import stored_by
+from controller.core.lifecycle.dispatch import offer_all
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.membership import (
     agree,
@@ -28,13 +29,11 @@ from controller.core.lifecycle.membership import (
     join,
     let_go,
     lose,
-    offer_all,
     remind,
     told_to_run,
 )
 from controller.core.lifecycle.protection import protect
 from controller.core.lifecycle.rollforward import take_up
-from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
@@ -56,30 +55,30 @@ class Reunion:
         """Whether all are there, or the patience is at its end."""
         return not self.awaited or now_s >= self.until_s
 
-    def came(self, cluster: Cluster, hello: Hello, now_s: float) -> list[do.Effect]:
+    def came(self, cluster: Cluster, hello: Hello) -> None:
         """An agent registers: it may go on with its jobs; the rest is judged later."""
         self.awaited.discard(hello.host)
         self.hellos[hello.host] = hello
-        return join(cluster, cluster.hosts[hello.host], hello, now_s)
+        join(cluster, cluster.hosts[hello.host], hello)
 
-    def went(self, cluster: Cluster, host: HostState, now_s: float) -> None:
+    def went(self, cluster: Cluster, host: HostState) -> None:
         """It has lost its connection again: what it said, it will say again."""
         if self.hellos.pop(host.name, None) is None:
             return
-        disconnect(cluster, host, now_s)
+        disconnect(cluster, host)
         self.awaited.add(host.name)
         self.kept = [e for e in self.kept if not isinstance(e, ev.AgentSaid) or e.host != host.name]
 
 
-def begin(cluster: Cluster, before: Reunion | None, now_s: float) -> Reunion:
+def begin(cluster: Cluster, before: Reunion | None) -> Reunion:
     """All connections are gone. Jobs that were submitted in an earlier reunion, which ended like this, are kept."""
-    settings = cluster.settings
+    now_s, settings = cluster.now_s, cluster.settings
     fence_at_s = now_s + settings.lease_s + settings.fence_margin_s
     awaited = {host.name for host in cluster.hosts.values() if host.connected}
     awaited |= before.awaited if before else set()
     for host in cluster.hosts.values():
         if host.connected:
-            disconnect(cluster, host, now_s)
+            disconnect(cluster, host)
         if host.jobs or host.name in awaited:
             host.fence_at_s = fence_at_s
     cluster.watch()
@@ -87,41 +86,32 @@ def begin(cluster: Cluster, before: Reunion | None, now_s: float) -> Reunion:
     return Reunion(awaited, now_s + PATIENCE * settings.heartbeat_s, kept=list(submitted))
 
 
-def judge(cluster: Cluster, reunion: Reunion, now_s: float) -> list[do.Effect]:
-    """Everybody who came back has spoken: from here on the picture is the truth, as far as it can be known."""
-    hellos = sorted(reunion.hellos.items())
-    hosts = [cluster.hosts[name] for name, _ in hellos]
-    told = {host.name: told_to_run(cluster, host) for host in hosts}
-    effects = [e for name, hello in hellos for e in _stored(cluster, cluster.hosts[name], hello, now_s)]
+def judge(cluster: Cluster, reunion: Reunion) -> None:
+    """All agents that came back have spoken: from here on the picture is the truth, as far as it can be known."""
+    came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
+    told = {host.name: told_to_run(cluster, host) for host, _ in came}
+    for host, hello in came:
+        for stored in hello.stored:
+            stored_by(cluster, host, stored)
     for name in sorted(reunion.awaited):
-        effects += lose(cluster, cluster.hosts[name], "did not come back after the coordinator", now_s)
-    for host in hosts:
+        lose(cluster, cluster.hosts[name], "did not come back after the coordinator")
+    for host, _ in came:
         if not host.usable:
-            effects += let_go(cluster, host, now_s)
-    effects += [e for name, hello in hellos for e in _ended(cluster, cluster.hosts[name], hello, now_s)]
-    for name, hello in hellos:
-        effects += agree(cluster, cluster.hosts[name], hello, told[name], now_s)
-    for host in hosts:
-        effects += [*remind(cluster, host, now_s), *_send_again(cluster, host)]
-    effects += [*(e for host in hosts for e in offer_all(cluster, host, now_s)), *protect(cluster, now_s)]
-    return [*effects, *(e for host in hosts for e in take_up(cluster, host, now_s))]
-
-
-def _stored(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
-    return [effect for stored in hello.stored for effect in stored_by(cluster, host, stored, now_s)]
-
-
-def _ended(cluster: Cluster, host: HostState, hello: Hello, now_s: float) -> list[do.Effect]:
-    return [effect for ended in hello.ended for effect in job_ended(cluster, host, ended, now_s)]
-
-
-def _send_again(cluster: Cluster, host: HostState) -> list[do.Effect]:
-    """Recoveries that were being sent from here."""
-    effects: list[do.Effect] = []
-    for _, flow in sorted(cluster.flows.items()):
-        job = cluster.jobs[flow.job]
-        if flow.source == host.name and job.phase is Phase.FETCHING and job.restore is not None:
-            to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-            order = SendStored(job.name, job.restore.stored.sequence, to, rate)
-            effects.append(do.Tell(host.name, order))
-    return effects
+            let_go(cluster, host)
+    for host, hello in came:
+        for ended in hello.ended:
+            job_ended(cluster, host, ended)
+    for host, hello in came:
+        agree(cluster, host, hello, told[host.name])
+    for host, _ in came:
+        remind(cluster, host)
+        for _, flow in sorted(cluster.flows.items()):  # recoveries that were being sent from here
+            job = cluster.jobs[flow.job]
+            if flow.source == host.name and job.phase is Phase.FETCHING and job.restore is not None:
+                sequence, to = job.restore.stored.sequence, cluster.endpoint(flow)
+                cluster.tell(host.name, SendStored(job.name, sequence, to, flow.rate_bytes_per_s))
+    for host, _ in came:
+        offer_all(cluster, host)
+    protect(cluster)
+    for host, _ in came:
+        take_up(cluster, host)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from controller.core.checkpointing.intervals import transfer_s
 from controller.core.lifecycle.candidates import promised, residual
-from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
@@ -27,27 +26,28 @@ from testbed.messages import StopJob
 WORTH = 2.0  # times what it takes to fetch a checkpoint and to start from it: what going on from it must save
 
 
-def take_up(cluster: Cluster, host: HostState, now_s: float) -> list[do.Effect]:
-    """Orders to stop for the running jobs that a checkpoint on this host, which can be reached again, takes further."""
-    if not cluster.policy.takes_up:
-        return []
-    return [
-        effect
-        for job in cluster.unfinished()
-        if host.name in job.traces
-        for effect in take_up_better(cluster, job, now_s)
-    ]
+def take_up(cluster: Cluster, host: HostState) -> None:
+    """Stop the running jobs that a checkpoint on this host, which can be reached again, takes further."""
+    for job in cluster.unfinished():
+        if host.name in job.traces:
+            take_up_better(cluster, job)
 
 
-def take_up_better(cluster: Cluster, job: JobState, now_s: float) -> list[do.Effect]:
-    """The order to stop if some checkpoint in reach takes this running job clearly further than it is."""
+def take_up_better(cluster: Cluster, job: JobState) -> None:
+    """Stop this running job if some checkpoint in reach takes it further, by clearly more than it takes to fetch it."""
+    if not cluster.policy.takes_up or job.phase is not Phase.RUNNING or job.host is None:
+        return
     better = further(cluster, job)
-    if better is None or job.phase is not Phase.RUNNING or not cluster.policy.takes_up:
-        return []
-    saved_s = (better.stored.step - job.step) * job.spec.step_s
-    if job.host is None or saved_s < WORTH * _takes_s(cluster, job, better, now_s):
-        return []
-    return [do.Tell(job.host, StopJob(job.name, job.attempt))]
+    if better is None:
+        return
+    takes_s = cluster.settings.restart_s
+    if job.host not in better.holders:
+        free = residual(cluster, cluster.now_s, promised)  # as far as is free now
+        holders = cluster.holders(better)
+        ways = [cluster.routes.route(holder, job.host) for holder in holders]
+        takes_s += min(transfer_s(job.spec.payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways)
+    if (better.stored.step - job.step) * job.spec.step_s >= WORTH * takes_s:
+        cluster.tell(job.host, StopJob(job.name, job.attempt))
 
 
 def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
@@ -56,13 +56,3 @@ def further(cluster: Cluster, job: JobState) -> Checkpoint | None:
         return None
     freshest = cluster.freshest(job)
     return freshest if freshest is not None and freshest.stored.step > job.step else None
-
-
-def _takes_s(cluster: Cluster, job: JobState, checkpoint: Checkpoint, now_s: float) -> float:
-    """To bring the checkpoint to the job's host, as far as is free now, and to start from it."""
-    free, host = residual(cluster, now_s, promised), job.host or ""
-    ways = [cluster.routes.route(holder, host) for holder in cluster.holders(checkpoint) if holder != host]
-    fetch_s = min(
-        (transfer_s(job.spec.payload_bytes, bottleneck(way, free).bytes_per_s) for way in ways), default=0.0
-    )
-    return (0.0 if host in checkpoint.holders else fetch_s) + cluster.settings.restart_s

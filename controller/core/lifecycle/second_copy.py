@@ -22,7 +22,6 @@ from controller.core.lifecycle.grants import (
     settle,
 )
 from controller.core.lifecycle.protection import choose_volunteer
-from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     Checkpoint,
@@ -36,23 +35,31 @@ from topologies.spec import TrafficClass
 EVERY = 6.0  # checkpoints' intervals: in one interruption of 36 the standby is lost too
 
 
-def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint, now_s: float) -> list[do.Effect]:
+def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     """The standby has stored this one: on to the vault with it, if that is due."""
-    if not cluster.policy.vault or job.standby is None or not _is_due(cluster, job, checkpoint):
-        return []
-    if job.vault is None or not _serves(cluster, job, job.vault):
-        job.vault = _choose(cluster, job, now_s)
+    if not cluster.policy.vault or job.phase is not Phase.RUNNING or job.interval_s is None:
+        return
+    if job.standby is None or not cluster.hosts[job.standby].is_volunteer:
+        return
+    serves = job.vault is not None and _serves(cluster, job, job.vault)
+    held = (c.stored.step for c in job.checkpoints.values() if serves and job.vault in c.holders)
+    newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
+    own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
+    cap = own.cap_bytes_per_s if own is not None else 0.0  # that of the job's own checkpoints
+    if newer_s < EVERY * job.interval_s or cap <= 0.0 or copies_to_vaults(cluster, job.standby):
+        return
+    if not serves:
+        job.vault = _choose(cluster, job)
     if job.vault is None:
-        return []
-    sequence, cap = checkpoint.stored.sequence, _rate(cluster, job)
+        return
+    sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(
         job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=cap, sequence=sequence
     )
     open_flow(cluster, flow)
-    effects = settle(cluster)
+    settle(cluster)
     to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-    send = SendStored(job.name, sequence, to, rate, urgent=False)
-    return [*effects, do.Tell(job.standby, send)]
+    cluster.tell(job.standby, SendStored(job.name, sequence, to, rate, urgent=False))
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
@@ -63,36 +70,22 @@ def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
     ]
 
 
-def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> list[do.Effect]:
+def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> None:
     """Copies that this host was sending (of that job only) are over, one way or the other."""
-    copies = [flow for flow in copies_to_vaults(cluster, source) if job in (None, flow.job)]
-    return [effect for flow in copies for effect in close_flow(cluster, flow)]
-
-
-def _is_due(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> bool:
-    if job.phase is not Phase.RUNNING or job.interval_s is None or job.standby is None:
-        return False
-    newer_s = (checkpoint.stored.step - _kept_step(cluster, job)) * job.spec.step_s
-    if newer_s < EVERY * job.interval_s or _rate(cluster, job) <= 0.0:
-        return False
-    return cluster.hosts[job.standby].is_volunteer and not copies_to_vaults(cluster, job.standby)
-
-
-def _kept_step(cluster: Cluster, job: JobState) -> int:
-    """Of the copy in the vault; 0 without one that can be reached."""
-    if job.vault is None or not _serves(cluster, job, job.vault):
-        return 0
-    return max((c.stored.step for c in job.checkpoints.values() if job.vault in c.holders), default=0)
+    for flow in copies_to_vaults(cluster, source):
+        if job in (None, flow.job):
+            close_flow(cluster, flow)
 
 
 def _serves(cluster: Cluster, job: JobState, vault: str) -> bool:
     return cluster.hosts[vault].usable and vault not in (job.host, job.standby)
 
 
-def _choose(cluster: Cluster, job: JobState, now_s: float) -> str | None:
+def _choose(cluster: Cluster, job: JobState) -> str | None:
+    """The best connected host that no owner can take, or P2's volunteer, in a building of its own if there is one."""
     assert job.host is not None
     assert job.standby is not None
-    free = fair_share(cluster, job, now_s)
+    free = fair_share(cluster, job, cluster.now_s)
     safe = safe_store(cluster, job, job.standby, free)
     if safe is not None:
         return safe
@@ -100,13 +93,7 @@ def _choose(cluster: Cluster, job: JobState, now_s: float) -> str | None:
     taken = {cluster.hosts[name].spec.building for name in (job.host, job.standby)}
     apart = {name for name in others if cluster.hosts[name].spec.building not in taken}
     for among in (apart, others):
-        chosen = choose_volunteer(cluster, job, free, now_s, needs_gpu=False, among=among)
+        chosen = choose_volunteer(cluster, job, free, needs_gpu=False, among=among)
         if chosen is not None:
             return chosen
     return None
-
-
-def _rate(cluster: Cluster, job: JobState) -> float:
-    """That of the job's own checkpoints."""
-    flow = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby or "", 0.0).key)
-    return flow.cap_bytes_per_s if flow is not None else 0.0

@@ -11,39 +11,34 @@ from __future__ import annotations
 
 from controller.core.lifecycle.dispatch import interrupt
 from controller.core.lifecycle.protection import protect
-from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import Phase
 from testbed.messages import SendStored, StopJob
 
 # with a first time of ten times what it should take, that is three hundred times as long
 MOST_ASKED = 5
 
 
-def ask_again(cluster: Cluster, now_s: float) -> list[do.Effect]:
+def ask_again(cluster: Cluster) -> None:
     """For each job whose word is overdue: the question again, or the way out."""
-    effects: list[do.Effect] = []
     for name, wait in list(cluster.waits.items()):
-        if now_s < wait.until_s:
+        if cluster.now_s < wait.until_s:
             continue
         del cluster.waits[name]
         job = cluster.jobs[name]
+        if not wait.holds(job):
+            continue
+        asked, host = wait.asked + 1, job.host or ""
+        flows = [flow for flow in cluster.flows.values() if flow.job == name and flow.destination == host]
+        if job.phase is not Phase.FETCHING:
+            cluster.tell(host, StopJob(name, job.attempt))
+        elif asked > MOST_ASKED or not flows or job.restore is None:
+            job.unfit[host] = cluster.now_s + asked * cluster.settings.control_period_s
+            interrupt(cluster, job, "checkpoint_lost")
+            protect(cluster)
+        else:
+            sequence, flow = job.restore.stored.sequence, flows[0]
+            to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
+            cluster.tell(flow.source, SendStored(name, sequence, to, rate))
         if wait.holds(job):
-            effects += _asked(cluster, job, wait.asked + 1, now_s)
-            if wait.holds(job):
-                cluster.expect_word(job, 2.0 * wait.within_s, wait.asked + 1)
-    return effects
-
-
-def _asked(cluster: Cluster, job: JobState, asked: int, now_s: float) -> list[do.Effect]:
-    host = job.host or ""
-    if job.phase is not Phase.FETCHING:
-        return [do.Tell(host, StopJob(job.name, job.attempt))]
-    flows = [flow for flow in cluster.flows.values() if flow.job == job.name and flow.destination == host]
-    if asked > MOST_ASKED or not flows or job.restore is None:
-        job.unfit[host] = now_s + asked * cluster.settings.control_period_s
-        return [*interrupt(cluster, job, "checkpoint_lost", now_s), *protect(cluster, now_s)]
-    sequence, [flow] = job.restore.stored.sequence, flows[:1]
-    return [
-        do.Tell(flow.source, SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s))
-    ]
+            cluster.expect_word(job, 2.0 * wait.within_s, asked)

@@ -26,7 +26,7 @@ from controller.core.placement.tree_rates import Known, Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
-from testbed.messages import Endpoint, Expect
+from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
 
@@ -50,6 +50,7 @@ class Cluster:
     hosts: dict[str, HostState]
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
+    outbox: list[do.Effect] = field(default_factory=list)  # what follows from the present event, in order
     jobs: dict[str, JobState] = field(default_factory=dict)
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
@@ -93,6 +94,21 @@ class Cluster:
         self.places = Places(self.campus, volunteers, self.network, self.routes)
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
 
+    # ------------------------------------------------------------ effects
+
+    def tell(self, host: str, message: ToAgent) -> None:
+        """Say this to the agent of that host."""
+        self.outbox.append(do.Tell(host, message))
+
+    def record(self, fact: Fact) -> None:
+        """Put this in the journal."""
+        self.outbox.append(do.Record(fact))
+
+    def take_outbox(self) -> list[do.Effect]:
+        """All effects so far, in order; the outbox is empty again."""
+        effects, self.outbox = self.outbox, []
+        return effects
+
     # ------------------------------------------------------------ links
 
     @property
@@ -129,7 +145,12 @@ class Cluster:
         return self._spendable_column
 
     def links_measured(self, research_bytes_per_s: Mapping[DirectedLink, float]) -> None:
-        """What others take of some links, wire bytes/s, from now on."""
+        """Take note of what others take of some links, wire bytes/s, as switches count it; the rest is as it was.
+
+        P1, P2 and P3 then give out what is left, `payload_share * (B - max(B_res, research))`, and no longer the whole share.
+        Two things stand on the whole share still: promises that were made before the others came (a migration is not broken
+        off because of somebody's download), and the account that every grant is held against.
+        """
         self.bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column = None, None
 
@@ -251,8 +272,3 @@ def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobSt
     """The job, if this is its present attempt and it is on that host."""
     job = cluster.jobs.get(name)
     return job if job is not None and job.attempt == attempt and job.host == host.name else None
-
-
-def record(fact: Fact) -> do.Record:
-    """Shorthand for the commonest effect."""
-    return do.Record(fact)

@@ -110,7 +110,6 @@ class JobState:
     sent_bytes: int | None = None  # by the last transfer to the present standby
     move: Move | None = None
     degraded: bool = False
-    refusal: str = ""  # why P3 last refused it
     unfit: dict[str, float] = field(
         default_factory=dict
     )  # host that would not take it -> when to try it again

@@ -27,8 +27,8 @@ import numpy as np
 
 from controller.core.network.links import Floats, Network
 from topologies.spec import DirectedLink, ResearchReserve
+from topologies.units import PAYLOAD_SHARE
 
-PAYLOAD_SHARE = 1448.0 / 1514.0  # of the wire bytes that HTB and the buckets count, TCP with timestamps
 TRANSFERS = 20  # remembered a link
 MEMORY_S = 300.0  # and no longer than this: a link that no transfer crosses must be able to recover
 LOW_QUANTILE = 0.1

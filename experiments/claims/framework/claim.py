@@ -99,7 +99,7 @@ class Claim:
     """One table or figure. `text`: what the paper claims, in its own terms; `does_not_prove`: what no verdict here says.
 
     `headline`: quantities that the page shows at once, a row a system. `run` may take minutes and goes on where it was
-    stopped; `draw` writes a PNG; `check` judges. Both see only values.
+    stopped; `draw` writes an SVG file; `check` judges. Both see only values.
     """
 
     name: str

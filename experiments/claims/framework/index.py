@@ -60,7 +60,7 @@ class ClaimCard:
         path = self.directory / PICTURE
         if not path.exists():
             return None
-        return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
     @property
     def files(self) -> str:

@@ -1,14 +1,28 @@
-"""What the pictures of paper A's claims share: one palette for systems, one dress for axes, bars with the paper's marks."""
+"""What the pictures of paper A's claims share: one palette for systems, bars with the paper's marks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-INK: Final = "#222222"
+from experiments.results.pictures import INK, canvas, dress
+
+__all__ = [
+    "INK",
+    "OURS",
+    "PALETTE",
+    "PAPER",
+    "PRINTED_MARK",
+    "Bar",
+    "band",
+    "bars",
+    "canvas",
+    "colour",
+    "dress",
+    "key_of_bars",
+]
+
 OURS: Final = "#2b6cb0"
 PAPER: Final = "#c2410c"
 PALETTE: Final = {
@@ -31,37 +45,6 @@ OTHERS: Final = ("#17becf", "#bcbd22", "#e377c2", "#ff7f0e")
 def colour(system: str) -> str:
     """Always the same for a system; for a name that the paper does not know, one that its letters choose."""
     return PALETTE.get(system, OTHERS[sum(map(ord, system)) % len(OTHERS)])
-
-
-@contextmanager
-def canvas(
-    path: Path, rows: int, columns: int, size: tuple[float, float], title: str, **how: Any
-) -> Iterator[tuple[Any, Any]]:
-    """(figure, panels as an array of rows and columns); saved to `path` at the end."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, **how)
-    try:
-        yield figure, panels
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.012, ha="left", color=INK)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130)
-    finally:
-        plt.close(figure)
-
-
-def dress(axes: Any, x: str, y: str, title: str = "", grid: str = "y") -> None:
-    """Labels with units, a light grid, no box."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    if title:
-        axes.set_title(title, fontsize=10.5, loc="left", fontweight="bold", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
-    axes.set_axisbelow(True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import msgspec
 from experiments.claims.framework.claim import Claim, ClaimVerdict
 from experiments.claims.framework.values import Values, ValuesError, read
 
-PICTURE = "figure.png"
+PICTURE = "figure.svg"
 
 
 @dataclass(frozen=True, slots=True)

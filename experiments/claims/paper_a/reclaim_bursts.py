@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.sweep import Result, Task
 from experiments.claims.paper_a.campus_runs import FULL_SEEDS, run_tasks
@@ -33,7 +32,7 @@ from experiments.results.history import notices
 from experiments.worlds.virtual import VirtualWorld, simulate
 from topologies import presets
 from topologies.spec import ResearchReserve, TrafficClass
-from topologies.units import GBIT_PER_S
+from topologies.units import GBIT_PER_S, PAYLOAD_SHARE
 
 HOSTS = 8  # in the building; the last of them keeps its job and sends the research flow
 MOST = HOSTS - 1  # K'

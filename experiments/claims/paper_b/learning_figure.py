@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.claims.framework.pictures import INK, canvas, dress
 from experiments.claims.framework.values import Point, Values
 from experiments.claims.paper_b.learning import LearningCase
 from experiments.claims.paper_b.learning_runs import (
@@ -42,40 +43,27 @@ WIDTHS: Final = {
     AGE: 2.4,
 }  # replay is seen on top of age
 BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
-INK: Final = "#222222"
 
 
 def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) -> None:
     """A column a case, cost above delay; one case alone lies on its side."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     alone = len(cases) == 1
     shape = (1, 2) if alone else (2, len(cases))
-    figure, panels = plt.subplots(
-        *shape, figsize=(13, 5.6) if alone else (13, 9), layout="constrained", squeeze=False
-    )
-    for column, case in enumerate(cases):
-        cost_axes, delay_axes = panels[0] if alone else panels[:, column]
-        _cost_panel(cost_axes, case, values)
-        _delay_panel(delay_axes, case, values)
-    figure.legend(
-        handles=_keys(),
-        title=_about(values),
-        title_fontsize=9.5,
-        alignment="left",
-        loc="outside lower left",
-        ncols=4,
-        frameon=False,
-        fontsize=9.5,
-        handlelength=3.2,
-    )
-    figure.suptitle(title, fontsize=14, fontweight="bold", x=0.012, ha="left", color=INK)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=140)
-    plt.close(figure)
+    with canvas(path, *shape, (13, 5.6) if alone else (13, 9), title) as (figure, panels):
+        for column, case in enumerate(cases):
+            cost_axes, delay_axes = panels[0] if alone else panels[:, column]
+            _cost_panel(cost_axes, case, values)
+            _delay_panel(delay_axes, case, values)
+        figure.legend(
+            handles=_keys(),
+            title=_about(values),
+            title_fontsize=9.5,
+            alignment="left",
+            loc="outside lower left",
+            ncols=4,
+            fontsize=9.5,
+            handlelength=3.2,
+        )
 
 
 def _cost_panel(axes: Any, case: LearningCase, values: Values) -> None:
@@ -140,12 +128,7 @@ def _target(axes: Any, level: float, words: str, va: str) -> None:
 
 def _dress(axes: Any, case: LearningCase, values: Values, unit: str, title: str) -> None:
     _jobs_axis(axes, values)
-    axes.set_xlabel("jobs so far (log)")
-    axes.set_ylabel(unit)
-    axes.set_title(f"{title} · {case.group}", fontsize=11.5, loc="left", fontweight="bold", color=INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-    axes.set_axisbelow(True)
+    dress(axes, "jobs so far (log)", unit, f"{title} · {case.group}")
 
 
 def _jobs_axis(axes: Any, values: Values) -> None:

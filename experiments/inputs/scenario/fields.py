@@ -13,185 +13,52 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from experiments.inputs.scenario.law import (
-    InverseLaw,
-    law_of,
-    law_text,
-    quantity_text,
-)
+from experiments.inputs.scenario.law import InverseLaw, law_of, law_text
 from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.tables import Table, allowed_text
-from topologies.units import plain
+from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Text, Texts, Whole
+from topologies.tables import NOTHING, Table
 
 P = TypeVar("P")
 
 
-class FieldKind(Protocol):
-    """How a parameter is read, written and checked."""
-
-    def key(self, name: str) -> str:
-        """The key in a file of the field `name`."""
-
-    def read(self, table: Table, key: str) -> Any:
-        """The value in a file; SpecError."""
-
-    def text(self, value: Any) -> str:
-        """The value as TOML."""
-
-    def wrong(self, value: Any) -> str | None:
-        """What would be allowed, if this value is not."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Plain:
-    def key(self, name: str) -> str:
-        return name
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A number with a dimension, from low to high (low itself excluded if `above`)."""
+class Random(Kind):
+    """A law of a quantity, in a file a table."""
 
     dimension: Dimension
-    low: float = 0.0
-    high: float = math.inf
-    above: bool = False
-    infinite: str | None = None
 
-    def key(self, name: str) -> str:
-        return name.removesuffix(self.dimension.suffix)
-
-    def read(self, table: Table, key: str) -> float:
-        return table.quantity(key, self.dimension, infinite=self.infinite)
-
-    def text(self, value: float) -> str:
-        return toml.quote(str(self.infinite)) if value == math.inf else quantity_text(value, self.dimension)
+    def allowed(self) -> str:
+        return 'a law such as { law = "exponential", mean = ... }'
 
     def wrong(self, value: object) -> str | None:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and self._inside(cast(float, value)):
-            return None
-        return f"{allowed_text(self.dimension, self.infinite)}, {self._range()}"
+        return None if isinstance(value, InverseLaw) else "a Law"
 
-    def _inside(self, value: float) -> bool:
-        if value == math.inf:
-            return self.infinite is not None
-        return self.low < value <= self.high if self.above else self.low <= value <= self.high
-
-    def _range(self) -> str:
-        low = f"{'greater than' if self.above else 'at least'} {self.low:g}"
-        return low if self.high == math.inf else f"{low} and at most {self.high:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Random(_Plain):
-    dimension: Dimension
-
-    def read(self, table: Table, key: str) -> InverseLaw:
-        table.take(key, 'a law such as { law = "exponential", mean = ... }')
+    def read(self, table: Table, key: str, default: object = NOTHING) -> InverseLaw:
+        table.take(key, self.allowed())
         return law_of(table.table(key), self.dimension)
 
     def text(self, value: InverseLaw) -> str:
         return law_text(value, self.dimension)
 
-    def wrong(self, value: object) -> str | None:
-        return None if isinstance(value, InverseLaw) else "a Law"
-
 
 @dataclass(frozen=True, slots=True)
-class _Whole(_Plain):
-    low: int
-    high: int
-    optional: bool
+class Parts(Kind):
+    """A tuple of declared dataclasses, in a file a list of tables."""
 
-    def read(self, table: Table, key: str) -> int:
-        return table.whole(key, self.low, self.high)
-
-    def text(self, value: int) -> str:
-        return str(value)
-
-    def wrong(self, value: object) -> str | None:
-        if value is None and self.optional:
-            return None
-        good = isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
-        return None if good else f"a whole number from {self.low} to {self.high}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice(_Plain):
-    options: tuple[str, ...]  # empty: any text
-
-    def read(self, table: Table, key: str) -> str:
-        return table.choice(key, self.options) if self.options else table.text(key)
-
-    def text(self, value: str) -> str:
-        return toml.quote(value)
-
-    def wrong(self, value: object) -> str | None:
-        good = isinstance(value, str) and value and (not self.options or value in self.options)
-        return (
-            None if good else (f"one of {', '.join(self.options)}" if self.options else "a text, not empty")
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Flag(_Plain):
-    def read(self, table: Table, key: str) -> bool:
-        value = table.take(key, "true or false")
-        if not isinstance(value, bool):
-            raise table.wrong(key, "true or false")
-        return value
-
-    def text(self, value: bool) -> str:
-        return "true" if value else "false"
-
-    def wrong(self, value: object) -> str | None:
-        return None if isinstance(value, bool) else "true or false"
-
-
-@dataclass(frozen=True, slots=True)
-class _Names(_Plain):
-    def read(self, table: Table, key: str) -> tuple[str, ...]:
-        return table.texts(key, 'a list of hosts, such as ["h1", "h2"]')
-
-    def text(self, value: Sequence[str]) -> str:
-        return f"[{', '.join(map(toml.quote, value))}]"
-
-    def wrong(self, value: object) -> str | None:
-        return None if isinstance(value, tuple) and len(set(value)) == len(value) else "names, each only once"
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers(_Plain):
-    dimension: Dimension = Dimension.NUMBER
-
-    def read(self, table: Table, key: str) -> tuple[float, ...]:
-        value = table.take(key, "a list of numbers")
-        if not isinstance(value, list) or self.wrong(tuple(value)):
-            raise table.wrong(key, "a list of at least one number, each finite and at least 0")
-        return tuple(float(item) for item in value)
-
-    def text(self, value: Sequence[float]) -> str:
-        return f"[{', '.join(map(plain, value))}]"
-
-    def wrong(self, value: object) -> str | None:
-        good = (
-            isinstance(value, tuple)
-            and value
-            and all(Quantity(self.dimension).wrong(v) is None for v in value)
-        )
-        return None if good else "at least one number, each finite and at least 0"
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts(_Plain):
     of: type[Any]
 
-    def read(self, table: Table, key: str) -> tuple[Any, ...]:
+    def allowed(self) -> str:
+        return f"a tuple of {self.of.__name__}"
+
+    def wrong(self, value: object) -> str | None:
+        good = isinstance(value, tuple) and all(isinstance(part, self.of) for part in value)
+        return None if good else self.allowed()
+
+    def read(self, table: Table, key: str, default: object = NOTHING) -> tuple[Any, ...]:
         return tuple(read(self.of, each) for each in table.tables(key))
 
     def text(self, value: Sequence[Any]) -> str:
@@ -200,13 +67,11 @@ class _Parts(_Plain):
         lines = (f"    {toml.inline(pairs(part))}," for part in value)
         return "\n".join(["[", *lines, "]"])
 
-    def wrong(self, value: object) -> str | None:
-        good = isinstance(value, tuple) and all(isinstance(part, self.of) for part in value)
-        return None if good else f"a tuple of {self.of.__name__}"
 
-
-def _declare(kind: FieldKind, default: object) -> Any:
+def _declare(kind: Kind, default: object) -> Any:
     metadata = {"kind": kind, "dimension": getattr(kind, "dimension", None)}
+    if isinstance(kind, Numbers):
+        metadata["dimension"] = Dimension.NUMBER
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
@@ -225,37 +90,37 @@ def quantity(
 
 def drawn(dimension: Dimension) -> Mapping[str, Any]:
     """Metadata of a field that is a `InverseLaw` of a quantity: `field(default=Law(...), metadata=drawn(Dimension.SIZE))`."""
-    return {"kind": _Random(dimension), "dimension": dimension}
+    return {"kind": Random(dimension), "dimension": dimension}
 
 
 def whole(low: int, high: int, default: object = MISSING, *, optional: bool = False) -> Any:
     """An integer from low to high, or None if `optional`."""
-    return _declare(_Whole(low, high, optional), default)
+    return _declare(Whole(low, high, optional), default)
 
 
 def choice(options: Sequence[str], default: object = MISSING) -> Any:
     """One of some texts; any text, if none are given."""
-    return _declare(_Choice(tuple(options)), default)
+    return _declare(Choice(tuple(options)) if options else Text(), default)
 
 
 def flag(default: object = MISSING) -> Any:
     """True or false."""
-    return _declare(_Flag(), default)
+    return _declare(Flag(), default)
 
 
 def names(default: tuple[str, ...] = ()) -> Any:
     """A tuple of host names."""
-    return _declare(_Names(), default)
+    return _declare(Texts('a list of hosts, such as ["h1", "h2"]'), default)
 
 
 def numbers(default: tuple[float, ...]) -> Any:
     """A tuple of numbers without dimension."""
-    return _declare(_Numbers(), default)
+    return _declare(Numbers(), default)
 
 
 def parts(of: type[Any], default: tuple[Any, ...] = ()) -> Any:
     """A tuple of declared dataclasses."""
-    return _declare(_Parts(of), default)
+    return _declare(Parts(of), default)
 
 
 def check(part: Any, path: str) -> None:
@@ -285,5 +150,5 @@ def pairs(part: Any) -> list[tuple[str, str]]:
     return [(kind.key(name), kind.text(value)) for kind, name, value in found if value is not None]
 
 
-def _kind(each: Field[Any]) -> FieldKind:
-    return cast(FieldKind, each.metadata["kind"])
+def _kind(each: Field[Any]) -> Kind:
+    return cast(Kind, each.metadata["kind"])

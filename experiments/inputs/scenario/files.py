@@ -8,7 +8,6 @@ out. What the keys mean is said where they are declared: `parts.py`, `owners.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,13 @@ from experiments.inputs.scenario.scenario import MAX_SEED, Scenario
 from topologies import files, toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
+from topologies.keys import Quantity, Text, Whole
 from topologies.scale import Scale
-from topologies.spec import Campus
 from topologies.tables import Table
-from topologies.units import plain
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+_DURATION = Quantity(Dimension.DURATION)
+_FACTOR = Quantity(Dimension.NUMBER, about="a number greater than 0")
 _SECTIONS: dict[str, type[Any]] = {"queue": Queue, "protocol": Protocol, "jobs": Jobs, "owners": Owners}
 
 
@@ -50,7 +50,23 @@ def loads(text: str, source: str | None = None, folder: Path | None = None) -> S
 
 def dumps(scenario: Scenario) -> str:
     """The scenario as TOML, its campus in full; `loads` gives back an equal one."""
-    return "\n".join(_lines(scenario)) + "\n"
+    lines = [
+        f"name = {toml.quote(scenario.name)}",
+        f"seed = {scenario.seed}",
+        f"duration = {_DURATION.text(scenario.duration_s)}",
+        "",
+        "[scale]",
+        f"bytes = {_FACTOR.text(scenario.scale.bytes)}",
+        f"time = {_FACTOR.text(scenario.scale.time)}",
+    ]
+    sections = [(f"[{key}]", getattr(scenario, key)) for key in _SECTIONS]
+    sections += [("[[research]]", flow) for flow in scenario.research]
+    if scenario.background is not None:
+        sections.append(("[background]", scenario.background))
+    for head, part in sections:
+        lines += ["", head, *(f"{name} = {text}" for name, text in fields.pairs(part))]
+    lines += ["", "[campus]", *files.campus_lines(scenario.campus, "campus.")]
+    return "\n".join(lines) + "\n"
 
 
 def examples() -> tuple[str, ...]:
@@ -59,50 +75,20 @@ def examples() -> tuple[str, ...]:
 
 
 def _scenario(table: Table, folder: Path) -> Scenario:
-    name = table.text("name", "the name of the scenario")
-    campus = _campus(table, folder)
-    seed = table.whole("seed", 0, MAX_SEED, Scenario.seed)
-    duration_s = table.quantity("duration", Dimension.DURATION, Scenario.duration_s)
+    name = Text("the name of the scenario").read(table, "name")
+    campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME"')
+    if isinstance(campus, str):
+        campus = files.load(campus if campus.startswith(files.EXAMPLE) else folder / campus)
+    else:
+        campus = files.campus_of(table.table("campus"))
+    seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
+    duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     sections: dict[str, Any] = {key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items()}
     research = tuple(fields.read(ResearchFlow, each) for each in table.tables("research"))
     background = fields.read(BackgroundLaw, table.table("background")) if table.has("background") else None
-    scale = _scale(table.table("scale"))
+    scaled = table.table("scale")
+    scale = Scale(**{key: _FACTOR.read(scaled, key, 1.0) for key in ("bytes", "time")})
+    scaled.done()
     table.done()
     parts = {**sections, "research": research, "background": background}
     return Scenario(name, campus, seed, duration_s, scale=scale, **parts)
-
-
-def _campus(table: Table, folder: Path) -> Campus:
-    found = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME"')
-    if not isinstance(found, str):
-        return files.campus_of(table.table("campus"))
-    return files.load(found if found.startswith(files.EXAMPLE) else folder / found)
-
-
-def _scale(table: Table) -> Scale:
-    factors = {key: table.number(key, "a number greater than 0", 1.0) for key in ("bytes", "time")}
-    table.done()
-    return Scale(**factors)
-
-
-def _lines(scenario: Scenario) -> Iterator[str]:
-    yield f"name = {toml.quote(scenario.name)}"
-    yield f"seed = {scenario.seed}"
-    yield f"duration = {toml.quote(Dimension.DURATION.text(scenario.duration_s))}"
-    yield from (
-        "",
-        "[scale]",
-        f"bytes = {plain(scenario.scale.bytes)}",
-        f"time = {plain(scenario.scale.time)}",
-    )
-    for key in _SECTIONS:
-        yield from ("", f"[{key}]")
-        yield from (f"{name} = {text}" for name, text in fields.pairs(getattr(scenario, key)))
-    for flow in scenario.research:
-        yield from ("", "[[research]]")
-        yield from (f"{name} = {text}" for name, text in fields.pairs(flow))
-    if scenario.background is not None:
-        yield from ("", "[background]")
-        yield from (f"{name} = {text}" for name, text in fields.pairs(scenario.background))
-    yield from ("", "[campus]")
-    yield from files.campus_lines(scenario.campus, "campus.")

@@ -25,10 +25,11 @@ from controller.numerics.portable_math import (
 from topologies import toml
 from topologies.dimension import HELD, NUMBER, Dimension
 from topologies.errors import SpecError
-from topologies.tables import NOTHING, Table
-from topologies.units import plain
+from topologies.keys import Choice, Quantity
+from topologies.tables import Table
 
 _NORMAL = NormalDist()
+_SPREAD = Quantity(Dimension.NUMBER)
 _LEAST_MASS = 1e-6  # of the law between its limits; with less, the draws would be rounding noise
 
 
@@ -91,7 +92,11 @@ class InverseLaw:
             raise SpecError(shape.spread or "spread", self.spread, f"a number from 0.001 to {most:g}")
         if not 0.0 <= self.minimum <= self.maximum or math.isinf(self.minimum):
             raise SpecError("minimum", self.minimum, f"at least 0 and at most the maximum, {self.maximum:g}")
-        if not self._holds_something():
+        low, high = self._mass()
+        holds_something = high - low >= _LEAST_MASS
+        if self.shape == "deterministic":
+            holds_something = self.minimum <= self.typical <= self.maximum
+        if not holds_something:
             raise SpecError("minimum", self.minimum, "limits between which the law has some of its weight")
 
     def quantile(self, u: float) -> float:
@@ -109,12 +114,6 @@ class InverseLaw:
         """What the law has below its minimum, and below its maximum."""
         return _mass(self)
 
-    def _holds_something(self) -> bool:
-        if self.shape == "deterministic":
-            return self.minimum <= self.typical <= self.maximum
-        low, high = self._mass()
-        return high - low >= _LEAST_MASS
-
 
 @lru_cache(maxsize=256)
 def _mean(law: InverseLaw) -> float:
@@ -131,12 +130,12 @@ def _mass(law: InverseLaw) -> tuple[float, float]:
 
 def law_of(table: Table, dimension: Dimension) -> InverseLaw:
     """The law that a table of a scenario file describes."""
-    name = table.choice("law", SHAPES)
+    held = Quantity(dimension)
+    name = Choice(tuple(SHAPES)).read(table, "law")
     shape = SHAPES[name]
-    typical = table.quantity(shape.typical, dimension)
-    spread = table.number(shape.spread, default=NOTHING) if shape.spread else 1.0
-    minimum = table.quantity("minimum", dimension, 0.0)
-    maximum = table.quantity("maximum", dimension, math.inf)
+    typical = held.read(table, shape.typical)
+    spread = _SPREAD.read(table, shape.spread) if shape.spread else 1.0
+    minimum, maximum = held.read(table, "minimum", 0.0), held.read(table, "maximum", math.inf)
     table.done()
     try:
         return InverseLaw(name, typical, spread, minimum, maximum)
@@ -146,18 +145,12 @@ def law_of(table: Table, dimension: Dimension) -> InverseLaw:
 
 def law_text(law: InverseLaw, dimension: Dimension) -> str:
     """The law as an inline table; `law_of` gives exactly the same one back."""
-    shape = SHAPES[law.shape]
-    pairs = [("law", toml.quote(law.shape)), (shape.typical, quantity_text(law.typical, dimension))]
+    shape, held = SHAPES[law.shape], Quantity(dimension)
+    pairs = [("law", toml.quote(law.shape)), (shape.typical, held.text(law.typical))]
     if shape.spread:
-        pairs.append((shape.spread, plain(law.spread)))
+        pairs.append((shape.spread, _SPREAD.text(law.spread)))
     if law.minimum > 0.0:
-        pairs.append(("minimum", quantity_text(law.minimum, dimension)))
+        pairs.append(("minimum", held.text(law.minimum)))
     if law.maximum < math.inf:
-        pairs.append(("maximum", quantity_text(law.maximum, dimension)))
+        pairs.append(("maximum", held.text(law.maximum)))
     return toml.inline(pairs)
-
-
-def quantity_text(value: float, dimension: Dimension) -> str:
-    """A quantity as TOML: a bare number, or a quoted text with its unit."""
-    text = dimension.text(value)
-    return text if dimension is Dimension.NUMBER else toml.quote(text)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.fields import Quantity
 from experiments.inputs.scenario.owners import Owners, check_order
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -20,6 +19,7 @@ from experiments.inputs.scenario.parts import (
 )
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
+from topologies.keys import Quantity
 from topologies.scale import Scale
 from topologies.spec import Campus, GpuModel, Host, Role
 

@@ -43,121 +43,90 @@ class Statistic:
 def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:
     """All of them, in the paper's order; the paper's counts are scaled to the run's length. Both in real units."""
     part = scenario.duration_s / (61.0 * DAY_S)
-    return [
-        *_counts(scenario, trace, part),
-        *_owners(scenario, trace),
-        *_payloads(scenario, trace),
-        *_bandwidth(scenario, trace),
-    ]
-
-
-def _counts(scenario: Scenario, trace: Trace, part: float) -> list[Statistic]:
     jobs, owners = scenario.jobs, scenario.owners
-    reclaims = _reclaims(trace)
+    reclaims = [event for event in trace.owner_events if event.kind == "reclaim"]
+    # as paper A counts them: those with a short grace included
+    emergencies = sum(event.notice_s == 0.0 or event.grace for event in reclaims)
     hours = sum(arrival.job.run_s for arrival in trace.arrivals) / HOUR_S
     work_h = jobs.work_s / HOUR_S if jobs.count is not None and jobs.work_s else None
-    emergencies = None if owners.count is None else float(round(owners.emergency_share * owners.count))
-    return [
-        Statistic("IX-A", "jobs", "", 312 * part, _float(jobs.count), len(trace.arrivals)),
-        Statistic("IX-A", "GPU time of all jobs", "h", 4890 * part, work_h, hours),
-        Statistic("IX-A", "reclaims", "", 847 * part, _float(owners.count), len(reclaims)),
-        Statistic("App. C", "emergencies", "", 358 * part, emergencies, _emergencies(trace)),
-    ]
-
-
-def _owners(scenario: Scenario, trace: Trace) -> list[Statistic]:
-    owners, reclaims = scenario.owners, _reclaims(trace)
-    hazards = window_hazards(scenario)
-    share = _emergencies(trace) / len(reclaims) if reclaims else None
-    low = min(hazards)
-    ratio = max(hazards) / low if low > 0.0 else None
-    burst = float(owners.burst) if owners.count is not None and owners.burst_share else None
-    return [
-        Statistic(
-            "F1", "emergencies of all reclaims", "%", 42.0, _percent(owners.emergency_share), _percent(share)
-        ),
-        Statistic("F1", "hazard, highest to lowest", "times", 6.0, ratio, _peak_ratio(scenario, reclaims)),
-        Statistic(
-            "F1",
-            "reclaims in the two peaks",
-            "%",
-            None,
-            _percent(_in_peaks_law(scenario)),
-            _percent(_in_peaks(scenario, reclaims)),
-        ),
-        Statistic("F4", "variation of the hazard, CV", "", 0.62, variation(hazards), None),
-        Statistic("IV-B", "most reclaims within a minute", "", 7.0, burst, simultaneous(reclaims)),
-        Statistic(
-            "",
-            "hosts lent, on average",
-            "%",
-            None,
-            _percent(_lent_law(scenario)),
-            _percent(lent_share(scenario, trace)),
-        ),
-    ]
-
-
-def _payloads(scenario: Scenario, trace: Trace) -> list[Statistic]:
-    law = scenario.jobs.payload
+    asked = None if owners.count is None else float(round(owners.emergency_share * owners.count))
     sizes = sorted(arrival.job.payload_bytes / GB for arrival in trace.arrivals)
     least, middle, most = (sizes[0], statistics.median(sizes), sizes[-1]) if sizes else (None, None, None)
-    high = law.maximum / GB if law.maximum < math.inf else None
+    payload = jobs.payload
+    largest = payload.maximum / GB if payload.maximum < math.inf else None
     return [
-        Statistic("F2", "smallest payload", "GB", 0.12, law.minimum / GB, least),
-        Statistic("F2", "median payload", "GB", 3.2, law.quantile(0.5) / GB, middle),
-        Statistic("F2", "largest payload", "GB", 48.0, high, most),
+        Statistic("IX-A", "jobs", "", 312 * part, jobs.count, len(trace.arrivals)),
+        Statistic("IX-A", "GPU time of all jobs", "h", 4890 * part, work_h, hours),
+        Statistic("IX-A", "reclaims", "", 847 * part, owners.count, len(reclaims)),
+        Statistic("App. C", "emergencies", "", 358 * part, asked, emergencies),
+        *_of_owners(scenario, trace, reclaims, emergencies),
+        Statistic("F2", "smallest payload", "GB", 0.12, payload.minimum / GB, least),
+        Statistic("F2", "median payload", "GB", 3.2, payload.quantile(0.5) / GB, middle),
+        Statistic("F2", "largest payload", "GB", 48.0, largest, most),
+        *(_of_background(scenario, trace.background) if trace.background is not None else ()),
     ]
 
 
-def _bandwidth(scenario: Scenario, trace: Trace) -> list[Statistic]:
-    law, traffic = scenario.background, trace.background
-    spread = None if law is None else _percent(law.spread)
-    means = (
-        (None, None)
-        if law is None
-        else (law.local_bytes_per_s / MBIT_PER_S, law.core_bytes_per_s / MBIT_PER_S)
-    )
-    both = None if means[0] is None or means[1] is None else (means[0] + means[1]) / 2.0
-    if traffic is None:
-        return []
+def _of_owners(
+    scenario: Scenario, trace: Trace, reclaims: Sequence[OwnerEvent], emergencies: int
+) -> list[Statistic]:
+    owners, hazards = scenario.owners, window_hazards(scenario)
+    ratio = max(hazards) / min(hazards) if min(hazards) > 0.0 else None
+
+    # hazard -> (seconds, exposure) of the run
+    parts: dict[float, tuple[float, float]] = {}
+    for start_s, end_s, rate in owners.segments(0.0):
+        if start_s >= scenario.duration_s:
+            break
+        lasted_s = min(end_s, scenario.duration_s) - start_s
+        seconds, exposure = parts.get(rate, (0.0, 0.0))
+        parts[rate] = seconds + lasted_s, exposure + lasted_s * rate
+    high, low = max(parts), min(parts)
+    exposure = sum(exposure for _, exposure in parts.values())
+    in_peaks_law = parts[high][1] / exposure if exposure > 0.0 else None
+    found_at = [owners.reclaim_hazard_per_s(event.at_s) for event in reclaims]
+    peak = owners.hazard_per_s * max((peak.factor for peak in owners.peaks), default=math.inf)
+    in_peaks = sum(h >= peak * (1.0 - 1e-9) for h in found_at) / len(reclaims) if reclaims else None
+
+    # reclaims an hour at the times of the highest hazard, over those at the times of the lowest
+    at_high, at_low = (sum(abs(h - rate) <= 1e-9 * rate for h in found_at) for rate in (high, low))
+    peak_ratio = at_high / parts[high][0] / (at_low / parts[low][0]) if high != low and at_low else None
+    share = emergencies / len(reclaims) if reclaims else None
+    burst = float(owners.burst) if owners.count is not None and owners.burst_share else None
+    lent = _percent(owners.lent_at_start) if owners.count is not None else None
+    asked = _percent(owners.emergency_share)
+    return [
+        Statistic("F1", "emergencies of all reclaims", "%", 42.0, asked, _percent(share)),
+        Statistic("F1", "hazard, highest to lowest", "times", 6.0, ratio, peak_ratio),
+        Statistic("F1", "reclaims in the two peaks", "%", None, _percent(in_peaks_law), _percent(in_peaks)),
+        Statistic("F4", "variation of the hazard, CV", "", 0.62, variation(hazards), None),
+        Statistic("IV-B", "most reclaims within a minute", "", 7.0, burst, simultaneous(reclaims)),
+        Statistic("", "hosts lent, on average", "%", None, lent, _percent(lent_share(scenario, trace))),
+    ]
+
+
+def _of_background(scenario: Scenario, traffic: BackgroundTraffic) -> list[Statistic]:
+    law_local = law_core = law_both = spread = None
+    if law := scenario.background:
+        law_local, law_core = law.local_bytes_per_s / MBIT_PER_S, law.core_bytes_per_s / MBIT_PER_S
+        law_both, spread = (law_local + law_core) / 2.0, _percent(law.spread)
     local, core = windows_left(scenario, traffic)
     effective = [(a + b) / 2.0 for a, b in zip(local, core, strict=True)]
-    hazards, inverse = (
-        window_hazards(scenario),
-        [1.0 / each if each > 0.0 else math.inf for each in effective],
-    )
+    hazards = window_hazards(scenario)
+    inverse = [1.0 / each if each > 0.0 else math.inf for each in effective]
+    mean = statistics.fmean(core)
+    below, above = _percent(1.0 - min(core) / mean), _percent(max(core) / mean - 1.0)
+    gap = _percent(predicted_gap(hazards, inverse))
     return [
-        Statistic("F3", "B_local, mean", "Mbit/s", 820.0, means[0], statistics.fmean(local)),
-        Statistic("F3", "B_core, mean", "Mbit/s", 240.0, means[1], statistics.fmean(core)),
-        Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, both, statistics.fmean(effective)),
-        Statistic(
-            "F3",
-            "least of B_core, below its mean",
-            "%",
-            60.0,
-            spread,
-            _percent(1.0 - min(core) / statistics.fmean(core)),
-        ),
-        Statistic(
-            "F3",
-            "most of B_core, above its mean",
-            "%",
-            60.0,
-            spread,
-            _percent(max(core) / statistics.fmean(core) - 1.0),
-        ),
+        Statistic("F3", "B_local, mean", "Mbit/s", 820.0, law_local, statistics.fmean(local)),
+        Statistic("F3", "B_core, mean", "Mbit/s", 240.0, law_core, mean),
+        Statistic("App. C", "B_eff, mean", "Mbit/s", 530.0, law_both, statistics.fmean(effective)),
+        Statistic("F3", "least of B_core, below its mean", "%", 60.0, spread, below),
+        Statistic("F3", "most of B_core, above its mean", "%", 60.0, spread, above),
         Statistic("F4", "correlation of hazard and B_eff", "", -0.43, None, correlation(hazards, effective)),
         Statistic("F4", "correlation of hazard and 1 / B_eff", "", 0.39, None, correlation(hazards, inverse)),
         Statistic("F4", "variation of 1 / B_eff, CV", "", 0.31, None, variation(inverse)),
-        Statistic(
-            "Thm. 2",
-            "adaptivity gap predicted from both",
-            "%",
-            5.2,
-            None,
-            _percent(predicted_gap(hazards, inverse)),
-        ),
+        Statistic("Thm. 2", "adaptivity gap predicted from both", "%", 5.2, None, gap),
     ]
 
 
@@ -257,61 +226,5 @@ def predicted_gap(hazards: Sequence[float], inverse: Sequence[float]) -> float |
     return math.sqrt(statistics.fmean(hazards) * statistics.fmean(inverse)) / mixed - 1.0
 
 
-def _reclaims(trace: Trace) -> list[OwnerEvent]:
-    return [event for event in trace.owner_events if event.kind == "reclaim"]
-
-
-def _emergencies(trace: Trace) -> int:
-    """As paper A counts them: those with a short grace included."""
-    return sum(event.notice_s == 0.0 or event.grace for event in _reclaims(trace))
-
-
-def _is_peak(scenario: Scenario, at_s: float) -> bool:
-    """Whether it is a time of day of the highest hazard."""
-    highest = max((peak.factor for peak in scenario.owners.peaks), default=math.inf)
-    owners = scenario.owners
-    return owners.reclaim_hazard_per_s(at_s) >= owners.hazard_per_s * highest * (1.0 - 1e-9)
-
-
-def _in_peaks(scenario: Scenario, reclaims: Sequence[OwnerEvent]) -> float | None:
-    return sum(_is_peak(scenario, e.at_s) for e in reclaims) / len(reclaims) if reclaims else None
-
-
-def _in_peaks_law(scenario: Scenario) -> float | None:
-    parts = _by_factor(scenario)
-    total = sum(exposure for _, exposure in parts.values())
-    return parts[max(parts)][1] / total if total > 0.0 else None
-
-
-def _by_factor(scenario: Scenario) -> dict[float, tuple[float, float]]:
-    """Hazard -> (seconds, exposure) of the run."""
-    found: dict[float, tuple[float, float]] = {}
-    for start_s, end_s, rate in scenario.owners.segments(0.0):
-        if start_s >= scenario.duration_s:
-            return found
-        lasted_s = min(end_s, scenario.duration_s) - start_s
-        seconds, exposure = found.get(rate, (0.0, 0.0))
-        found[rate] = seconds + lasted_s, exposure + lasted_s * rate
-    return found
-
-
-def _peak_ratio(scenario: Scenario, reclaims: Sequence[OwnerEvent]) -> float | None:
-    """Reclaims an hour at the times of the highest hazard, over those at the times of the lowest."""
-    parts, hazard = _by_factor(scenario), scenario.owners.reclaim_hazard_per_s
-    high, low = max(parts), min(parts)
-    if high == low:
-        return None
-    counts = [sum(abs(hazard(e.at_s) - rate) <= 1e-9 * rate for e in reclaims) for rate in (high, low)]
-    return counts[0] / parts[high][0] / (counts[1] / parts[low][0]) if counts[1] else None
-
-
-def _lent_law(scenario: Scenario) -> float | None:
-    return scenario.owners.lent_at_start if scenario.owners.count is not None else None
-
-
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100.0 * share
-
-
-def _float(value: int | None) -> float | None:
-    return None if value is None else float(value)

@@ -25,13 +25,13 @@ from __future__ import annotations
 import itertools
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
-from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.generated import reclaim_of
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.timestamps import elapsed_s
@@ -96,7 +96,18 @@ def parse_counts(text: str) -> Counts:
         raise SpecError(
             "JSON", shown(document), 'an object {"metadata": {"gap_seconds": ...}, "data": [...]}'
         )
-    return Counts(_gap_s(metadata.get("gap_seconds")), _available(document["data"]))
+    gap_s, data = metadata.get("gap_seconds"), document["data"]
+    if isinstance(gap_s, bool) or not isinstance(gap_s, int | float) or not 0.0 < gap_s <= LONGEST_GAP_S:
+        allowed = f"seconds, greater than 0, at most {LONGEST_GAP_S:g}"
+        raise SpecError("metadata.gap_seconds", shown(gap_s), allowed)
+    if not isinstance(data, list) or len(data) < 2:
+        raise SpecError("data", shown(data), "a list of at least two counts")
+    for place, count in enumerate(data):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            raise SpecError(f"data[{place}]", shown(count), f"a whole number from 0 to {MOST}")
+    if not any(data):
+        raise SpecError("data", "only zeros", "at least one count above 0")
+    return Counts(float(gap_s), tuple(data))
 
 
 def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
@@ -111,7 +122,7 @@ def parse_counts_csv(text: str, header: Sequence[str] | None = None) -> Counts:
     for row, before_s, at_s in zip(rows[1:], times_s, times_s[1:], strict=False):
         if at_s < before_s:
             raise row.wrong(time, "at least the time of the row before")
-    totals = [sum(_count(row, zone) for zone in zones) for row in rows]
+    totals = [sum(row.whole(zone, 0, MOST) for zone in zones) for row in rows]
     gaps_s = [after - before for before, after in itertools.pairwise(times_s) if after > before]
     if not gaps_s:
         raise SpecError("rows", len(rows), "at least two rows, at different times")
@@ -141,8 +152,18 @@ def fit_counts(
     rng = stream(seed, "spot trace")
     fitted = counts.fitted(len(hosts))
     chosen = rng.sample(list(hosts), max(fitted.available))
-    speed, steps = _speed(fitted, duration_s, max(1, len(chosen) // 2))
-    start = _window(fitted.drops(), steps, rng)
+    drops, wanted = fitted.drops(), max(1, len(chosen) // 2)
+    speed = 1.0  # the slowest power of two whose busiest window has the reclaims that are wanted
+    while True:
+        steps = min(len(drops), max(1, round(duration_s * speed / fitted.gap_s)))
+        total = [0, *itertools.accumulate(drops)]
+        in_window = [after - before for before, after in zip(total, total[steps:], strict=False)]
+        happens = duration_s * speed >= fitted.gap_s and max(in_window) >= wanted
+        if happens or steps == len(drops) or speed >= FASTEST or not any(drops):
+            break
+        speed *= 2.0
+    enough = BUSY * max(in_window)
+    start = rng.choice([begin for begin, dropped in enumerate(in_window) if dropped >= enough])
     window = replace(
         fitted, gap_s=fitted.gap_s / speed, available=fitted.available[start : start + steps + 1]
     )
@@ -150,65 +171,8 @@ def fit_counts(
     lent, away = list(chosen), list[str]()
     away += [_take(lent, rng) for _ in range(len(chosen) - window.available[0])]
     from_the_start = tuple(sorted(away))
-    events = in_order(list(_events(window, lent, away, owners, rng)), duration_s)
-    return Recorded(origin, events, from_the_start)
-
-
-def _gap_s(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 < value <= LONGEST_GAP_S:
-        return float(value)
-    raise SpecError(
-        "metadata.gap_seconds", shown(value), f"seconds, greater than 0, at most {LONGEST_GAP_S:g}"
-    )
-
-
-def _available(data: object) -> tuple[int, ...]:
-    if not isinstance(data, list) or len(data) < 2:
-        raise SpecError("data", shown(data), "a list of at least two counts")
-    for place, count in enumerate(data):
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
-            raise SpecError(f"data[{place}]", shown(count), f"a whole number from 0 to {MOST}")
-    if not any(data):
-        raise SpecError("data", "only zeros", "at least one count above 0")
-    return tuple(data)
-
-
-def _count(row: CsvRow, column: str) -> int:
-    text = row.text(column)
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) <= MOST):
-        raise row.wrong(column, f"a whole number from 0 to {MOST}")
-    return int(text)
-
-
-def _speed(counts: Counts, duration_s: float, wanted: int) -> tuple[float, int]:
-    """(speed, gaps in the window): the slowest power of two whose busiest window has the reclaims that are wanted."""
-    drops = counts.drops()
-    speed = 1.0
-    while True:
-        steps = min(len(drops), max(1, round(duration_s * speed / counts.gap_s)))
-        happens = duration_s * speed >= counts.gap_s and max(_sums(drops, steps)) >= wanted
-        if happens or steps == len(drops) or speed >= FASTEST or not any(drops):
-            return speed, steps
-        speed *= 2.0
-
-
-def _window(drops: Sequence[int], steps: int, rng: Random) -> int:
-    """Where the window begins."""
-    sums = _sums(drops, steps)
-    enough = BUSY * max(sums)
-    return rng.choice([start for start, dropped in enumerate(sums) if dropped >= enough])
-
-
-def _sums(values: Sequence[int], steps: int) -> list[int]:
-    """The sum of each stretch of so many values."""
-    total = [0, *itertools.accumulate(values)]
-    return [after - before for before, after in zip(total, total[steps:], strict=False)]
-
-
-def _events(
-    window: Counts, lent: list[str], away: list[str], owners: Owners, rng: Random
-) -> Iterator[OwnerEvent]:
-    reclaimed: dict[str, OwnerEvent] = {}  # not given out yet: a return may cut the notice short
+    events: list[OwnerEvent] = []
+    reclaimed: dict[str, OwnerEvent] = {}  # not among the events yet: a return may cut the notice short
     for step, (before, after) in enumerate(itertools.pairwise(window.available)):
         for share in sorted(rng.random() for _ in range(abs(after - before))):
             at_s = (step + share) * window.gap_s
@@ -219,9 +183,10 @@ def _events(
             else:
                 lent.append(host)
                 if host in reclaimed:
-                    yield shortened(reclaimed.pop(host), at_s)
-                yield OwnerEvent(at_s, host, "return")
-    yield from reclaimed.values()
+                    events.append(shortened(reclaimed.pop(host), at_s))
+                events.append(OwnerEvent(at_s, host, "return"))
+    events += reclaimed.values()
+    return Recorded(origin, in_order(events, duration_s), from_the_start)
 
 
 def shortened(reclaim: OwnerEvent, return_s: float) -> OwnerEvent:

@@ -1,4 +1,4 @@
-"""The traffic of everybody else, drawn from a scenario's law, as flows that the testbed's flows share links with.
+"""The traffic of all others, drawn from a scenario's law, as flows that the testbed's flows share links with.
 
 One flow loads each pair of access links: hosts of an access switch send to each other in a ring, so that every access link
 carries one flow up and one down. Two load what joins each building to the core. Their rates are what the link has less what is
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from random import Random
 
 import numpy as np
 
 from controller.numerics.portable_math import exp, rounded
-from experiments.inputs.scenario import BackgroundLaw, Scenario
+from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import BackgroundTraffic
 from topologies.errors import SpecError
@@ -37,13 +38,26 @@ def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
     if epochs > MAX_EPOCHS:
         raise SpecError("background.epoch", law.epoch_s, f"at least a {MAX_EPOCHS}th of the duration")
     access, core = access_rings(scenario.campus), uplinks(scenario.campus)
-    left = _left(scenario, law, epochs)
+    # the logarithm of what is left, the same for the whole campus
+    hazard = standardised(epoch_hazards(scenario, law.epoch_s, epochs))
+    rest = noise(epochs, law.memory, stream(scenario.seed, "background"))
+    weight, other = law.hazard_weight, math.sqrt(1.0 - law.hazard_weight**2)
+    common = [-law.sigma * (weight * s + other * e) for s, e in zip(hazard, rest, strict=True)]
+
+    @cache
+    def taken(building: str | None, mean: float, capacity: float) -> Series:
+        """What the link lacks in each epoch, in whole steps."""
+        own = noise(epochs, law.memory, stream(scenario.seed, "background", building or ""))
+        shape = [exp(a - law.building_sigma * b) for a, b in zip(common, own, strict=True)]
+        left = _with_mean(shape, mean, law.spread, capacity)
+        return [max(0.0, STEP_BYTES_PER_S * round((capacity - each) / STEP_BYTES_PER_S)) for each in left]
+
     columns, flows, parallel = [], [], []
     for mean, pairs in ((law.local_bytes_per_s, access), (law.core_bytes_per_s, core)):
         for building, source, target, capacity in pairs:
             flows.append((source, target))
             parallel.append(connections(capacity, min(mean, capacity)))
-            columns.append(_taken(left(building, min(mean, capacity), capacity), capacity))
+            columns.append(taken(building, min(mean, capacity), capacity))
     rows = tuple(zip(*columns, strict=True))
     return BackgroundTraffic(law.epoch_s, tuple(flows), rows, tuple(parallel))
 
@@ -81,36 +95,6 @@ def uplinks(campus: Campus) -> list[tuple[str, str, str, float]]:
     return found
 
 
-def _taken(left: Series, capacity: float) -> Series:
-    return [max(0.0, STEP_BYTES_PER_S * round((capacity - each) / STEP_BYTES_PER_S)) for each in left]
-
-
-def _left(
-    scenario: Scenario, law: BackgroundLaw, epochs: int
-) -> Callable[[str | None, float, float], Series]:
-    """What is left of a link of a building in each epoch, given its mean and what the link has."""
-    common = _common(scenario, law, epochs)
-    known: dict[tuple[str | None, float, float], Series] = {}
-
-    def left(building: str | None, mean: float, capacity: float) -> Series:
-        key = building, mean, capacity
-        if key not in known:
-            own = noise(epochs, law.memory, stream(scenario.seed, "background", building or ""))
-            logs = [a - law.building_sigma * b for a, b in zip(common, own, strict=True)]
-            known[key] = _with_mean([exp(each) for each in logs], mean, law.spread, capacity)
-        return known[key]
-
-    return left
-
-
-def _common(scenario: Scenario, law: BackgroundLaw, epochs: int) -> Series:
-    """The logarithm of what is left, the same for the whole campus."""
-    hazard = standardised(epoch_hazards(scenario, law.epoch_s, epochs))
-    rest = noise(epochs, law.memory, stream(scenario.seed, "background"))
-    w, other = law.hazard_weight, math.sqrt(1.0 - law.hazard_weight**2)
-    return [-law.sigma * (w * s + other * e) for s, e in zip(hazard, rest, strict=True)]
-
-
 def epoch_hazards(scenario: Scenario, epoch_s: float, epochs: int) -> Series:
     """The mean hazard of a reclaim in each epoch, per second."""
     owners = scenario.owners
@@ -126,14 +110,13 @@ def standardised(values: Sequence[float]) -> Series:
 
 def noise(length: int, memory: float, rng: Random) -> Series:
     """A stationary autoregressive series of variance 1: each value remembers `memory` of the one before."""
-    return list(_noise(length, memory, rng))
-
-
-def _noise(length: int, memory: float, rng: Random) -> Iterator[float]:
-    value, fresh = _normal(rng), math.sqrt(1.0 - memory * memory)
+    # rounded, because the last digits of sines and logarithms are those of the machine
+    value, fresh = rounded(rng.gauss(0.0, 1.0)), math.sqrt(1.0 - memory * memory)
+    series = []
     for _ in range(length):
-        yield value
-        value = memory * value + fresh * _normal(rng)
+        series.append(value)
+        value = memory * value + fresh * rounded(rng.gauss(0.0, 1.0))
+    return series
 
 
 def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Series:
@@ -148,8 +131,3 @@ def _with_mean(shape: Series, mean: float, spread: float, capacity: float) -> Se
         held: Series = np.minimum(np.maximum(factor * column, least), most).tolist()
         low, high = (factor, high) if math.fsum(held) < mean * len(held) else (low, factor)
     return held
-
-
-def _normal(rng: Random) -> float:
-    """A standard normal draw; rounded, because the last digits of sines and logarithms are those of the machine."""
-    return rounded(rng.gauss(0.0, 1.0))

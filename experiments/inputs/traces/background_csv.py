@@ -1,4 +1,4 @@
-"""One's own background traffic: a column a flow, a row an epoch.
+"""A user's own background traffic: a column a flow, a row an epoch.
 
     time,h1>h2,d1>core
     0,180 Mbit/s,9.7 Gbit/s
@@ -13,16 +13,15 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-import math
-from collections.abc import Sequence
 
-from experiments.inputs.traces.csv_rows import CsvRow, read_rows
-from experiments.inputs.traces.timestamps import LATEST_S, seconds_of
+from experiments.inputs.traces.csv_rows import read_rows
+from experiments.inputs.traces.timestamps import LATEST_S
 from experiments.inputs.traces.trace import BackgroundTraffic
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.spec import Campus
 from topologies.tables import shown_text
-from topologies.units import parse_rate, plain
+from topologies.units import plain
 
 MOST_PARALLEL = 1_000_000
 EVEN = 1e-6  # of an epoch: how far a row may be from its place
@@ -37,9 +36,17 @@ def parse_background(text: str, campus: Campus) -> BackgroundTraffic:
     ends = [_flow(name, campus) for name in columns]
     if not rows or not columns:
         raise SpecError("rows", len(rows), "at least one row, and one flow beside the column time")
-    rates = tuple(tuple(_rate(row, column) for column in columns) for row in rows)
+    rates = tuple(
+        tuple(row.quantity(column, Dimension.RATE, 0.0, FASTEST_BYTES_PER_S) for column in columns)
+        for row in rows
+    )
     flows, parallel = tuple(end[:2] for end in ends), tuple(end[2] for end in ends)
-    return BackgroundTraffic(_epoch_s(rows), flows, rates, parallel)
+    times = [row.quantity("time", Dimension.DURATION, 0.0, LATEST_S) for row in rows]
+    epoch_s = times[1] - times[0] if len(times) > 1 else LATEST_S
+    for number, (row, at_s) in enumerate(zip(rows, times, strict=True)):
+        if not epoch_s > 0.0 or abs(at_s - number * epoch_s) > EVEN * epoch_s:
+            raise row.wrong("time", "evenly spaced times that begin at 0")
+    return BackgroundTraffic(epoch_s, flows, rates, parallel)
 
 
 def background_csv(traffic: BackgroundTraffic) -> str:
@@ -70,33 +77,3 @@ def _flow(column: str, campus: Campus) -> tuple[str, str, int]:
     if many and not (many.isascii() and many.isdigit() and len(many) < 8 and 1 <= int(many) <= MOST_PARALLEL):
         raise SpecError("line 1", shown_text(column), f"a whole number from 1 to {MOST_PARALLEL} after the *")
     return source, target, int(many or 1)
-
-
-def _epoch_s(rows: Sequence[CsvRow]) -> float:
-    times = [_time_s(row) for row in rows]
-    epoch_s = times[1] - times[0] if len(times) > 1 else LATEST_S
-    for number, (row, at_s) in enumerate(zip(rows, times, strict=True)):
-        if not epoch_s > 0.0 or abs(at_s - number * epoch_s) > EVEN * epoch_s:
-            raise row.wrong("time", "evenly spaced times that begin at 0")
-    return epoch_s
-
-
-def _time_s(row: CsvRow) -> float:
-    seconds = seconds_of(row.text("time"))
-    if seconds is None or not 0.0 <= seconds <= LATEST_S:
-        raise row.wrong("time", f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "1 h")')
-    return seconds
-
-
-def _rate(row: CsvRow, column: str) -> float:
-    text, allowed = row.text(column), 'bytes per second from 0 to 1e15, or a rate such as "180 Mbit/s"'
-    try:
-        rate = parse_rate(text)
-    except ValueError:
-        try:
-            rate = float(text)
-        except ValueError:
-            raise row.wrong(column, allowed) from None
-    if not (math.isfinite(rate) and 0.0 <= rate <= FASTEST_BYTES_PER_S):
-        raise row.wrong(column, allowed)
-    return rate

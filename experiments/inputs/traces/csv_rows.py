@@ -9,8 +9,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.tables import shown_text
+from topologies.tables import allowed_text, shown_text
+
+_IN_BASE_UNITS = {
+    Dimension.NUMBER: "a number",
+    Dimension.DURATION: "a number of seconds",
+    Dimension.SIZE: "a number of bytes",
+    Dimension.RATE: "a number of bytes per second",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +36,21 @@ class CsvRow:
         """A field, without surrounding blanks; empty if there is no such column."""
         return self.fields.get(column, "").strip()
 
-    def number(self, column: str, high: float, unit: str) -> float:
-        """A number from 0 to high."""
-        allowed = f"a number of {unit} from 0 to {high:g}"
-        try:
-            value = float(self.text(column))
-        except ValueError:
-            raise self.wrong(column, allowed) from None
-        if not (math.isfinite(value) and 0.0 <= value <= high):
-            raise self.wrong(column, allowed)
+    def quantity(self, column: str, dimension: Dimension, low: float, high: float, what: str = "") -> float:
+        """A number from low to high: in seconds, bytes or bytes per second (or `what` says), or a text with its unit."""
+        value = quantity_of(self.text(column), dimension)
+        if value is None or not low <= value <= high:
+            allowed = f"{what or _IN_BASE_UNITS[dimension]} from {low:g} to {high:g}"
+            with_unit = "" if dimension is Dimension.NUMBER else f", or {allowed_text(dimension)}"
+            raise self.wrong(column, allowed + with_unit)
         return value
+
+    def whole(self, column: str, low: int, high: int) -> int:
+        """A whole number from low to high, in digits."""
+        text = self.text(column)
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and low <= int(text) <= high):
+            raise self.wrong(column, f"a whole number from {low} to {high}")
+        return int(text)
 
 
 def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = None) -> Iterator[CsvRow]:
@@ -49,7 +62,15 @@ def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = N
     try:
         if header is None:
             header = [name.strip() for name in next(reader, [])]
-            _check_header(header, needed)
+            for name in needed:
+                if name not in header:
+                    near = difflib.get_close_matches(name, header, n=1)
+                    hint = f" (nearest: {near[0]})" if near else ""
+                    allowed = f"a header line with the column {name}{hint}"
+                    raise SpecError("line 1", shown_text(",".join(header)), allowed)
+            if len(set(header)) != len(header):
+                allowed = "a header line that names each column once"
+                raise SpecError("line 1", shown_text(",".join(header)), allowed)
         for fields in reader:
             if not fields:
                 continue  # an empty line
@@ -61,13 +82,21 @@ def read_rows(text: str, needed: Sequence[str], header: Sequence[str] | None = N
         raise SpecError(f"line {reader.line_num}", str(error), "comma-separated values") from None
 
 
-def _check_header(header: Sequence[str], needed: Sequence[str]) -> None:
-    for name in needed:
-        if name not in header:
-            near = difflib.get_close_matches(name, header, n=1)
-            hint = f" (nearest: {near[0]})" if near else ""
-            raise SpecError(
-                "line 1", shown_text(",".join(header)), f"a header line with the column {name}{hint}"
-            )
-    if len(set(header)) != len(header):
-        raise SpecError("line 1", shown_text(",".join(header)), "a header line that names each column once")
+def quantity_of(text: str, dimension: Dimension) -> float | None:
+    """The quantity that a number or a text with a unit means; None if it is neither."""
+    number = number_of(text)
+    if number is not None or dimension is Dimension.NUMBER:
+        return number
+    try:
+        return dimension.parse(text)
+    except ValueError:
+        return None
+
+
+def number_of(text: str) -> float | None:
+    """A finite number; None if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -15,7 +15,7 @@ ENOUGH = 0.5
 
 
 def doubts(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
-    """Sentences for those who read the results; hosts that the scenario declares loyal do not count."""
+    """Sentences for the reader of the results; hosts that the scenario declares loyal do not count."""
     hosts = {host.name for host in scenario.volunteers} - set(scenario.owners.loyal)
     leave = hosts & {event.host for event in trace.owner_events if event.kind == "reclaim"}
     never_lent = hosts & set(trace.away) - {event.host for event in trace.owner_events}

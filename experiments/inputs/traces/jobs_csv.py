@@ -1,4 +1,4 @@
-"""One's own jobs.
+"""A user's own jobs.
 
     time,job,payload,steps,step,memory
     0,bert,1.3 GB,20000,2 s,12 GB
@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from experiments.inputs.scenario import Jobs
 from experiments.inputs.traces.csv_rows import CsvRow, read_rows
-from experiments.inputs.traces.timestamps import Moments, number_of, seconds_of
+from experiments.inputs.traces.timestamps import Moments
 from experiments.inputs.traces.trace import JobArrival, JobDraw
-from topologies.units import parse_size, plain
+from topologies.dimension import Dimension
+from topologies.units import plain
 
+D = Dimension
 COLUMNS = ("time", "job", "payload", "steps", "step")
 OPTIONAL = ("memory", "dirty_fraction", "min_capability", "loss_budget")
 MOST_BYTES = 1e15
@@ -67,46 +69,17 @@ def _job(row: CsvRow, jobs: Jobs) -> JobDraw:
     name = row.text("job")
     if not (name.isprintable() and 1 <= len(name) <= 64):
         raise row.wrong("job", "a name of 1 to 64 printable characters")
+
+    def number(column: str, dimension: Dimension, low: float, high: float, default: float) -> float:
+        return row.quantity(column, dimension, low, high) if row.text(column) else default
+
     return JobDraw(
         name=name,
-        payload_bytes=round(_number(row, "payload", _bytes, 1.0, MOST_BYTES, 'bytes, or a size: "3.2 GB"')),
-        steps=_steps(row),
-        step_s=_number(row, "step", seconds_of, 1e-6, LONGEST_S, 'seconds, or a duration: "10 s"'),
-        dirty_fraction=_or(row, "dirty_fraction", jobs.dirty_fraction, number_of, 1.0, "a share"),
-        memory_bytes=_or(row, "memory", jobs.memory.typical, _bytes, MOST_BYTES, 'bytes, or a size: "12 GB"'),
-        min_capability=_or(row, "min_capability", min(jobs.min_capabilities), number_of, 1000.0, "a number"),
-        loss_budget_s=_number(
-            row, "loss_budget", seconds_of, 1e-6, LONGEST_S, 'seconds, or a duration: "5 min"'
-        )
-        if row.text("loss_budget")
-        else jobs.loss_budget_s,
+        payload_bytes=round(row.quantity("payload", D.SIZE, 1.0, MOST_BYTES)),
+        steps=row.whole("steps", 1, MOST_STEPS),
+        step_s=row.quantity("step", D.DURATION, 1e-6, LONGEST_S),
+        dirty_fraction=number("dirty_fraction", D.NUMBER, 0.0, 1.0, jobs.dirty_fraction),
+        memory_bytes=number("memory", D.SIZE, 0.0, MOST_BYTES, jobs.memory.typical),
+        min_capability=number("min_capability", D.NUMBER, 0.0, 1000.0, min(jobs.min_capabilities)),
+        loss_budget_s=number("loss_budget", D.DURATION, 1e-6, LONGEST_S, jobs.loss_budget_s),
     )
-
-
-def _steps(row: CsvRow) -> int:
-    text = row.text("steps")
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= MOST_STEPS):
-        raise row.wrong("steps", f"a whole number from 1 to {MOST_STEPS}")
-    return int(text)
-
-
-def _or(
-    row: CsvRow, column: str, default: float, read: Callable[[str], float | None], high: float, what: str
-) -> float:
-    return _number(row, column, read, 0.0, high, what) if row.text(column) else default
-
-
-def _number(
-    row: CsvRow, column: str, read: Callable[[str], float | None], low: float, high: float, what: str
-) -> float:
-    value = read(row.text(column))
-    if value is None or not low <= value <= high:
-        raise row.wrong(column, f"{what}, from {low:g} to {high:g}")
-    return value
-
-
-def _bytes(text: str) -> float | None:
-    try:
-        return parse_size(text)
-    except ValueError:
-        return number_of(text)

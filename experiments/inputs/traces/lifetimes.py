@@ -7,7 +7,7 @@ preempted, with a notice of the scenario's law if its user ended it (preempted =
 the host for as long as the scenario's law of absences says; the record does not say. How it is fitted to a run:
 
 * All hosts begin lent, with a new spell each; spells are taken in the order in which the machines started, from a row drawn
-  by the seed on (and from the first again, after the last), by whichever host is free first. So spells that were
+  by the seed on (and from the first again, after the last), by the host that is free first. So spells that were
   neighbours in time stay so.
 * Lifetimes are played 1, 2, 4, ... times as fast as the scenario's time, the slowest that brings a reclaim for every second
   host.
@@ -16,16 +16,18 @@ the host for as long as the scenario's law of absences says; the record does not
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent, Owners
-from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies import toml
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
 
 COLUMNS = ("started_at", "lifetime_h", "preempted")
@@ -55,7 +57,20 @@ def load_preemptions(
 
 def parse_spells(text: str) -> list[LentSpell]:
     """The lives in a CSV text, in order of their beginning."""
-    spells = [_spell(row) for row in read_rows(text, COLUMNS)]
+    spells = []
+    for row in read_rows(text, COLUMNS):
+        lifetime_s = (
+            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, "a number of hours") * HOUR_S
+        )
+        preempted = row.text("preempted")
+        if preempted not in ("0", "1"):
+            raise row.wrong("preempted", "0 or 1")
+        try:
+            moment = datetime.fromisoformat(row.text("started_at"))
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            raise row.wrong("started_at", "a date and time such as 2019-02-18T08:57:39-08:00") from None
+        spells.append(LentSpell(moment, lifetime_s, preempted == "1"))
     if not any(spell.lifetime_s > 0.0 for spell in spells):
         raise SpecError("rows", len(spells), "at least one machine with a lifetime above 0")
     return sorted((s for s in spells if s.lifetime_s > 0.0), key=lambda spell: spell.started)
@@ -83,11 +98,12 @@ def _play(
     seed: int,
     speed: float,
 ) -> tuple[int, tuple[OwnerEvent, ...]]:
+    """(number of the first machine, events) with lifetimes played `speed` times as fast."""
     rng = stream(seed, "preemptions")
     first = int(rng.random() * len(spells))
     events: list[OwnerEvent] = []
     free = [(0.0, place, host) for place, host in enumerate(hosts)]  # (lent again at, order, host)
-    for spell in _from(spells, first):
+    for spell in itertools.islice(itertools.cycle(spells), first, None):
         if not free:
             break
         lent_s, place, host = heapq.heappop(free)
@@ -101,25 +117,3 @@ def _play(
             if again_s < duration_s:
                 heapq.heappush(free, (again_s, place, host))
     return first, in_order(events, duration_s)
-
-
-def _from(spells: Sequence[LentSpell], first: int) -> Iterator[LentSpell]:
-    while True:
-        yield from spells[first:]
-        first = 0
-
-
-def _spell(row: CsvRow) -> LentSpell:
-    lifetime_s = row.number("lifetime_h", LONGEST_H, "hours") * HOUR_S
-    if row.text("preempted") not in ("0", "1"):
-        raise row.wrong("preempted", "0 or 1")
-    return LentSpell(_moment(row), lifetime_s, row.text("preempted") == "1")
-
-
-def _moment(row: CsvRow) -> datetime:
-    allowed = "a date and time such as 2019-02-18T08:57:39-08:00"
-    try:
-        moment = datetime.fromisoformat(row.text("started_at"))
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise row.wrong("started_at", allowed) from None

@@ -86,9 +86,11 @@ def parse_machines(text: str, header: Sequence[str] | None = None) -> Machines:
         machine = row.text(name)
         if not (machine.isprintable() and 0 < len(machine) <= LONGEST_NAME):
             raise row.wrong(name, f"a name of 1 to {LONGEST_NAME} printable characters")
-        told.setdefault(machine, []).append(
-            (at_s, _event(row, event) if event else _change(row, state or ""))
-        )
+        if event is None:
+            said = _change(row, state or "")
+        elif (said := row.text(event).lower()) not in KNOWN:
+            raise row.wrong(event, f"one of {', '.join(KNOWN)}")
+        told.setdefault(machine, []).append((at_s, said))
     return _machines(told, max(times_s), unit)
 
 
@@ -130,11 +132,21 @@ def fit_machines(
         and max(_within(ends_s, at_s, duration_s * speed) for at_s in ends_s) < (len(chosen) + 1) // 2
     ):
         speed *= 2.0
-    begin_s = _begin_s(ends_s, duration_s * speed, span_s, rng)
+    window_s, begin_s = duration_s * speed, 0.0
+    if window_s < span_s:
+        share = rng.random()
+        begins_s = [min(max(0.0, end_s - share * window_s), span_s - window_s) for end_s in ends_s] or [0.0]
+        found = [_within(ends_s, each_s, window_s) for each_s in begins_s]
+        enough = BUSY * max(found)
+        begin_s = rng.choice([each_s for each_s, ends in zip(begins_s, found, strict=True) if ends >= enough])
     events: list[OwnerEvent] = []
     for host, place in sorted(chosen.items()):
         events += _played(host, place, begin_s, speed, owners, rng)
-    away = (host for host, place in sorted(chosen.items()) if not _is_there(place, begin_s))
+    away = [
+        host
+        for host, place in sorted(chosen.items())
+        if not any(life.from_s <= begin_s < life.until_s for life in place)
+    ]
     units = sorted({record.unit for record in records} - {""})
     origin = (
         f"{name}: machines of {len(chosen)} of {len(places)} places{''.join(f', times in {unit}' for unit in units)}, "
@@ -150,13 +162,6 @@ def _machines(told: Mapping[str, Sequence[tuple[float, str]]], span_s: float, un
             "rows", sum(map(len, told.values())), "at least one machine that is there for some time"
         )
     return Machines(lives, span_s, unit)
-
-
-def _event(row: CsvRow, column: str) -> str:
-    found = row.text(column).lower()
-    if found not in KNOWN:
-        raise row.wrong(column, f"one of {', '.join(KNOWN)}")
-    return found
 
 
 def _change(row: CsvRow, column: str) -> str:
@@ -202,25 +207,10 @@ def _within(ends_s: Sequence[float], from_s: float, window_s: float) -> int:
     return bisect_left(ends_s, from_s + window_s) - bisect_left(ends_s, from_s)
 
 
-def _begin_s(ends_s: Sequence[float], window_s: float, span_s: float, rng: Random) -> float:
-    """Where the window begins."""
-    if window_s >= span_s:
-        return 0.0
-    share = rng.random()
-    begins_s = [min(max(0.0, end_s - share * window_s), span_s - window_s) for end_s in ends_s] or [0.0]
-    found = [_within(ends_s, begin_s, window_s) for begin_s in begins_s]
-    return rng.choice(
-        [begin_s for begin_s, ends in zip(begins_s, found, strict=True) if ends >= BUSY * max(found)]
-    )
-
-
-def _is_there(place: Sequence[Life], at_s: float) -> bool:
-    return any(life.from_s <= at_s < life.until_s for life in place)
-
-
 def _played(
     host: str, place: Sequence[Life], begin_s: float, speed: float, owners: Owners, rng: Random
 ) -> Iterator[OwnerEvent]:
+    """The owner's events that a place's lives mean, from the window's beginning on."""
     reclaim: OwnerEvent | None = None  # not given out yet: a return may cut the notice short
     for life in place:
         from_s, until_s = (life.from_s - begin_s) / speed, (life.until_s - begin_s) / speed

@@ -1,4 +1,4 @@
-"""One's own record: who did what when, in the scenario's time.
+"""A user's own record: what each owner did when, in the scenario's time.
 
     time,host,event,notice
     0,h3,emergency,
@@ -6,7 +6,7 @@
     20 min,h3,return,
 
 `time` and `notice` are seconds of the scenario (before its scale), or have a unit; an empty notice is none, and a reclaim
-without notice is an emergency. A time may be a date instead (2026-03-02T11:30; see `moments` for when the run then begins).
+without notice is an emergency. A time may be a date instead (2026-03-02T11:30; see `timestamps` for when the run then begins).
 A column `grace` (yes or no) may follow. Rows are in order of time; hosts begin lent, but for those whose first
 row is `0,HOST,away,`: their owners have them. What lies after the end of the run is left out, and `origin` says how much.
 `events_csv` writes such a file, and reading it gives the same events.
@@ -17,14 +17,15 @@ from __future__ import annotations
 import csv
 import difflib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.inputs.scenario.owners import OwnerEvent
 from experiments.inputs.traces.csv_rows import CsvRow, read_rows
-from experiments.inputs.traces.timestamps import LATEST_S, Moments, seconds_of
+from experiments.inputs.traces.timestamps import LATEST_S, Moments
 from experiments.inputs.traces.trace import Recorded, in_order
 from topologies import toml
+from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.units import plain
 
@@ -53,11 +54,22 @@ def parse_events(
     away: list[str] = []
     for row in read_rows(text, COLUMNS):
         event = _event(row, hosts, moments)
+        last = latest.get(event.host)
         if row.text("event") == "away":
-            _check_away(row, event, latest)
+            if event.at_s != 0.0:
+                raise row.wrong("time", "0: away means from the start")
+            if last:
+                raise row.wrong("event", f"reclaim or return: {event.host} has a row already")
             away.append(event.host)
         else:
-            _check_follows(row, event, events[-1] if events else None, latest.get(event.host))
+            if events and event.at_s < events[-1].at_s:
+                raise row.wrong("time", f"at least the time of the row before, {events[-1].at_s:g} s")
+            if event.kind == (last.kind if last else "return"):
+                is_return = event.kind == "return"
+                allowed, state = ("a reclaim", "lent") if is_return else ("a return", "reclaimed already")
+                raise row.wrong("event", f"{allowed}: {event.host} is {state}")
+            if last and event.at_s < last.gone_s:
+                raise row.wrong("time", f"a return after the notice has run out, at {last.gone_s:g} s")
             events.append(event)
         latest[event.host] = event
     if not (events or away):
@@ -80,21 +92,15 @@ def events_csv(events: Iterable[OwnerEvent], away: Iterable[str] = ()) -> str:
     return out.getvalue()
 
 
-def _check_away(row: CsvRow, event: OwnerEvent, latest: Mapping[str, OwnerEvent]) -> None:
-    if event.at_s != 0.0:
-        raise row.wrong("time", "0: away means from the start")
-    if event.host in latest:
-        raise row.wrong("event", f"reclaim or return: {event.host} has a row already")
-
-
 def _event(row: CsvRow, hosts: Sequence[str], moments: Moments) -> OwnerEvent:
+    """The event of one row; of a host that is away, the reclaim that took it."""
     host, kind = row.text("host"), row.text("event")
     if host not in hosts:
         near = difflib.get_close_matches(host, hosts, n=1)
         raise row.wrong("host", f"a volunteer of the campus{f'; nearest: {near[0]}' if near else ''}")
     if kind not in EVENTS:
         raise row.wrong("event", f"one of {', '.join(EVENTS)}")
-    notice_s = _notice_s(row)
+    notice_s = row.quantity("notice", Dimension.DURATION, 0.0, LATEST_S) if row.text("notice") else 0.0
     if notice_s and kind != "reclaim":
         raise row.wrong("notice", f"none: a {kind} has no notice")
     grace = row.text("grace")
@@ -102,28 +108,3 @@ def _event(row: CsvRow, hosts: Sequence[str], moments: Moments) -> OwnerEvent:
         raise row.wrong("grace", "yes or no; a return has none")
     at_s = moments.seconds(row, "time") if kind != "away" or row.text("time") != "0" else 0.0
     return OwnerEvent(at_s, host, "return" if kind == "return" else "reclaim", notice_s, grace == "yes")
-
-
-def _check_follows(
-    row: CsvRow, event: OwnerEvent, before: OwnerEvent | None, last: OwnerEvent | None
-) -> None:
-    """In order of time, and for each host: reclaimed, returned, reclaimed, ..."""
-    if before and event.at_s < before.at_s:
-        raise row.wrong("time", f"at least the time of the row before, {before.at_s:g} s")
-    if event.kind == (last.kind if last else "return"):
-        state = "lent" if event.kind == "return" else "reclaimed already"
-        raise row.wrong(
-            "event", f"{'a reclaim' if event.kind == 'return' else 'a return'}: {event.host} is {state}"
-        )
-    if last and event.at_s < last.gone_s:
-        raise row.wrong("time", f"a return after the notice has run out, at {last.gone_s:g} s")
-
-
-def _notice_s(row: CsvRow) -> float:
-    text = row.text("notice")
-    if not text:
-        return 0.0
-    seconds = seconds_of(text)
-    if seconds is None or not 0.0 <= seconds <= LATEST_S:
-        raise row.wrong("notice", f'a number of seconds from 0 to {LATEST_S:g} (or with a unit: "3 min")')
-    return seconds

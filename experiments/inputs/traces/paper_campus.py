@@ -3,7 +3,7 @@
 What the paper gives (section IV, F1 to F4, and section IX-A) is kept exactly where it is a number, and as a law where it
 is one. What it does not give is chosen, and each choice is a named parameter of `PaperCampus` with its reason. Everything
 ends in an ordinary scenario (`experiments/examples/paper-campus.toml` is the one of 61 days), and
-`generate` makes the trace of it: whoever wants another campus edits that file.
+`generate` makes the trace of it; for another campus, edit that file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PaperCampus:
     hosts. With half of them lent an eighth of the reclaims hits a job, 50 of 358 emergencies: the published losses of
     fixed 10-minute periods (7.6 and 8.2 GPU-hours) are 91 and 98 times five minutes, so at most a quarter of the
     emergencies can have hit a job in the paper either. With all lent it would be a sixteenth; with less than half
-    whole evenings pass in which nearly nobody lends, and what is lost is then a matter of who holds the checkpoints.
+    whole evenings pass in which nearly no host is lent, and what is lost is then a matter of where the checkpoints are.
 
     Loss budget: five minutes, what a fixed period of ten minutes loses on average. The hazard of a lent host is so low (0.009
     emergencies an hour; the paper's own 0.99 an hour cannot be had with its other numbers) that P1 without a budget
@@ -62,12 +62,10 @@ class PaperCampus:
     lent_share: float = 0.5
     absence_sigma: float = 1.0
     burst: int = 7  # "up to 7 simultaneous departures"
-    burst_share: float = (
-        0.12  # of reclaims; drawn from the whole campus, for the paper says nothing of buildings
-    )
-    notice_mean_s: float = (
-        600.0  # definition 1 gives the least, 10 s; with this a tenth is too short for its payload
-    )
+    # of reclaims; drawn from the whole campus, for the paper says nothing of buildings
+    burst_share: float = 0.12
+    # definition 1 gives the least, 10 s; with this a tenth is too short for its payload
+    notice_mean_s: float = 600.0
     notice_max_s: float = HOUR_S
     payload_sigma: float = 1.2  # the ends of F2, 120 MB and 48 GB, are then at 0.3 % and 98.8 %
     run_sigma: float = 1.0
@@ -95,51 +93,43 @@ def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | 
     chosen, part = choices or PaperCampus(), days / DAYS
     if not 0.01 <= chosen.lent_share <= 0.99:
         raise SpecError("lent_share", chosen.lent_share, "a share from 0.01 to 0.99")
-    return Scenario(
-        name="paper-campus",
-        campus=campus54(),
-        seed=seed,
-        duration_s=days * DAY_S,
-        protocol=Protocol(restart_s=chosen.restart_s),
-        jobs=_jobs(chosen, part, days * DAY_S),
-        owners=_owners(chosen, part),
-        background=BackgroundLaw(),
-    )
-
-
-def _jobs(chosen: PaperCampus, part: float, duration_s: float) -> Jobs:
-    count = max(1, round(JOBS * part))
-    mean_s = GPU_HOURS * HOUR_S / JOBS
-    return Jobs(
-        interarrival=InverseLaw("exponential", duration_s / count),
-        count=count,
-        work_s=mean_s * count,
-        payload=InverseLaw("lognormal", 3.2e9, chosen.payload_sigma, 120e6, 48e9),
-        run_time=InverseLaw("lognormal", 0.6 * mean_s, chosen.run_sigma, 0.5 * HOUR_S, chosen.run_max_s),
-        step_s=chosen.step_s,
-        loss_budget_s=chosen.loss_budget_s,
-    )
-
-
-def _owners(chosen: PaperCampus, part: float) -> Owners:
-    count = max(1, round(RECLAIMS * part))
-    hosts = sum(1 for host in campus54().hosts if host.gpus)
+    campus = campus54()
+    jobs, reclaims = max(1, round(JOBS * part)), max(1, round(RECLAIMS * part))
+    run_s = GPU_HOURS * HOUR_S / JOBS
+    hosts = sum(1 for host in campus.hosts if host.gpus)
     away_s = (1.0 - chosen.lent_share) * hosts * DAYS * DAY_S / RECLAIMS  # Little's law
-    median_s = away_s / _lognormal_mean(chosen.absence_sigma)
+    away_median_s = away_s / exp(chosen.absence_sigma * chosen.absence_sigma / 2.0)
     per_lent_s = RECLAIMS / (chosen.lent_share * hosts * DAYS * DAY_S)
     profile = Owners(hazard_per_s=1.0, **_days(chosen))
     mean_factor = profile.exposure(0.0, 7 * DAY_S) / (7 * DAY_S)
-    return Owners(
-        hazard_per_s=per_lent_s / mean_factor,
-        **_days(chosen),
-        emergency_share=EMERGENCIES / RECLAIMS,
-        grace_share=0.0,
-        notice=InverseLaw("exponential", chosen.notice_mean_s, minimum=10.0, maximum=chosen.notice_max_s),
-        absence=InverseLaw("lognormal", median_s, chosen.absence_sigma, 600.0, 30 * DAY_S),
-        count=count,
-        lent_at_start=chosen.lent_share,
-        burst=chosen.burst,
-        burst_share=chosen.burst_share,
+    return Scenario(
+        name="paper-campus",
+        campus=campus,
+        seed=seed,
+        duration_s=days * DAY_S,
+        protocol=Protocol(restart_s=chosen.restart_s),
+        jobs=Jobs(
+            interarrival=InverseLaw("exponential", days * DAY_S / jobs),
+            count=jobs,
+            work_s=run_s * jobs,
+            payload=InverseLaw("lognormal", 3.2e9, chosen.payload_sigma, 120e6, 48e9),
+            run_time=InverseLaw("lognormal", 0.6 * run_s, chosen.run_sigma, 0.5 * HOUR_S, chosen.run_max_s),
+            step_s=chosen.step_s,
+            loss_budget_s=chosen.loss_budget_s,
+        ),
+        owners=Owners(
+            hazard_per_s=per_lent_s / mean_factor,
+            **_days(chosen),
+            emergency_share=EMERGENCIES / RECLAIMS,
+            grace_share=0.0,
+            notice=InverseLaw("exponential", chosen.notice_mean_s, minimum=10.0, maximum=chosen.notice_max_s),
+            absence=InverseLaw("lognormal", away_median_s, chosen.absence_sigma, 600.0, 30 * DAY_S),
+            count=reclaims,
+            lent_at_start=chosen.lent_share,
+            burst=chosen.burst,
+            burst_share=chosen.burst_share,
+        ),
+        background=BackgroundLaw(),
     )
 
 
@@ -163,8 +153,3 @@ def _days(chosen: PaperCampus) -> Any:
         "first_weekday": 0,
         "day_start_s": 0.0,
     }
-
-
-def _lognormal_mean(sigma: float) -> float:
-    """Over the median."""
-    return exp(sigma * sigma / 2.0)

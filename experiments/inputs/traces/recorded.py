@@ -15,12 +15,13 @@ from experiments.inputs.traces import (
 )
 from experiments.inputs.traces.availability_counts import Counts
 from experiments.inputs.traces.background import background_traffic
+from experiments.inputs.traces.csv_rows import number_of
 from experiments.inputs.traces.doubts import doubts
 from experiments.inputs.traces.folder import load_folder
 from experiments.inputs.traces.generated import arrivals, generate
 from experiments.inputs.traces.lifetimes import LentSpell
 from experiments.inputs.traces.machines import Machines
-from experiments.inputs.traces.timestamps import Moments, number_of
+from experiments.inputs.traces.timestamps import Moments
 from experiments.inputs.traces.trace import Recorded, Trace
 from topologies import toml
 from topologies.errors import SpecError
@@ -92,11 +93,18 @@ def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
 
 
 def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
+    """The record in a text, in the format that its beginning tells."""
     if text.lstrip()[:1] in ("{", "["):
         return availability_counts.parse_counts(text)
     first = [field.strip() for field in text.lstrip().partition("\n")[0].split(",")]
     if number_of(first[0]) is not None and len(first) > 1:
-        return _headerless(text, first)
+        if len(first) == len(AVAILABLE):
+            return availability_counts.parse_counts_csv(text, AVAILABLE)
+        if first[1].lower() in machines.KNOWN and len(first) == len(BAMBOO):
+            return machines.parse_machines(text, BAMBOO)
+        if first[2].lower() in machines.KNOWN and len(first) <= len(ALIBABA):
+            return machines.parse_machines(text, ALIBABA[: len(first)])
+        raise SpecError("line 1", ",".join(first)[:40], FORMATS)
     columns = {column.lower() for column in first}
     is_of_machines = machines.column_of(columns, machines.NAMES) is not None
     if "lifetime_h" in columns:
@@ -104,20 +112,10 @@ def _read(text: str, name: str, scenario: Scenario) -> Record | Recorded:
     if is_of_machines and columns & {*machines.EVENTS, *machines.STATES} and not {"host", "event"} <= columns:
         return machines.parse_machines(text)
     if {"host", "event"} & columns:
-        everybody = [host.name for host in scenario.volunteers]
+        volunteers = [host.name for host in scenario.volunteers]
         return owner_events_csv.parse_events(
-            text, everybody, name, scenario.duration_s, Moments(scenario.owners.day_start_s)
+            text, volunteers, name, scenario.duration_s, Moments(scenario.owners.day_start_s)
         )
     if first[0].lower() in machines.TIMES and len(first) > 1:
         return machines.parse_series(text) or availability_counts.parse_counts_csv(text)
     raise SpecError("content", text[:40] if text.strip() else "empty", FORMATS)
-
-
-def _headerless(text: str, first: Sequence[str]) -> Record:
-    if len(first) == len(AVAILABLE):
-        return availability_counts.parse_counts_csv(text, AVAILABLE)
-    if first[1].lower() in machines.KNOWN and len(first) == len(BAMBOO):
-        return machines.parse_machines(text, BAMBOO)
-    if first[2].lower() in machines.KNOWN and len(first) <= len(ALIBABA):
-        return machines.parse_machines(text, ALIBABA[: len(first)])
-    raise SpecError("line 1", ",".join(first)[:40], FORMATS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from experiments.inputs.traces.csv_rows import CsvRow
+from experiments.inputs.traces.csv_rows import CsvRow, number_of, quantity_of
+from topologies.dimension import Dimension
 from topologies.units import parse_duration
 
 LATEST_S = 1e9
@@ -35,7 +35,7 @@ class Moments:
     def seconds(self, row: CsvRow, column: str) -> float:
         """From the start of the run; SpecError names line and column."""
         text = row.text(column)
-        found = seconds_of(text)
+        found = quantity_of(text, Dimension.DURATION)
         if found is not None:
             if self._start is not None:
                 raise row.wrong(column, f"a date, as in the rows before (the run begins at {self._start})")
@@ -44,26 +44,21 @@ class Moments:
                 raise row.wrong(column, ALLOWED)
             return found
         try:
-            return self._since_start(row, column, datetime.fromisoformat(text))
+            moment = datetime.fromisoformat(text)
+            if self._counts:
+                raise row.wrong(column, "seconds, as in the rows before")
+            if self._start is None:
+                midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+                start = midnight + timedelta(seconds=self._day_start_s)
+                self._start = start if start <= moment else start - timedelta(days=1)
+            if (moment.tzinfo is None) != (self._start.tzinfo is None):
+                raise row.wrong(column, "an offset from UTC in every date, or in none")
+            since_s = (moment - self._start).total_seconds()
         except (ValueError, OverflowError):
             raise row.wrong(column, ALLOWED) from None
-
-    def _since_start(self, row: CsvRow, column: str, moment: datetime) -> float:
-        if self._counts:
-            raise row.wrong(column, "seconds, as in the rows before")
-        if self._start is None:
-            self._start = self._latest_start(moment)
-        if (moment.tzinfo is None) != (self._start.tzinfo is None):
-            raise row.wrong(column, "an offset from UTC in every date, or in none")
-        since_s = (moment - self._start).total_seconds()
         if not 0.0 <= since_s <= LATEST_S:
             raise row.wrong(column, f"a date from {self._start} on, when the run begins")
         return since_s
-
-    def _latest_start(self, moment: datetime) -> datetime:
-        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-        start = midnight + timedelta(seconds=self._day_start_s)
-        return start if start <= moment else start - timedelta(days=1)
 
 
 def elapsed_s(rows: Sequence[CsvRow], column: str) -> tuple[list[float], str]:
@@ -113,20 +108,3 @@ def _date_of(text: str) -> float | None:
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
-
-
-def seconds_of(text: str) -> float | None:
-    """Seconds, as a number or with a unit; None if it is neither."""
-    try:
-        return parse_duration(text)
-    except ValueError:
-        return number_of(text)
-
-
-def number_of(text: str) -> float | None:
-    """A finite number; None if it is none."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

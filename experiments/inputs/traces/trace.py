@@ -26,7 +26,7 @@ class JobDraw:
 
     @property
     def run_s(self) -> float:
-        """How long it runs if nobody interrupts it."""
+        """Seconds of work, without interruptions."""
         return self.steps * self.step_s
 
 
@@ -40,7 +40,7 @@ class JobArrival:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTraffic:
-    """What everybody else sends: flows between nodes (hosts or switches), each at a constant rate during an epoch, on the wire.
+    """What all others send: flows between nodes (hosts or switches), each at a constant rate during an epoch, on the wire.
 
     Row n of `rates_bytes_per_s` holds from n epochs on, one rate a flow, the last one for ever. `parallel`: how many equal
     connections a flow is made of; where nothing is enforced, a link is shared by connections.

@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from testbed.units import format_duration, format_rate, format_size
+from topologies.units import format_duration, format_rate, format_size
 
 
 def render(template: Path, **values: Any) -> str:

@@ -32,5 +32,9 @@ document.addEventListener("click", (event) => {
   if (pinned && !part.closest("svg")) document.querySelector("svg.timeline")?.scrollIntoView({ behavior: "smooth" });
 });
 
+document.addEventListener("dblclick", (event) => {
+  event.target.closest("figure, .zoom")?.classList.toggle("large");
+});
+
 const all = document.getElementById("all"); // a page without a story has none
 all?.addEventListener("change", () => document.querySelector(".story").classList.toggle("all", all.checked));

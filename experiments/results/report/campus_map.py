@@ -1,4 +1,4 @@
-"""The campus as a tree: core, buildings, switches, hosts, and how each host spent the run."""
+"""The campus as a map: cores, buildings, switches, hosts, and how each host spent the run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from experiments.results.history import Timed, attempts, end_s
 from experiments.results.report.svg import Canvas
 from experiments.results.report.timeline import spans
 from experiments.results.run_context import RunContext
-from testbed.units import format_rate
-from topologies.spec import Campus, Host, Role, Switch, Tier
+from topologies.spec import Campus, Host, Link, Role, Switch, Tier
+from topologies.units import format_rate
 
 CHIP_W, CHIP_H, CHIP_GAP = 62.0, 36.0, 6.0
 BOX_W, BOX_H, LEVEL = 92.0, 26.0, 74.0
@@ -61,33 +61,51 @@ class MapNode:
 
 
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
-    """The picture, as SVG."""
-    root = _tree(context.campus)
-    canvas = Canvas(root.width + 2 * MARGIN, root.height + 2 * MARGIN)
+    """The picture, as SVG: cores side by side, each switch under the first that it hangs on, its other trunks dashed."""
+    roots, spare = _forest(context.campus)
+    width = sum(root.width for root in roots) + SIBLING_GAP * (len(roots) - 1)
+    canvas = Canvas(width + 2 * MARGIN, max(root.height for root in roots) + 2 * MARGIN)
     use = _use(facts, context)
-    _draw(canvas, root, MARGIN, MARGIN, use, max(end_s(facts, context.ended_at_s), 1e-9))
+    until_s = max(end_s(facts, context.ended_at_s), 1e-9)
+    places: dict[str, tuple[float, float]] = {}
+    left = MARGIN
+    for root in roots:
+        _draw(canvas, root, left, MARGIN, use, until_s, places)
+        left += root.width + SIBLING_GAP
+    for link in spare:
+        (x, y), (to_x, to_y) = sorted((places[link.a], places[link.b]), key=lambda place: place[1])
+        way = f"M{x + 8:.1f},{y + (BOX_H if y < to_y else 0):.1f}L{to_x + 8:.1f},{to_y:.1f}"
+        canvas.add("path", d=way, class_="cable", stroke_width=1.5, stroke_dasharray="5 4")
     size = f"min-width:{min(canvas.width, 1240.0):.0f}px;max-width:{canvas.width:.0f}px"
     return canvas.svg("Map of the campus", "map", size)
 
 
-def _tree(campus: Campus) -> MapNode:
-    top = next((s for s in campus.switches if s.tier is Tier.CORE), campus.switches[0])
-
-    def grow(switch: Switch, above: str | None) -> MapNode:
-        links = {name: link for name, link in campus.neighbours[switch.name].items() if name != above}
-        hosts = [campus.host_by_name[name] for name in links if name in campus.host_by_name]
-        below = [grow(campus.switch_by_name[n], switch.name) for n in links if n in campus.switch_by_name]
-        rate = campus.neighbours[switch.name][above].rate_bytes_per_s if above else None
-        return MapNode(switch, rate, hosts, below, _rates([links[h.name].rate_bytes_per_s for h in hosts]))
-
-    return grow(top, None)
-
-
-def _rates(rates: list[float]) -> str:
-    if not rates:
-        return ""
-    low, high = format_rate(min(rates)), format_rate(max(rates))
-    return low if low == high else f"{low} to {high}"
+def _forest(campus: Campus) -> tuple[list[MapNode], list[Link]]:
+    """Trees of switches below each core (or the first switch), breadth first from all cores at once; the trunks besides."""
+    switches = campus.switch_by_name
+    roots = [s.name for s in campus.switches if s.tier is Tier.CORE] or [campus.switches[0].name]
+    above: dict[str, str | None] = dict.fromkeys(roots)
+    todo = list(roots)
+    for name in todo:  # grows while it is walked
+        for neighbour in campus.neighbours[name]:
+            if neighbour in switches and neighbour not in above:
+                above[neighbour] = name
+                todo.append(neighbour)
+    nodes: dict[str, MapNode] = {}
+    for name in reversed(todo):
+        links, parent = campus.neighbours[name], above[name]
+        hosts = [campus.host_by_name[n] for n in links if n in campus.host_by_name]
+        below = [nodes[n] for n in links if above.get(n) == name]
+        rates = [links[host.name].rate_bytes_per_s for host in hosts]
+        ends = dict.fromkeys(format_rate(each(rates)) for each in (min, max)) if rates else ()
+        rate = links[parent].rate_bytes_per_s if parent else None
+        nodes[name] = MapNode(switches[name], rate, hosts, below, " to ".join(ends))
+    spare = [
+        link
+        for link in campus.links
+        if {link.a, link.b} <= above.keys() and link.b != above[link.a] and link.a != above[link.b]
+    ]
+    return [nodes[name] for name in roots], spare
 
 
 def _use(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
@@ -118,10 +136,17 @@ def _covered(some: list[tuple[float, float]]) -> float:
 
 
 def _draw(
-    canvas: Canvas, node: MapNode, left: float, top: float, use: dict[str, Use], until_s: float
-) -> tuple[float, float]:
-    """Draws a subtree; returns where the link upwards begins."""
+    canvas: Canvas,
+    node: MapNode,
+    left: float,
+    top: float,
+    use: dict[str, Use],
+    until_s: float,
+    places: dict[str, tuple[float, float]],
+) -> None:
+    """Draws a subtree, and writes down where the top of each switch's box is."""
     centre = left + node.width / 2
+    places[node.switch.name] = centre, top
     x = left
     if node.hosts:
         _hosts(canvas, node, x, top, centre, use, until_s)
@@ -131,27 +156,18 @@ def _draw(
         x += (node.width - used) / 2
     for child in node.below:
         end = (x + child.width / 2, top + LEVEL)
-        _link(canvas, (centre, top + BOX_H), end, child)
-        _draw(canvas, child, x, top + LEVEL, use, until_s)
+        rate, middle = child.rate_bytes_per_s or 0.0, (top + BOX_H + end[1]) / 2
+        thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
+        way = f"M{centre:.1f},{top + BOX_H:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
+        canvas.add("path", d=way, class_="cable", stroke_width=thick)
+        canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
+        _draw(canvas, child, x, top + LEVEL, use, until_s, places)
         x += child.width + SIBLING_GAP
     canvas.rect(centre - BOX_W / 2, top, BOX_W, BOX_H, rx=6, class_=f"switch {node.switch.tier}")
-    canvas.text(centre, top + 17, _name(node.switch), class_="switch-name", text_anchor="middle")
-    return centre, top
-
-
-def _name(switch: Switch) -> str:
-    if switch.building and switch.tier is Tier.DISTRIBUTION and switch.building != switch.name:
-        return f"{switch.name} · {switch.building}"
-    return switch.name
-
-
-def _link(canvas: Canvas, start: tuple[float, float], end: tuple[float, float], child: MapNode) -> None:
-    rate = child.rate_bytes_per_s or 0.0
-    middle = (start[1] + end[1]) / 2
-    thick = max(1.5, min(6.0, 1.5 * (log10(max(rate, 1.0)) - 5.5)))
-    d = f"M{start[0]:.1f},{start[1]:.1f}V{middle - 8:.1f}H{end[0]:.1f}V{end[1]:.1f}"
-    canvas.add("path", d=d, class_="cable", stroke_width=thick)
-    canvas.text(end[0] + 6, end[1] - 8, format_rate(rate), class_="rate")
+    switch = node.switch
+    of_building = switch.tier is Tier.DISTRIBUTION and switch.building not in (None, switch.name)
+    name = f"{switch.name} · {switch.building}" if of_building else switch.name
+    canvas.text(centre, top + 17, name, class_="switch-name", text_anchor="middle")
 
 
 def _hosts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from statistics import fmean
 
@@ -12,10 +12,10 @@ from controller.core.model import facts as f
 from experiments.results.history import Timed, end_s
 from experiments.results.report.svg import Canvas, Plot, steps
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
-from testbed.units import MBIT_PER_S, format_duration, format_rate, format_size
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
+from topologies.units import MBIT_PER_S, format_duration, format_rate, format_size
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
@@ -41,41 +41,27 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
         if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
-    parts = (
-        ("level r = N + p", levels, None, steps),
-        ("mean delay so far, s", delays, (target_s, f"target {format_duration(target_s)}"), steps),
-        ("mean cost so far", costs, (k, f"on-demand k = {k:g}"), steps),
+    marks = ((target_s, f"target {format_duration(target_s)}"), (k, f"on-demand k = {k:g}"))
+    panels = (
+        ("level r = N + p", levels, ()),
+        ("mean delay so far, s", delays, marks[:1]),
+        ("mean cost so far", costs, marks[1:]),
     )
-    for n, (title, points, mark, shape) in enumerate(parts):
-        top = 24.0 + n * (PANEL + GAP)
-        _panel(canvas, until_s, top, title, shape(points, until_s), mark, times=n == 2)
-    return canvas.svg("Queue level, mean delay and mean cost over time")
-
-
-def _panel(
-    canvas: Canvas,
-    until_s: float,
-    top: float,
-    title: str,
-    points: list[tuple[float, float]],
-    mark: tuple[float, str] | None,
-    *,
-    times: bool,
-) -> None:
-    values = [y for _, y in points] + ([mark[0]] if mark else [])
-    plot = Plot.place(canvas, until_s, 0.0, _above(max(values, default=1.0)), top, top + PANEL)
-    plot.grid(title, ticks=3, times=times)
-    if mark:
-        plot.level(mark[0], mark[1], "target")
-    if points:
+    for n, (title, found, marked) in enumerate(panels):
+        top, points = 24.0 + n * (PANEL + GAP), steps(found, until_s)
+        high = _above(max([y for _, y in points] + [value for value, _ in marked], default=1.0))
+        plot = Plot.place(canvas, until_s, 0.0, high, top, top + PANEL)
+        plot.grid(title, ticks=3, times=n == len(panels) - 1)
+        for value, words in marked:
+            plot.level(value, words, "target")
+        if not points:
+            plot.nothing("nothing recorded")
+            continue
         plot.curve(points, class_="curve a")
-        last = points[-1]
-        canvas.add("circle", cx=plot.x(last[0]), cy=plot.y(last[1]), r=3.0, class_="point a")
-        canvas.text(
-            plot.x(last[0]) - 5, plot.y(last[1]) - 6, f"{last[1]:.3g}", class_="label a", text_anchor="end"
-        )
-    else:
-        plot.nothing("nothing recorded")
+        x, y = points[-1]
+        plot.dot(x, y, class_="point a")
+        canvas.text(plot.x(x) - 5, plot.y(y) - 6, f"{y:.3g}", class_="label a", text_anchor="end")
+    return canvas.svg("Queue level, mean delay and mean cost over time")
 
 
 def running_mean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -104,7 +90,8 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     if not samples:
         plot.nothing("no research flow was measured")
         return canvas.svg("Research throughput: nothing measured")
-    for share in sorted({round(_kept(s), 4) for s in samples}):
+    kept = {s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s for s in samples}
+    for share in sorted({round(part, 4) for part in kept}):
         base = plot.y(0.0)
         canvas.rect(
             plot.x.start, plot.y(share), plot.x.end - plot.x.start, base - plot.y(share), class_="reserve"
@@ -112,7 +99,12 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
         plot.level(share, f"reserve {share:.0%}", "target")
     flows = sorted(samples, key=lambda s: (*_ends(s), s.sample.at_s))
     for n, ((source, target), group) in enumerate(groupby(flows, key=_ends)):
-        _flow(plot, list(group), f"{source} -> {target}", "ab"[n % 2])
+        colour, windows = "ab"[n % 2], list(group)
+        plot.curve([(s.sample.at_s, s.share) for s in windows], class_=f"curve thin {colour}")
+        for s in windows:
+            during = f"in the {s.sample.window_s:g} s before {s.sample.at_s:.1f} s"
+            tip = f"{source} -> {target}\n{s.share:.1%} of the link {during}"
+            plot.dot(s.sample.at_s, s.share, 2.6, class_=f"point {colour}", data_tip=tip)
     lowest = min(samples, key=lambda s: s.share)
     plot.dot(lowest.sample.at_s, lowest.share, 5.0, class_="lowest")
     anchor = "end" if lowest.sample.at_s > until_s / 2 else "start"
@@ -123,19 +115,8 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     return canvas.svg("Research throughput against its reserve")
 
 
-def _kept(s: ResearchShare) -> float:
-    return s.sample.reserve_bytes_per_s / s.sample.link_capacity_bytes_per_s
-
-
 def _ends(s: ResearchShare) -> tuple[str, str]:
     return s.sample.source, s.sample.target
-
-
-def _flow(plot: Plot, samples: list[ResearchShare], name: str, colour: str) -> None:
-    plot.curve([(s.sample.at_s, s.share) for s in samples], class_=f"curve thin {colour}")
-    for s in samples:
-        tip = f"{name}\n{s.share:.1%} of the link in the {s.sample.window_s:g} s before {s.sample.at_s:.1f} s"
-        plot.dot(s.sample.at_s, s.share, 2.6, class_=f"point {colour}", data_tip=tip)
 
 
 # ---------------------------------------------------------------- rates
@@ -159,28 +140,16 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
     )
     plot.grid("goodput over grant, by transfer", "band: 0.97 to 1", ticks=6)
     for at_s, fact, kind in dots:
-        plot.dot(
-            at_s,
-            fact.goodput_over_grant or 0.0,
-            3.0,
-            class_=f"point {_class(kind)}",
-            data_tip=_transfer(fact),
+        ratio = fact.goodput_over_grant or 0.0
+        sent, saved = format_size(fact.bytes_sent), format_size(fact.bytes_deduplicated)
+        tip = (
+            f"{fact.job}: {fact.source} -> {fact.destination}\n{sent} sent in {format_duration(fact.duration_s)}, "
+            f"{saved} there already\ngoodput / grant {ratio:.3f}, {fact.drops} drops"
         )
+        plot.dot(at_s, ratio, 3.0, class_=f"point {kind if kind in CLASSES else 'other'}", data_tip=tip)
     if not dots:
         plot.nothing("no transfer was long enough to measure")
     return canvas.svg("Goodput over grant of every transfer")
-
-
-def _class(kind: str) -> str:
-    return kind if kind in CLASSES else "other"
-
-
-def _transfer(fact: f.TransferFinished) -> str:
-    sent, saved = format_size(fact.bytes_sent), format_size(fact.bytes_deduplicated)
-    return (
-        f"{fact.job}: {fact.source} -> {fact.destination}\n{sent} sent in {format_duration(fact.duration_s)}, "
-        f"{saved} there already\ngoodput / grant {fact.goodput_over_grant or 0.0:.3f}, {fact.drops} drops"
-    )
 
 
 def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
@@ -199,38 +168,25 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
     gap = (canvas.height - 50.0 - BUSIEST * height) / (BUSIEST - 1)
     for n, link in enumerate(busiest):
         top = 24.0 + n * (height + gap)
-        _link(canvas, link, history[link], context, (until_s, top, height), times=n == len(busiest) - 1)
+        share = context.share.get(link, 0.0) / MBIT_PER_S
+        points = steps([(at_s, rate / MBIT_PER_S) for at_s, rate in history[link]], until_s)
+        high = _above(max([share, *(y for _, y in points)]))
+        plot = Plot.place(canvas, until_s, 0.0, high, top, top + height)
+        plot.grid(f"{link.source} > {link.target}, Mbit/s granted", ticks=2, times=n == len(busiest) - 1)
+        most, limit = format_rate(peaks[link]), format_rate(share * MBIT_PER_S)
+        plot.area(points, class_="area", data_tip=f"{link}: at most {most} granted of {limit}")
+        plot.curve(points, class_="curve thin a")
+        plot.level(share, "share", "target")
     if not busiest:
         Plot.place(canvas, until_s, 0.0, 1.0, 24.0, 270.0).nothing("nothing was granted")
     return canvas.svg("Grants on the busiest links against their share")
-
-
-def _link(
-    canvas: Canvas,
-    link: DirectedLink,
-    line: list[tuple[float, float]],
-    context: RunContext,
-    where: tuple[float, float, float],
-    *,
-    times: bool,
-) -> None:
-    until_s, top, height = where
-    share = context.share.get(link, 0.0) / MBIT_PER_S
-    points = steps([(at_s, rate / MBIT_PER_S) for at_s, rate in line], until_s)
-    high = _above(max([share, *(y for _, y in points)]))
-    plot = Plot.place(canvas, until_s, 0.0, high, top, top + height)
-    plot.grid(f"{link.source} > {link.target}, Mbit/s granted", ticks=2, times=times)
-    tip = f"{link}: at most {format_rate(max(rate for _, rate in line))} granted of {format_rate(share * MBIT_PER_S)}"
-    plot.area(points, class_="area", data_tip=tip)
-    plot.curve(points, class_="curve thin a")
-    plot.level(share, "share", "target")
 
 
 def granted_on_links(
     facts: Sequence[Timed], context: RunContext
 ) -> dict[DirectedLink, list[tuple[float, float]]]:
     """link -> (s, payload bytes/s granted over it from then on), for every link that ever had a grant."""
-    route = _router(context)
+    routes = Routes(context.campus)
     rates: dict[tuple[str, str, str], float] = {}
     on_link: dict[DirectedLink, set[tuple[str, str, str]]] = {}
     history: dict[DirectedLink, list[tuple[float, float]]] = {}
@@ -240,22 +196,14 @@ def granted_on_links(
             if isinstance(fact, f.Granted | f.GrantEnded):
                 flow = (fact.job, fact.source, fact.destination)
                 rates[flow] = fact.rate_bytes_per_s if isinstance(fact, f.Granted) else 0.0
-                for link in route(fact.source, fact.destination):
+                try:
+                    route = routes.route(fact.source, fact.destination)
+                except SpecError:  # the campus has no such hosts
+                    continue
+                for link in route:
                     on_link.setdefault(link, set()).add(flow)
                     touched[link] = None
         for link in touched:
             on_link[link] = {flow for flow in on_link[link] if rates[flow] > 0.0}
             history.setdefault(link, []).append((at_s, sum(rates[flow] for flow in on_link[link])))
     return history
-
-
-def _router(context: RunContext) -> Callable[[str, str], tuple[DirectedLink, ...]]:
-    routes = Routes(context.campus)
-
-    def route(source: str, destination: str) -> tuple[DirectedLink, ...]:
-        try:
-            return routes.route(source, destination)
-        except SpecError:
-            return ()
-
-    return route

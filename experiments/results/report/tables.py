@@ -9,8 +9,8 @@ from experiments.results.history import (
     Notice,
 )
 from experiments.results.summary import DIMENSIONS, Summary, value_of
-from testbed.units import format_duration, format_rate, format_size
 from topologies.dimension import Dimension
+from topologies.units import format_duration, format_rate, format_size
 
 MOST_ROWS = 400  # of a table; what is beyond stands in events.jsonl
 

@@ -1,4 +1,4 @@
-"""The time line: what every GPU of every host did, who took it back when, and where the jobs went."""
+"""The time line: what every GPU of every host did, when its owner had it, and where the jobs went."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from topologies.spec import Host, Role
 
 WIDTH, LABELS, RIGHT = 1240.0, 74.0, 14.0
 STRIP, GAP = 46.0, 9.0  # height of the queue's strip; space between buildings
+# (lanes at most, height of each); with more lanes, the least height
+LANE_HEIGHTS, LEAST_LANE_HEIGHT = ((40, 18.0), (100, 13.0), (250, 8.0)), 5.0
 COLOURS = 8
 KILLED = ("emergency", "deadline", "agent_lost")
 
@@ -117,8 +119,18 @@ class _Timeline:
 
     def _place(self) -> Iterator[TimelineRow]:
         hosts = [h for h in self.context.campus.hosts if h.role is not Role.COORDINATOR]
-        lanes = {h.name: self._lanes(h) for h in hosts}
-        self.lane_height = height = _lane_height(sum(len(some) for some in lanes.values()))
+        lanes: dict[str, list[list[Attempt]]] = {host.name: [[]] for host in hosts}
+        for attempt in sorted(self.attempts, key=lambda a: a.dispatched_s):
+            if (some := lanes.get(attempt.host)) is None:
+                continue
+            free = (lane for lane in some if not lane or self._end(lane[-1]) <= attempt.dispatched_s)
+            if (lane := next(free, None)) is None:
+                some.append(lane := [])
+            lane.append(attempt)
+        count = sum(len(some) for some in lanes.values())
+        self.lane_height = height = next(
+            (tall for most, tall in LANE_HEIGHTS if count <= most), LEAST_LANE_HEIGHT
+        )
         top, building = STRIP + 34.0, None
         for host in hosts:
             top += GAP if host.building != building and building is not None else 0.0
@@ -126,46 +138,44 @@ class _Timeline:
             yield TimelineRow(host, top, lanes[host.name], height)
             top += height * len(lanes[host.name]) + (2.0 if height > 10.0 else 1.0)
 
-    def _lanes(self, host: Host) -> list[list[Attempt]]:
-        lanes: list[list[Attempt]] = [[]]
-        for attempt in sorted(
-            (a for a in self.attempts if a.host == host.name), key=lambda a: a.dispatched_s
-        ):
-            free = (lane for lane in lanes if not lane or self._end(lane[-1]) <= attempt.dispatched_s)
-            lane = next(free, None)
-            if lane is None:
-                lanes.append(lane := [])
-            lane.append(attempt)
-        return lanes
-
     def _end(self, attempt: Attempt) -> float:
         return self.until_s if attempt.ended_s is None else attempt.ended_s
 
     # ------------------------------------------------------------ drawing
 
     def draw(self) -> Markup:
-        self.canvas.parts.append(_DEFS)
-        self._times()
+        canvas = self.canvas
+        canvas.parts.append(_DEFS)
+        for value in self.x.ticks(12):
+            x = self.x(value)
+            canvas.line(x, STRIP + 29.0, x, self.bottom + 4, class_="grid")
+            for y in (self.bottom + 18, STRIP + 24.0):
+                canvas.text(x, y, f"{value:g} s", class_="tick", text_anchor="middle")
         self._queue()
+        building = None
         for row in self.rows.values():
-            self._row(row)
-        self._reclaims()
+            self._row(row, names_building=row.host.building != building)
+            building = row.host.building
+        for span in spans(self.facts, self.until_s):
+            if found := self.rows.get(span.host):
+                x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
+                tip = f"{span.host}: {span.why}, {span.from_s:.1f} s to {span.to_s:.1f} s"
+                look = f"span {span.kind}"
+                canvas.rect(x, found.top, max(1.5, width), found.height, class_=look, data_tip=tip)
         for row in self.rows.values():
             for n, lane in enumerate(row.lanes):
                 for attempt in lane:
                     self._bar(row, n, attempt)
         self._checkpoints()
         self._moves()
-        self._deaths()
-        return self.canvas.svg("Time line of jobs and reclaims by host", "timeline")
-
-    def _times(self) -> None:
-        top = STRIP + 29.0
-        for value in self.x.ticks(12):
-            x = self.x(value)
-            self.canvas.line(x, top, x, self.bottom + 4, class_="grid")
-            for y in (self.bottom + 18, STRIP + 24.0):
-                self.canvas.text(x, y, f"{value:g} s", class_="tick", text_anchor="middle")
+        for death in self.context.deaths:
+            x, found = self.x(death.at_s), self.rows.get(death.subject)
+            top, bottom = (found.top, found.top + found.height) if found else (STRIP + 30.0, self.bottom)
+            tip = f"{death.subject} died at {death.at_s:.1f} s: {death.how}"
+            canvas.line(x, top, x, bottom, class_="death", data_tip=tip)
+            y = (top + bottom) / 2 if found else top
+            canvas.add("path", d=f"M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6z", class_="death-mark", data_tip=tip)
+        return canvas.svg("Time line of jobs and reclaims by host", "timeline")
 
     def _queue(self) -> None:
         lengths = queue_lengths(self.facts)
@@ -178,115 +188,82 @@ class _Timeline:
         self.canvas.text(LABELS - 8, 18, f"{most:g}", class_="tick", text_anchor="end")
         self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
 
-    def _row(self, row: TimelineRow) -> None:
+    def _row(self, row: TimelineRow, *, names_building: bool) -> None:
         shade = "lane" if row.host.role is Role.VOLUNTEER else "lane od"
         self.canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
         size = "host" if row.lane_height > 10.0 else "host small"
         middle = row.top + row.height / 2 + 4
         tip = f"{row.host.name}, building {row.host.building}: {row.host.gpus} x {row.host.gpu_model}"
         self.canvas.text(LABELS - 8, middle, row.host.name, class_=size, text_anchor="end", data_tip=tip)
-        building = row.host.building
-        if all(h.building != building for h in self._before(row.host)):
-            self.canvas.text(4, middle, building, class_=f"{size} building")
-
-    def _before(self, host: Host) -> Iterator[Host]:
-        for other in self.context.campus.hosts:
-            if other is host:
-                return
-            if other.role is not Role.COORDINATOR:
-                yield other
-
-    def _reclaims(self) -> None:
-        for span in spans(self.facts, self.until_s):
-            if row := self.rows.get(span.host):
-                x0, x1 = self.x(span.from_s), self.x(span.to_s)
-                tip = f"{span.host}: {span.why}, {span.from_s:.1f} s to {span.to_s:.1f} s"
-                self.canvas.rect(
-                    x0, row.top, max(1.5, x1 - x0), row.height, class_=f"span {span.kind}", data_tip=tip
-                )
+        if names_building:
+            self.canvas.text(4, middle, row.host.building, class_=f"{size} building")
 
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
-        top, end = row.top + lane * row.lane_height + 1.0, self._end(attempt)
-        height = row.lane_height - 2.0
-        self.at[attempt.job, attempt.attempt] = top + height / 2
+        canvas, job, end = self.canvas, attempt.job, self._end(attempt)
+        height, top = row.lane_height - 2.0, row.top + lane * row.lane_height + 1.0
+        middle = top + height / 2
+        self.at[job, attempt.attempt] = middle
         run = attempt.running_s if attempt.running_s is not None else end
         x0, xr, x1 = self.x(attempt.dispatched_s), self.x(min(run, end)), self.x(end)
-        shared = {"data_job": attempt.job, "data_tip": _tip(attempt)}
-        colour = f"c{self.colour.get(attempt.job, 0)}"
-        self.canvas.rect(x0, top, xr - x0, height, class_=f"bar starting {colour}", **shared)
-        self.canvas.rect(xr, top, x1 - xr, height, rx=2, class_=f"bar {colour}", **shared)
-        name = attempt.job if len(attempt.job) * 6.2 + 6 < x1 - xr else attempt.job.removeprefix("job")
+        started = "never heard to run" if attempt.running_s is None else f"running from {run:.2f} s"
+        ended = "still there at the end" if attempt.ended_s is None else f"until {end:.2f} s"
+        why = CAUSES.get(attempt.how, attempt.how)
+        tip = (
+            f"{job}, attempt {attempt.attempt} on {attempt.host}\n"
+            f"given at {attempt.dispatched_s:.2f} s, {started}, {ended}" + (f"\n{why}" if why else "")
+        )
+        colour = f"c{self.colour.get(job, 0)}"
+        canvas.rect(x0, top, xr - x0, height, class_=f"bar starting {colour}", data_job=job, data_tip=tip)
+        canvas.rect(xr, top, x1 - xr, height, rx=2, class_=f"bar {colour}", data_job=job, data_tip=tip)
+        name = job if len(job) * 6.2 + 6 < x1 - xr else job.removeprefix("job")
         if row.lane_height >= 14.0 and len(name) * 6.2 + 4 < x1 - xr:
-            self.canvas.text(xr + 3, top + height / 2 + 3.6, name, class_="bar-label", data_job=attempt.job)
-        self._ending(attempt, x1, top + height / 2, min(4.0, height / 2))
-
-    def _ending(self, attempt: Attempt, x: float, y: float, size: float) -> None:
+            canvas.text(xr + 3, middle + 3.6, name, class_="bar-label", data_job=job)
+        size = min(4.0, height / 2)
         if attempt.how in KILLED:
-            for sign in (1.0, -1.0):
-                self.canvas.line(
-                    x - size, y - sign * size, x + size, y + sign * size, class_="kill", data_job=attempt.job
-                )
+            for rise in (size, -size):
+                ends = (x1 - size, middle - rise, x1 + size, middle + rise)
+                canvas.line(*ends, class_="kill", data_job=job)
         elif attempt.how in ("finished", "failed"):
-            self.canvas.line(
-                x, y - size - 2, x, y + size + 2, class_=f"end {attempt.how}", data_job=attempt.job
-            )
+            ends = (x1, middle - size - 2, x1, middle + size + 2)
+            canvas.line(*ends, class_=f"end {attempt.how}", data_job=job)
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
+        half = self.lane_height / 2 - 1.0
         for at_s, fact in self.facts:
             if not isinstance(fact, f.CheckpointTaken) or (fact.job, fact.attempt) not in self.at:
                 continue
-            y, kept = self.at[fact.job, fact.attempt], (fact.job, fact.sequence) in done
-            half = self.lane_height / 2 - 1.0
-            tip = f"{fact.job}: checkpoint of step {fact.step}, " + (
-                "completed" if kept else "never completed"
-            )
-            kind = "checkpoint" if kept else "checkpoint open"
-            self.canvas.line(
-                self.x(at_s),
-                y + half * 0.5,
-                self.x(at_s),
-                y + half,
-                class_=kind,
-                data_job=fact.job,
-                data_tip=tip,
-            )
+            x, y = self.x(at_s), self.at[fact.job, fact.attempt]
+            look, became = "checkpoint", "completed"
+            if (fact.job, fact.sequence) not in done:
+                look, became = "checkpoint open", "never completed"
+            tip = f"{fact.job}: checkpoint of step {fact.step}, {became}"
+            self.canvas.line(x, y + half * 0.5, x, y + half, class_=look, data_job=fact.job, data_tip=tip)
 
     def _moves(self) -> None:
         by_job: dict[str, list[Attempt]] = {}
         for attempt in self.attempts:
             by_job.setdefault(attempt.job, []).append(attempt)
-        for tries in by_job.values():
-            for before, after in pairwise(tries):
-                self._move(before, after)
-
-    def _move(self, before: Attempt, after: Attempt) -> None:
-        here, there = self.at.get((before.job, before.attempt)), self.at.get((after.job, after.attempt))
-        if here is None or there is None:
-            return
-        begun = after.running_s if after.running_s is not None else after.dispatched_s
-        x0, x1 = self.x(self._end(before)), self.x(begun)
-        planned = before.how == "final_checkpoint"
-        words = "moved" if planned else "resumed"
-        bend = min(26.0, 8.0 + (x1 - x0) / 2)
-        self.canvas.add(
-            "path",
-            d=f"M{x0:.1f},{here:.1f}C{x0 + bend:.1f},{here:.1f} {x1 - bend:.1f},{there:.1f} {x1:.1f},{there:.1f}",
-            class_="move planned" if planned else "move resumed",
-            marker_end="url(#arrow)" if planned else "url(#arrow-red)",
-            data_job=before.job,
-            data_tip=f"{before.job} {words}: {before.host} -> {after.host}, down for {begun - self._end(before):.2f} s",
-        )
-
-    def _deaths(self) -> None:
-        for death in self.context.deaths:
-            x, row = self.x(death.at_s), self.rows.get(death.subject)
-            top, bottom = (row.top, row.top + row.height) if row else (STRIP + 30.0, self.bottom)
-            tip = f"{death.subject} died at {death.at_s:.1f} s: {death.how}"
-            self.canvas.line(x, top, x, bottom, class_="death", data_tip=tip)
-            y = top if row is None else (top + bottom) / 2
-            d = f"M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6z"
-            self.canvas.add("path", d=d, class_="death-mark", data_tip=tip)
+        for before, after in (pair for tries in by_job.values() for pair in pairwise(tries)):
+            here, there = self.at.get((before.job, before.attempt)), self.at.get((after.job, after.attempt))
+            if here is None or there is None:
+                continue
+            begun = after.running_s if after.running_s is not None else after.dispatched_s
+            x0, x1 = self.x(self._end(before)), self.x(begun)
+            look, words, marker = "planned", "moved", "url(#arrow)"
+            if before.how != "final_checkpoint":
+                look, words, marker = "resumed", "resumed", "url(#arrow-red)"
+            bend = min(26.0, 8.0 + (x1 - x0) / 2)
+            way = f"M{x0:.1f},{here:.1f}C{x0 + bend:.1f},{here:.1f} {x1 - bend:.1f},{there:.1f} {x1:.1f},{there:.1f}"
+            hosts, down_s = f"{before.host} -> {after.host}", begun - self._end(before)
+            self.canvas.add(
+                "path",
+                d=way,
+                class_=f"move {look}",
+                marker_end=marker,
+                data_job=before.job,
+                data_tip=f"{before.job} {words}: {hosts}, down for {down_s:.2f} s",
+            )
 
 
 def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
@@ -302,18 +279,6 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
         if not lengths or lengths[-1][1] != len(waiting):
             lengths.append((at_s, float(len(waiting))))
     return lengths
-
-
-def _lane_height(lanes: int) -> float:
-    return 18.0 if lanes <= 40 else 13.0 if lanes <= 100 else 8.0 if lanes <= 250 else 5.0
-
-
-def _tip(attempt: Attempt) -> str:
-    ended = "still there at the end" if attempt.ended_s is None else f"until {attempt.ended_s:.2f} s"
-    why = CAUSES.get(attempt.how, attempt.how)
-    started = "never heard to run" if attempt.running_s is None else f"running from {attempt.running_s:.2f} s"
-    head = f"{attempt.job}, attempt {attempt.attempt} on {attempt.host}"
-    return f"{head}\ngiven at {attempt.dispatched_s:.2f} s, {started}, {ended}" + (f"\n{why}" if why else "")
 
 
 _ARROW = (

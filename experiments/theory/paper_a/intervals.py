@@ -11,6 +11,7 @@ Correlation of lambda and 1/B shrinks the gap, and lambda B constant is only the
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ def allocation(
 ) -> Allocation:
     """The joint optimum of jobs on one budget (Theorem 1), under write caps W_i (Lemma 2).
 
-    A budget above the sum of the caps is left unused; a job without hazard gets nothing, unless nobody has any.
+    A budget above the sum of the caps is left unused; a job without hazard gets nothing, unless none has any.
     DomainError: lists of different lengths, or values outside their domains.
     """
     caps = [math.inf] * len(payloads_bytes) if caps_bytes_per_s is None else list(caps_bytes_per_s)
@@ -86,18 +87,6 @@ def allocation(
         tuple(intervals.local_interval_s(*each) for each in priced),
         math.fsum(least_cost_rate(*each) for each in priced),
     )
-
-
-def least_total_cost(
-    hazards_per_s: Sequence[float], payloads_bytes: Sequence[float], budget_bytes_per_s: float
-) -> float:
-    """sqrt(2/B) (sum of (lambda_i C_i)^(1/3))^(3/2), the cost of Theorem 1's allocation."""
-    require(len(hazards_per_s) == len(payloads_bytes), "hazards", hazards_per_s, "must be one a payload")
-    roots = [
-        math.cbrt(not_negative("hazard", h) * positive("payload", c))
-        for h, c in zip(hazards_per_s, payloads_bytes, strict=True)
-    ]
-    return math.sqrt(2.0 / positive("budget", budget_bytes_per_s)) * math.pow(math.fsum(roots), 1.5)
 
 
 def adaptivity_gap(
@@ -124,7 +113,8 @@ def fixed_interval_s(
     """sqrt(2 C E[1/B]/E[lambda]), the best interval that does not follow the state (Theorem 2's proof)."""
     require(len(hazards_per_s) == len(rates_bytes_per_s) > 0, "epochs", len(hazards_per_s), "must be paired")
     slowness = [1.0 / positive("rate", b) for b in rates_bytes_per_s]
-    return intervals.stationary_interval_s(payload_bytes, _mean(hazards_per_s), _mean(slowness))
+    mean_hazard, mean_slowness = statistics.fmean(hazards_per_s), statistics.fmean(slowness)
+    return intervals.stationary_interval_s(payload_bytes, mean_hazard, mean_slowness)
 
 
 def lognormal_gap_ratio(cv_hazard: float, cv_slowness: float, log_correlation: float = 0.0) -> float:
@@ -194,11 +184,6 @@ def network_floor_s(payload_bytes: float, rate_bytes_per_s: float, beta: float =
     return intervals.network_floor_s(payload_bytes, rate_bytes_per_s, beta)
 
 
-def mean_loss_at_reclaim_s(interval_s: float, payload_bytes: float, rate_bytes_per_s: float) -> float:
-    """D/2 + C/b: a snapshot protects only when its write has completed (the paper's D/2 forgets that)."""
-    return not_negative("interval", interval_s) / 2.0 + intervals.transfer_s(payload_bytes, rate_bytes_per_s)
-
-
 def hazard_bounds(events: float, exposure: float, level: float = hazard.LEVEL) -> hazard.Hazard:
     """n/T with exact one-sided Poisson bounds; per the unit of `exposure`. DomainError: a level outside (0, 1)."""
     require(0.0 < level < 1.0, "level", level, "must be above 0 and below 1")
@@ -216,7 +201,3 @@ def _job(hazard_per_s: float, payload_bytes: float, rate_bytes_per_s: float) -> 
     not_negative("hazard", hazard_per_s)
     not_negative("payload", payload_bytes)
     require(rate_bytes_per_s >= 0.0, "rate", rate_bytes_per_s, "must be 0 or more")
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -1,4 +1,4 @@
-"""P3's closed forms (paper A, section VII): demands, the reserve, who is admitted and what everybody may send, on one link.
+"""P3's closed forms (paper A, section VII): demands, the reserve, which jobs are admitted and what each may send, on one link.
 
 By `controller.core.admission` and `controller.core.network`, which do the same over many links. Theorem 4 is the sum of it:
 with all providers taking part, migrations leave B_min; a share 1 - phi that does not, with bursts of u, takes (1 - phi) u of it.
@@ -72,30 +72,22 @@ def residual_for_research(minimum: float, participation: float = 1.0, uncontroll
     return max(0.0, not_negative("B_min", minimum) - taken)
 
 
-def capacity_needed(
-    minimum: float, migrations: float, participation: float = 1.0, uncontrolled: float = 0.0
-) -> float:
-    """B_min + B_mig + (1 - phi) u: what restores the guarantee (section X)."""
-    require(0.0 < participation <= 1.0, "phi", participation, "must be above 0, up to 1")
-    taken = (1.0 - participation) * not_negative("u", uncontrolled)
-    return not_negative("B_min", minimum) + not_negative("B_mig", migrations) + taken
-
-
 def admissions(payloads: Sequence[float], slacks_s: Sequence[float], share: float) -> Admitted:
-    """Who is admitted on one link of migration share `share`, by each rule; slack is tau - T_r, from now.
+    """Which jobs are admitted on one link of migration share `share`, by each rule; slack is tau - T_r, from now.
 
     Ties go to the lower index. A flow without time (slack <= 0) is refused and frees nothing.
     """
     require(len(payloads) == len(slacks_s), "payloads", len(payloads), "must be one a slack")
     not_negative("B_mig", share)
+    for slack_s in slacks_s:
+        require(math.isfinite(slack_s), "slack", slack_s, "must be a finite number")
     requests = [
-        admission.MigrationRequest(
-            f"{i:09d}", not_negative("payload", c), _number("slack", slack_s), 0.0, (LINK,)
-        )
+        admission.MigrationRequest(f"{i:09d}", not_negative("payload", c), slack_s, 0.0, (LINK,))
         for i, (c, slack_s) in enumerate(zip(payloads, slacks_s, strict=True))
     ]
     rules = (admission.edf_skip, admission.edf_stop, admission.smallest_demand_first, admission.fluid_edf)
-    chosen = (_indices(rule(requests, 0.0, {LINK: share}, ())) for rule in rules)
+    admitted = (rule(requests, 0.0, {LINK: share}, ()).admitted for rule in rules)
+    chosen = (tuple(sorted(int(key) for key in keys)) for keys in admitted)
     rates = tuple(minimum_rate(r.payload_bytes, r.deadline_s, 0.0) for r in requests)
     return Admitted(rates, *chosen)
 
@@ -110,7 +102,7 @@ def max_min_totals(floors: Sequence[float], caps: Sequence[float], share: float)
 
 
 def equal_increments(floors: Sequence[float], caps: Sequence[float], share: float) -> tuple[float, ...]:
-    """Its floor and the same extra for every flow, up to the caps (the other reading). DomainError: floors do not fit."""
+    """Its floor and the same extra for each, up to the caps (the other reading). DomainError: floors do not fit."""
     max_min_totals(floors, caps, share)  # they fit
     wants = sharing.in_columns(_demands(floors, caps), Network([LINK]))
     rates, _ = max_min.equal_increment(wants, np.array([share]))
@@ -127,16 +119,7 @@ def _demands(floors: Sequence[float], caps: Sequence[float]) -> list[sharing.Dem
     ]
 
 
-def _indices(found: admission.Admission) -> tuple[int, ...]:
-    return tuple(sorted(int(key) for key in found.admitted))
-
-
 def _link(capacity: float, beta: float, minimum: float) -> None:
     not_negative("B", capacity)
     require(0.0 <= beta <= 1.0, "beta", beta, "must be a share from 0 to 1")
     not_negative("B_min", minimum)
-
-
-def _number(name: str, value: float) -> float:
-    require(math.isfinite(value), name, value, "must be a finite number")
-    return value

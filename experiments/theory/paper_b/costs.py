@@ -11,11 +11,14 @@ the largest delay of one slot for Poisson jobs *and* spots; in general that dela
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+
+from scipy import integrate
 
 from experiments.theory.domain import DomainError, not_negative, positive, require, share
-from experiments.theory.laws import Deterministic, Exponential, Law
+from experiments.theory.laws import BathTub, Deterministic, Exponential, Law, ScipyLaw, effective_end
 from experiments.theory.paper_b import single_slot
-from experiments.theory.quadrature import panels
+from experiments.theory.paper_b.stationary import under_level
 
 
 def cost_per_job(k: float, mean_job_h: float, mean_spot_h: float, empty_at_spots: float) -> float:
@@ -42,14 +45,25 @@ def cost_of_one_slot(k: float, mean_spot_h: float, delta_h: float) -> float:
 
 
 def job_before_spot(jobs: Law, spots: Law) -> float:
-    """P(A <= S) of two independent times. Exact by Laplace transforms where one is exponential; else by quadrature."""
+    """P(A <= S) of two independent times. Exact by Laplace transforms where one is exponential; else by quadrature.
+
+    DomainError: spots whose law has no density.
+    """
     if isinstance(jobs, Exponential):
         return 1.0 - spots.laplace(1.0 / jobs.mean)
     if isinstance(spots, Exponential):
         return jobs.laplace(1.0 / spots.mean)
     if isinstance(spots, Deterministic):
         return float(jobs.cdf(spots.value))
-    return _by_quadrature(jobs, spots)
+    if not isinstance(spots, ScipyLaw | BathTub):
+        raise DomainError("spots", spots, "must have a density")
+    end = effective_end(spots)
+    corners = sorted({0.0, end, *(t for t in (*spots.corners, *jobs.corners, jobs.longest) if 0.0 < t < end)})
+    cells = [
+        integrate.quad(lambda t: float(jobs.cdf(t) * spots.pdf(t)), *cell, epsabs=1e-12, limit=200)[0]
+        for cell in pairwise(corners)
+    ]
+    return float(spots.cdf(0.0) * jobs.cdf(0.0)) + math.fsum(cells)
 
 
 def printed_threshold_h(jobs: Law, spots: Law) -> float:
@@ -58,7 +72,7 @@ def printed_threshold_h(jobs: Law, spots: Law) -> float:
 
 
 def longest_one_slot_delay_h(jobs: Law, spots: Law) -> float:
-    """The mean delay of one slot in which everybody who finds it free waits for ever: the true end of Theorem 2's range.
+    """The mean delay of one slot in which every job that finds it free waits for ever: the true end of Theorem 2's range.
 
     P(A > S)/mu for Poisson spots; the one-slot closed form for Poisson jobs; the stationary chain for the rest.
     """
@@ -66,23 +80,9 @@ def longest_one_slot_delay_h(jobs: Law, spots: Law) -> float:
         return spots.mean * (1.0 - job_before_spot(jobs, spots))
     if isinstance(jobs, Exponential):
         return single_slot.delay_h(jobs.mean, spots, 1.0)
-    from experiments.theory.paper_b.stationary import under_level
-
     return under_level(jobs, spots, 1.0).delay_h
 
 
 def _price(k: float) -> float:
     require(1.0 <= k < math.inf, "k", k, "must be a finite cost of 1 or more")
     return k
-
-
-def _by_quadrature(jobs: Law, spots: Law) -> float:
-    """E[F_A(S)], integrated by parts over cells on which both laws are smooth: sum of F_A(middle) dF_S, refined."""
-    times, _ = panels(spots, 0.0, extra=jobs.corners)
-    if not len(times):
-        raise DomainError("spots", spots, "must have a support to integrate over")
-    below = jobs.cdf(times)
-    steps = spots.cdf(times)
-    rise = float(steps[0]) * float(below[0])
-    middle = (below[1:] + below[:-1]) / 2.0
-    return rise + float(middle @ (steps[1:] - steps[:-1])) + float(below[-1]) * (1.0 - float(steps[-1]))

@@ -8,15 +8,11 @@ after a spot is found by iteration, and two steps h and h/2 are extrapolated: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from controller.core.queueing.controllers.fixed import admit_probability
 from experiments.theory.domain import DomainError
-from experiments.theory.laws import Floats, Law
-from experiments.theory.paper_b.stationary import Stationary
-from experiments.theory.quadrature import effective_end
+from experiments.theory.laws import Floats, Law, effective_end
 
 STEPS_A_MEAN = 50
 MOST_STEPS = 40_000
@@ -24,77 +20,48 @@ CONVERGED = 1e-12
 MOST_CYCLES = 3_000
 
 
-def under_level(jobs: Law, spots: Law, r: float, k: float) -> Stationary:
-    """As `stationary.under_level`, to about 1e-7, and 1e-4 where a density is infinite at 0.
+def busy_and_levels(jobs: Law, spots: Law, r: float) -> tuple[float, Floats]:
+    """P(a spot finds a job waiting) and the share of time with n = 0, 1, ... waiting under r = N + p, to about 1e-7.
 
-    DomainError: a law too heavy-tailed for the grid.
+    To 1e-4 where a density is infinite at 0. DomainError: a law too heavy-tailed for the grid.
     """
     step_h = min(jobs.mean, spots.mean) / STEPS_A_MEAN
     coarse, fine = (_on_grid(jobs, spots, r, h) for h in (step_h, step_h / 2.0))
     busy, *levels = (4.0 * np.array(fine) - np.array(coarse)) / 3.0
-    return Stationary(
-        delay_h=float(np.arange(len(levels)) @ levels) * jobs.mean,
-        cost=float(k - (k - 1.0) * jobs.mean / spots.mean * busy),
-        spot_busy=float(busy),
-        time_busy=float(1.0 - levels[0]),
-        levels=tuple(float(level) for level in levels),
-    )
+    return float(busy), np.array(levels)
 
 
 def _on_grid(jobs: Law, spots: Law, r: float, step_h: float) -> list[float]:
-    """[P(a spot finds somebody), P(0 waiting), P(1 waiting), ...]."""
-    walk = _Walk.of(jobs, step_h, r)
-    gap = _probabilities(spots, step_h)
-    state = np.zeros((walk.joining.shape[0], len(walk.renewal)))
-    state[0, 0] = 1.0
+    """[P(a spot finds a job waiting), P(0 waiting), P(1 waiting), ...]."""
+    times, gap = _probabilities(jobs, step_h), _probabilities(spots, step_h)
+    left = np.cumsum(times[:0:-1])[::-1]
+    # P(a job comes i steps after the last one, which none did before)
+    renewal = np.minimum(np.where(left > 0.0, times[1:] / np.maximum(left, 1e-300), 1.0), 1.0)
+    count = int(np.ceil(r)) + 1
+    joins = np.array([admit_probability(r, n) for n in range(count)])
+    once = np.diag(1.0 - joins) + np.diag(joins[:-1], 1)
+    # a job at a distance of 0 comes at the same time
+    joining = (1.0 - times[0]) * once @ np.linalg.inv(np.eye(count) - times[0] * once)
+    open_gaps = 1.0 - np.cumsum(gap)
+    start = np.zeros((count, len(renewal)))  # (number waiting, steps since the last job) just after a spot
+    start[0, 0] = 1.0
     for _ in range(MOST_CYCLES):
-        before, spent = _one_gap(walk, state, gap)
+        state = start
+        before, spent = gap[0] * state, 0.5 * open_gaps[0] * state.sum(axis=1)
+        for chance, longer in zip(gap[1:], open_gaps[1:], strict=True):
+            moved = np.empty_like(state)
+            moved[:, 1:] = (state * (1.0 - renewal))[:, :-1]
+            moved[:, 0] = (state @ renewal) @ joining
+            state = moved
+            before += chance * state
+            spent += (max(longer, 0.0) + 0.5 * chance) * state.sum(axis=1)
         after = np.zeros_like(before)
         after[:-1] = before[1:]
         after[0] += before[0]
-        if float(np.abs(after - state).sum()) < CONVERGED:
+        if float(np.abs(after - start).sum()) < CONVERGED:
             return [1.0 - float(before[0].sum()), *(spent / spent.sum()).tolist()]
-        state = after
+        start = after
     raise DomainError("laws", (jobs, spots), f"must settle within {MOST_CYCLES} gaps between spots")
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    """One step: a job comes with probability `renewal[i]`, i steps after the last one, and moves levels by `joining`."""
-
-    renewal: Floats
-    joining: Floats
-
-    @classmethod
-    def of(cls, jobs: Law, step_h: float, r: float) -> _Walk:
-        times = _probabilities(jobs, step_h)
-        later = times[1:]
-        left = np.cumsum(later[::-1])[::-1]
-        renewal = np.where(left > 0.0, later / np.maximum(left, 1e-300), 1.0)
-        count = int(np.ceil(r)) + 1
-        joins = np.array([admit_probability(r, n) for n in range(count)])
-        once = np.diag(1.0 - joins) + np.diag(joins[:-1], 1)
-        again = np.linalg.inv(
-            np.eye(count) - times[0] * once
-        )  # a job at a distance of 0 comes at the same time
-        return cls(np.minimum(renewal, 1.0), (1.0 - times[0]) * once @ again)
-
-    def step(self, state: Floats) -> Floats:
-        moved = np.empty_like(state)
-        moved[:, 1:] = (state * (1.0 - self.renewal))[:, :-1]
-        moved[:, 0] = (state @ self.renewal) @ self.joining
-        return moved
-
-
-def _one_gap(walk: _Walk, state: Floats, gap: Floats) -> tuple[Floats, Floats]:
-    """(state at the end of the gap, time spent at each level)."""
-    left = 1.0 - np.cumsum(gap)
-    before, spent = gap[0] * state, 0.5 * left[0] * state.sum(axis=1)
-    for chance, longer in zip(gap[1:], left[1:], strict=True):
-        state = walk.step(state)
-        before += chance * state
-        spent += (max(longer, 0.0) + 0.5 * chance) * state.sum(axis=1)
-    return before, spent
 
 
 def _probabilities(law: Law, step_h: float) -> Floats:

@@ -3,8 +3,8 @@
 The queue under r = N + p (join below N, with probability p at N) is a birth-death chain: pi_n in proportion to rho^n for
 n <= N and p rho^(N+1) for N + 1, rho = lambda/mu. With A = sum of rho^n and B = sum of n rho^n over n <= N, the delay
 E[n]/lambda = delta is met by the last N with lambda delta >= B/A and p = (lambda delta A - B)/(rho^(N+1) (N + 1 - lambda
-delta)). This policy is optimal over all policies (an LP says so: `bounds`). rho = 1 is 0/0 in the printed Theorem 5 and
-nothing special here, since the sums are not divided out; they are kept relative to rho^N, so that nothing overflows.
+delta)). This policy is optimal over all policies (the tests' linear program says so). rho = 1 is 0/0 in the printed Theorem
+5 and nothing special here, since the sums are not divided out; they are kept relative to rho^N, so that nothing overflows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.theory.domain import DomainError, positive, require
-from experiments.theory.laws import Floats
 
 ROUNDING = 1e-12  # relative: within it a delay target counts as met
 MOST_LEVELS = 10_000_000
@@ -43,14 +42,20 @@ class Optimum:
 
 
 def under_level(mean_job_h: float, mean_spot_h: float, r: float, k: float) -> Markov:
-    """M/M under r = N + p (paper B, Theorem 4's policy). r = infinity: everybody waits; the delay is infinite if lambda >=
+    """M/M under r = N + p (paper B, Theorem 4's policy). r = infinity: all jobs wait; the delay is infinite if lambda >=
     mu. DomainError: means or k that are not above 0, or r below 0."""
     rho = _load(mean_job_h, mean_spot_h, k)
     require(r >= 0.0, "r", r, "must be 0 or more")
+    if math.isinf(r) and rho >= 1.0:
+        return Markov(math.inf, _cost(k, rho, 1.0), 0.0, ())
     if math.isinf(r):
-        return _unlimited(mean_job_h, rho, k)
+        return Markov(rho / (1.0 - rho) * mean_job_h, 1.0, 1.0 - rho, ())
     require(r < MOST_LEVELS, "r", r, f"must be below {MOST_LEVELS}, or infinite")
-    weights = _relative_weights(rho, math.floor(r), r - math.floor(r))
+    n, p = math.floor(r), r - math.floor(r)
+    logs = np.arange(n + 1 + (p > 0.0)) * math.log(rho)
+    if p > 0.0:
+        logs[-1] += math.log(p)
+    weights = np.exp(logs - logs.max())
     levels = weights / weights.sum()
     length = float(levels @ np.arange(len(levels)))
     empty = float(levels[0])
@@ -99,18 +104,3 @@ def _load(mean_job_h: float, mean_spot_h: float, k: float) -> float:
 def _cost(k: float, rho: float, busy: float) -> float:
     """Theorem 1 with pi_0 = 1 - busy; the share served on spots is at most 1, rounding apart."""
     return k - (k - 1.0) * min(1.0, busy / rho)
-
-
-def _unlimited(mean_job_h: float, rho: float, k: float) -> Markov:
-    if rho >= 1.0:
-        return Markov(math.inf, _cost(k, rho, 1.0), 0.0, ())
-    return Markov(rho / (1.0 - rho) * mean_job_h, 1.0, 1.0 - rho, ())
-
-
-def _relative_weights(rho: float, n: int, p: float) -> Floats:
-    exponents = np.arange(n + 1 + (p > 0.0), dtype=np.float64)
-    logs = exponents * math.log(rho)
-    if p > 0.0:
-        logs[-1] += math.log(p)
-    weights: Floats = np.exp(logs - logs.max())
-    return weights

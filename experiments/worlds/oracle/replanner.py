@@ -100,9 +100,9 @@ class Player:
     def _inside(self) -> Cluster:
         return self._world.coordinator.cluster
 
-    def _do(self, effects: Sequence[do.Effect]) -> None:
-        """As if the coordinator had said it."""
-        for effect in effects:
+    def _post(self) -> None:
+        """What was put into the coordinator's outbox, as if the coordinator had said it."""
+        for effect in self._inside.take_outbox():
             match effect:
                 case do.Tell(host, message):
                     self._world.connections.tell(host, message)
@@ -272,15 +272,17 @@ class Player:
             return
         assert job.host is not None
         rate = self._book.granted_bytes_per_s[name] = self._rate_now(way)
-        effects = forget_standby(world, job) if job.standby != holder else []
+        if job.standby != holder:
+            forget_standby(world, job)
         job.standby = holder
         flow = presync_flow(name, job.host, holder, rate)
         flow.floor_bytes_per_s = rate
         open_flow(world, flow)
-        effects += settle(world)
+        settle(world)
         opened = world.flows[flow.key]
         order = Protect(name, job.attempt, world.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0)
-        self._do([*effects, do.Tell(job.host, order)])
+        world.tell(job.host, order)
+        self._post()
 
     def _stands(self, way: Handover, job: JobState) -> bool:
         """Whether it is still the plan, and can still be done."""
@@ -309,7 +311,8 @@ class Player:
         goes_on = now is not None and now.holder == way.holder and not now.migrates
         rate = self._rate_now(now) if now is not None and goes_on else 0.0
         flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
-        self._do(settle(self._inside))
+        settle(self._inside)
+        self._post()
 
 
 def _window(

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from scipy import linalg, stats
+from scipy import linalg
 
 from controller.core.queueing.queue import admit_probability
 from controller.core.queueing.replay import Rule
-from experiments.theory.laws import Floats, Law
+from experiments.theory.laws import Floats, Law, while_it_lasts
 from experiments.theory.paper_b.costs import cost_per_job
-from experiments.theory.quadrature import panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,6 @@ def under_ages(mean_job_h: float, spots: Law, rule: Rule, k: float) -> Exact:
     size = math.ceil(rule.level) + 1
     climb, climb_between = _climb(rule.level, size), _climb(max(0.0, rule.level - rule.fewer), size)
     changes_h = (rule.admit_until_age_s, rule.admit_from_age_s, rule.leave_at_age_s)
-    nodes_h, weights_h = panels(spots, mean_job_h, changes_h)
-    left_h = weights_h * (1.0 - spots.cdf(nodes_h))
     # Rows: number waiting when the gap began; columns: P(n wait now), P(the next spot finds n), mean hours with n waiting.
     # By parts: E[p(S)] = p(0) + the integral of (1 - F) dp, in which dp is the climb or, at the age of leaving, a jump.
     waiting, found, spent_h = np.eye(size), np.eye(size), np.zeros((size, size))
@@ -54,12 +52,12 @@ def under_ages(mean_job_h: float, spots: Law, rule: Rule, k: float) -> Exact:
             waiting = empty
         is_between = rule.admit_until_age_s <= begin_h < rule.admit_from_age_s
         rates = climb_between if is_between else climb
-        inside = (nodes_h >= begin_h) & (nodes_h < end_h)
-        spent = waiting @ _integral(rates, (nodes_h[inside] - begin_h) / mean_job_h, left_h[inside])
+        climbed = partial(_climbed, rates, begin_h, mean_job_h)
+        spent = waiting @ while_it_lasts(spots, climbed, begin_h, end_h)
         found += spent @ rates / mean_job_h
         spent_h += spent
         if end_h < math.inf:
-            waiting = waiting @ linalg.expm(rates * ((end_h - begin_h) / mean_job_h))
+            waiting = waiting @ climbed(end_h)
     # The chain of what successive spots find: a spot serves one, then the number climbs from there.
     served = np.eye(size)[np.maximum(np.arange(size) - 1, 0)]
     equations = (served @ found).T - np.eye(size)
@@ -76,11 +74,6 @@ def _climb(level: float, size: int) -> Floats:
     return np.diag(joins[:-1], 1) - np.diag(joins)
 
 
-def _integral(rates: Floats, times: Floats, weights: Floats) -> Floats:
-    """Sum of weight * expm(rates * time), by uniformisation: no rate is above 1, so jumps are Poisson in number."""
-    most = int(times[-1] + 12.0 * math.sqrt(times[-1]) + 60.0) if len(times) else 0
-    step, power, total = np.eye(len(rates)) + rates, np.eye(len(rates)), np.zeros_like(rates)
-    for jumps in range(most):
-        total += float(weights @ stats.poisson.pmf(jumps, times)) * power
-        power = power @ step
-    return total
+def _climbed(rates: Floats, begin_h: float, mean_job_h: float, at_h: float) -> Floats:
+    """Rows: number waiting at `begin_h`; columns: P(n wait at `at_h`)."""
+    return np.asarray(linalg.expm(rates * ((at_h - begin_h) / mean_job_h)))

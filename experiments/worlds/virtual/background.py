@@ -13,12 +13,12 @@ from math import inf
 import numpy as np
 
 from controller.core.model.events import LinksMeasured
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.inputs.traces import BackgroundTraffic
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.context import Stage
 from experiments.worlds.virtual.scheduler import Priority
 from topologies.spec import TrafficClass
+from topologies.units import PAYLOAD_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.worlds.virtual.context import Stage, Streams
 from experiments.worlds.virtual.egress import Egress
 from experiments.worlds.virtual.faults import Faults
@@ -15,6 +14,7 @@ from testbed.enforcement import Enforcement
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes
 from topologies.spec import Campus, Role
+from topologies.units import PAYLOAD_SHARE
 
 SHARING = {
     Enforcement.PACE: Sharing.PRIORITY,

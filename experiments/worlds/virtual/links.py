@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.core.network.bandwidth import PAYLOAD_SHARE
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.context import Stage
 from experiments.worlds.virtual.hosts import Connection
 from topologies.spec import DirectedLink
+from topologies.units import PAYLOAD_SHARE
 
 
 class Cables:

@@ -12,9 +12,10 @@ from experiments.worlds.virtual.scheduler import Priority
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
-from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, WIRE_PER_PAYLOAD, Enforcement
+from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint
 from topologies.spec import DirectedLink
+from topologies.units import WIRE_PER_PAYLOAD
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
 LEAST_MEASURED_S = 0.5  # of a transfer whose goodput says something about its grant

@@ -18,7 +18,7 @@ from bpf.switch import SwitchStatus
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
-from testbed.enforcement import Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
+from testbed.enforcement import CLASS_IDS, Enforcement, FlowGuard, flow_key, set_aggregate, smooth_pacing
 from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
@@ -26,12 +26,6 @@ NO_END_S = 1e6  # a drain that nobody gave an end
 # Of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
 LOG = logging.getLogger("agent")
-CLASS_IDS = {
-    TrafficClass.EMERGENCY: ClassId.EMERGENCY,
-    TrafficClass.PLANNED: ClassId.PLANNED,
-    TrafficClass.PRESYNC: ClassId.PRESYNC,
-    TrafficClass.RESEARCH: ClassId.RESEARCH,
-}
 
 
 class Edge:

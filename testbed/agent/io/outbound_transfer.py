@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
-import struct
-import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +10,7 @@ import trio
 
 from testbed.enforcement import FlowGuard
 from testbed.messages import FlowCount
+from testbed.transfer import unacknowledged_bytes
 
 LEAST_MEASURED_S = (
     0.5  # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
@@ -81,7 +79,7 @@ class Outgoing:
         """Note how far it is; called every 100 ms, and of no effect once everything has arrived."""
         if self.began_s is None or self._sock is None or self._sock.fileno() < 0:
             return
-        (unacknowledged,) = struct.unpack("i", fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4)))
+        unacknowledged = unacknowledged_bytes(self._sock)
         if unacknowledged:
             acknowledged = self.sent_bytes - unacknowledged
             self._sampled = (trio.current_time() - self.began_s, acknowledged, self._granted_so_far())

@@ -37,18 +37,20 @@ def bridge(made: Bridge) -> NetlinkRequest:
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"bridge {made.name}")
 
 
-def cable(made: Cable, master: Bridge, peer_pid: int | None) -> NetlinkRequest:
-    """A veth pair: end a in this namespace, enslaved and up; end b in the namespace of `peer_pid` (None: here too)."""
+def cable(made: Cable, master: Bridge | None, peer_pid: int | None) -> NetlinkRequest:
+    """A veth pair: end a in this namespace, up, a port of `master` (None: of no kernel bridge); end b in the namespace of
+    `peer_pid` (None: here too)."""
     peer_attributes: list[tuple[str, Any]] = [("IFLA_IFNAME", made.b.name), ("IFLA_ADDRESS", made.b.mac_text)]
     if peer_pid is not None:
         peer_attributes.append(("IFLA_NET_NS_PID", peer_pid))
     peer = {"index": made.b.ifindex, "attrs": peer_attributes}
+    data = {"attrs": [("VETH_INFO_PEER", peer)]}
     body = _link(made.a.ifindex, IFF_UP, [
         ("IFLA_IFNAME", made.a.name),
         ("IFLA_ADDRESS", made.a.mac_text),
-        ("IFLA_MASTER", master.ifindex),
+        *([("IFLA_MASTER", master.ifindex)] if master else []),
         ("IFLA_GROUP", CABLE_GROUP),
-        ("IFLA_LINKINFO", _veth(peer)),
+        ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", data)]}),
     ])  # fmt: skip
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, CREATE | EXCL), f"link {made.a.name} to {made.b.name}")
 
@@ -90,10 +92,6 @@ def address(
 @cache
 def _up(ifindex: int) -> bytes:
     return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
-
-
-def _veth(peer: dict[str, Any]) -> dict[str, Any]:
-    return {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", {"attrs": [("VETH_INFO_PEER", peer)]})]}
 
 
 def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]]) -> Any:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from bpf.layout import FIRST_PORT
 from testbed.emulation.description.shaping import Shape
-from topologies.spec import SUBNET, Campus, Host, Link
+from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
 
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
 FIRST_BRIDGE_IFINDEX = 1000
 FIRST_PORT_IFINDEX = FIRST_PORT  # hosts' ports come first, in the order of the hosts: port.bpf.c counts on it
-IPV6_PREFIX = ipaddress.IPv6Network(
-    "fd72:636c:6d00::/64"
-)  # a unique local prefix (RFC 4193); the host part is the IPv4 address
+# OpenFlow number of the port to a switch's own hosts, above those of cables; 100 Gbit/s: more than the machine moves
+EDGE_PORT, EDGE_BYTES_PER_S = MAX_PORTS + 1, 12_500_000_000
+# a unique local prefix (RFC 4193); the host part is the IPv4 address
+IPV6_PREFIX = ipaddress.IPv6Network("fd72:636c:6d00::/64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A switch of the campus as a kernel bridge."""
+    """A kernel bridge: a whole switch, or the part of an OpenFlow switch on which its hosts hang."""
 
     name: str
     ifindex: int
@@ -60,12 +61,14 @@ class Bridge:
 
 @dataclass(frozen=True)
 class CampusPlan:
-    """Every object of a campus. `host_cables` are in the order of the description's hosts."""
+    """Every object of a campus."""
 
     spec: Campus
-    bridges: dict[str, Bridge]
-    host_cables: dict[str, Cable]
+    bridges: dict[str, Bridge]  # by switch
+    host_cables: dict[str, Cable]  # in the order of the description's hosts
     trunks: tuple[Cable, ...]
+    # OpenFlow switches by name, each with the cable to the bridge of its hosts (end a there), if it has hosts
+    openflow: dict[str, Cable | None] = field(default_factory=dict)
 
     @property
     def cables(self) -> tuple[Cable, ...]:
@@ -74,9 +77,14 @@ class CampusPlan:
 
     @cached_property
     def fabric_ends(self) -> dict[int, CableEnd]:
-        """Every end that is a bridge's port, by interface number."""
+        """Every end that is a switch's port, by interface number."""
         ends = [c.a for c in self.cables] + [t.b for t in self.trunks]
         return {end.ifindex: end for end in ends}
+
+    @cached_property
+    def host_ports(self) -> set[int]:
+        """Interface numbers of the ports that hosts hang on."""
+        return {cable.a.ifindex for cable in self.host_cables.values()}
 
     @property
     def needs_netem(self) -> list[Link]:
@@ -100,18 +108,34 @@ def prefix_length() -> int:
 
 
 def plan(spec: Campus, *, ipv6: bool = False) -> CampusPlan:
-    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too."""
+    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too.
+
+    With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
+    kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
+    """
+    trunk_links = [link for link in spec.links if {link.a, link.b} <= spec.switch_by_name.keys()]
+    trunk_count = Counter(end for link in trunk_links for end in (link.a, link.b))
+    programmed = [
+        s.name for s in spec.switches if spec.fabric is Fabric.OPENVSWITCH and trunk_count[s.name] > 1
+    ]
+    host_links = {host.name: spec.access_link(host.name) for host in spec.hosts}
+    with_hosts = {end for link in host_links.values() for end in (link.a, link.b)}
     bridges = {
-        switch.name: Bridge(switch.name, FIRST_BRIDGE_IFINDEX + i, b"\x02\x02" + i.to_bytes(4))
+        switch.name: Bridge(
+            f"{switch.name}-edge" if switch.name in programmed else switch.name,
+            FIRST_BRIDGE_IFINDEX + i,
+            b"\x02\x02" + i.to_bytes(4),
+        )
         for i, switch in enumerate(spec.switches)
+        if switch.name not in programmed or switch.name in with_hosts
     }
     wiring = _Wiring(spec, ipv6)
-    host_links = {host.name: spec.access_link(host.name) for host in spec.hosts}
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
     }
-    trunks = tuple(wiring.trunk(link) for link in spec.links if {link.a, link.b} <= bridges.keys())
-    return CampusPlan(spec, bridges, host_cables, trunks)
+    trunks = tuple(wiring.trunk(link) for link in trunk_links)
+    openflow = {name: wiring.edge(name) if name in with_hosts else None for name in programmed}
+    return CampusPlan(spec, bridges, host_cables, trunks, openflow)
 
 
 class _Wiring:
@@ -132,14 +156,21 @@ class _Wiring:
     def trunk(self, link: Link) -> Cable:
         return Cable(link, self._port(link.a, link), self._port(link.b, link))
 
+    def edge(self, switch: str) -> Cable:
+        """The cable inside an OpenFlow switch: from the bridge of its hosts (end a) to its programmed part. Not shaped."""
+        shape = Shape(EDGE_BYTES_PER_S)
+        ends = [self._end(switch, f"{switch}-{side}", EDGE_PORT, shape) for side in ("hosts", "flow")]
+        return Cable(Link(f"{switch}-edge", switch, EDGE_BYTES_PER_S), *ends)
+
     def _port(self, switch: str, link: Link) -> CableEnd:
         self._used_ports[switch] += 1
         port = self._used_ports[switch]
+        return self._end(switch, f"{switch}-eth{port}", port, self._shape(link))
+
+    def _end(self, switch: str, name: str, port: int, shape: Shape) -> CableEnd:
         ifindex = self._next_ifindex
         self._next_ifindex += 1
-        return CableEnd(
-            switch, f"{switch}-eth{port}", port, ifindex, b"\x02\x01" + ifindex.to_bytes(4), self._shape(link)
-        )
+        return CableEnd(switch, name, port, ifindex, b"\x02\x01" + ifindex.to_bytes(4), shape)
 
     def _shape(self, link: Link) -> Shape:
         rate = link.rate_bytes_per_s

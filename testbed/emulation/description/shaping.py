@@ -46,7 +46,7 @@ TC_MESSAGE = struct.Struct("=BBHiIII")  # tcmsg: family, padding, ifindex, handl
 TC_ROOT = 0xFFFFFFFF
 HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
 LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000}
-MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # who is served first from what both may borrow
+MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # which class is served first from what both may borrow
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
@@ -146,9 +146,20 @@ def expected(shape: Shape) -> Found:
 def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
+    htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
     words = (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
+    if shape.needs_netem:
+        netem = struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
+        queues = [
+            NetlinkRequest(_qdisc(ifindex, handle, parent, "netem", netem), f"netem of {name}")
+            for parent, handle in LEAF_HANDLES.items()
+        ]
+    else:
+        limit = struct.pack("=I", shape.queue_bytes)
+        leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit)
+        queues = [NetlinkRequest(leaf, f"bfifo queue of {name}")]
     return [
-        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", _htb_init()), f"HTB of {name}"),
+        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init), f"HTB of {name}"),
         NetlinkRequest(
             _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate), f"HTB class of {name} at {rate} bytes/s"
         ),
@@ -160,20 +171,9 @@ def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
             _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, shape.migration_bytes_per_s, MIGRATION_PRIO),
             f"migration class of {name} at {shape.migration_bytes_per_s} bytes/s",
         ),
-        *_queues(ifindex, shape, name),
+        *queues,
         *(NetlinkRequest(_own_filter(ifindex, mask, value), f"filter of {name}") for mask, value in words),
     ]
-
-
-def _queues(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
-    if shape.needs_netem:
-        return [
-            NetlinkRequest(_qdisc(ifindex, handle, parent, "netem", _netem(shape)), f"netem of {name}")
-            for parent, handle in LEAF_HANDLES.items()
-        ]
-    limit = struct.pack("=I", shape.queue_bytes)
-    leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit)
-    return [NetlinkRequest(leaf, f"bfifo queue of {name}")]
 
 
 def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
@@ -183,10 +183,6 @@ def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) ->
         + attribute(TCA_OPTIONS, options)
     )
     return message(RTM_NEWQDISC, CREATE | EXCL, body)
-
-
-def _htb_init() -> bytes:
-    return attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
 
 
 def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int = 0) -> bytes:
@@ -224,10 +220,6 @@ def _ticks(size_bytes: int, rate: int) -> int:
     return min(U32_MAX, round(size_bytes / rate * 1e9 / TICK_NS))
 
 
-def _netem(shape: Shape) -> bytes:
-    return struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
-
-
 def class_dump(ifindex: int) -> bytes:
     """Body of a RTM_GETTCLASS dump of one interface (the kernel gives classes of one interface at a time)."""
     return TC_MESSAGE.pack(0, 0, 0, ifindex, 0, 0, 0)
@@ -240,10 +232,23 @@ def qdisc_dump() -> bytes:
 
 def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Found:
     """The shaping that dumps report: classes of the interface, and kind and options of the queue below each."""
-    rates = {TC_MESSAGE.unpack_from(c)[4]: _class_rates(attributes(c[TC_MESSAGE.size :])) for c in classes}
+    rates = {}
+    for body in classes:
+        options = attributes(attributes(body[TC_MESSAGE.size :]).get(TCA_OPTIONS, b""))
+        rate = ceil = 0
+        if parameters := options.get(TCA_HTB_PARMS):
+            (rate,), (ceil,) = (
+                struct.unpack_from("=I", parameters, 8),
+                struct.unpack_from("=I", parameters, 20),
+            )
+            if rate64 := options.get(TCA_HTB_RATE64):
+                rate = int.from_bytes(rate64, "little")
+            if ceil64 := options.get(TCA_HTB_CEIL64):
+                ceil = int.from_bytes(ceil64, "little")
+        rates[TC_MESSAGE.unpack_from(body)[4]] = rate, ceil
     netems = [struct.unpack_from("=3I", options) for kind, options in queues.values() if kind == "netem"]
-    kind, options = queues.get(RESEARCH_CLASS, ("", b""))
-    limit = struct.unpack_from("=I", options)[0] if kind == "bfifo" else 0
+    kind, queue = queues.get(RESEARCH_CLASS, ("", b""))
+    limit = struct.unpack_from("=I", queue)[0] if kind == "bfifo" else 0
     return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
 
 
@@ -257,15 +262,3 @@ def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:
             kind = values[TCA_KIND].rstrip(b"\0").decode()
             found.setdefault(ifindex, {})[parent] = (kind, values.get(TCA_OPTIONS, b""))
     return found
-
-
-def _class_rates(values: dict[int, bytes]) -> tuple[int, int]:
-    options = attributes(values.get(TCA_OPTIONS, b""))
-    parameters = options.get(TCA_HTB_PARMS)
-    if parameters is None:
-        return 0, 0
-    (rate,), (ceil,) = struct.unpack_from("=I", parameters, 8), struct.unpack_from("=I", parameters, 20)
-    rate64, ceil64 = options.get(TCA_HTB_RATE64), options.get(TCA_HTB_CEIL64)
-    return int.from_bytes(rate64, "little") if rate64 else rate, int.from_bytes(
-        ceil64, "little"
-    ) if ceil64 else ceil

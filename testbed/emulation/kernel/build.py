@@ -3,7 +3,7 @@
 Order matters for speed. Loading BPF programs is the verifier's work, a third of all, so threads do it while another makes
 namespaces and links. All switch ends and cables go through one socket in the fabric; then a worker thread visits each host's
 namespace. Taking down is one request that removes all cables as a batch (one by one, each would wait for the kernel's readers),
-then the death of all holders. Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nobody can see them.
+then the death of all holders. Bridges are left to the kernel: each costs it 15 ms (rcu_barrier), and nothing can see them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from testbed.emulation.description.plan import (
     prefix_length,
 )
 from testbed.emulation.kernel import linux, readback
-from testbed.emulation.kernel.fabric import Fabric, disable_ipv6
+from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
@@ -68,7 +68,7 @@ class KernelCampus:
     def __init__(
         self,
         plan: CampusPlan,
-        fabric: Fabric,
+        fabric: BridgeFabric,
         enforcement: HostEnforcement | None,
         ports: PortEnforcement | None,
         *,
@@ -84,28 +84,27 @@ class KernelCampus:
     def build(self, ledger: Ledger, campus_id: str, check: Callable[[], None]) -> None:
         """Make everything and read it back; `check` is called between the phases. SetupError, NetlinkRefused, KernelMismatch,
         or what `check` raises: then call `tear_down`."""
+        hosts = list(self.plan.host_cables)
         with self.phases.timed("fork"):
-            self._fork_holders(ledger, campus_id)
+            holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
+            ledger.record(ledger.process(holders.parent_pid, "holders"))
+            holders.wait_forked()
+            ledger.record(*(ledger.process(pid, "namespace") for pid in holders.pids))
+            self.fabric_pid = holders.pids[0]
+            self.holder_pids = dict(zip(hosts, holders.pids[1:], strict=True))
         with self._loading_programs():
             with self.phases.timed("unshare"):
-                assert self._holders is not None
-                self._holders.release()
-                self._holders.wait_unshared()
-            for phase in (self._build_fabric, self._build_hosts):
-                check()
-                in_thread(phase)
+                holders.release()
+                holders.wait_unshared()
+            self._fabric.start(self.plan, self.fabric_pid)
+            check()
+            in_thread(self._build_fabric)
+            self._fabric.start_controller(self.plan)
+            check()
+            in_thread(self._build_hosts)
         for phase in (self._finish_hosts, self._finish_fabric):
             check()
             in_thread(phase)
-
-    def _fork_holders(self, ledger: Ledger, campus_id: str) -> None:
-        hosts = list(self.plan.host_cables)
-        self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
-        ledger.record(ledger.process(self._holders.parent_pid, "holders"))
-        self._holders.wait_forked()
-        ledger.record(*(ledger.process(pid, "namespace") for pid in self._holders.pids))
-        self.fabric_pid = self._holders.pids[0]
-        self.holder_pids = dict(zip(hosts, self._holders.pids[1:], strict=True))
 
     @contextlib.contextmanager
     def _loading_programs(self) -> Iterator[None]:
@@ -133,26 +132,23 @@ class KernelCampus:
     def _build_hosts(self) -> None:
         for host in self.plan.spec.hosts:
             linux.enter_network_of(self.holder_pids[host.name])
-            with NetlinkSocket() as socket:
-                self._build_host(socket, host.name)
-
-    def _build_host(self, socket: NetlinkSocket, name: str) -> None:
-        end = self.plan.host_cables[name].b
-        address = self.plan.spec.host_by_name[name].address
-        with self.phases.timed("address_and_up"):
-            if not self._ipv6:
-                disable_ipv6()
-            batch = [link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {name}")]
-            batch.append(link_requests.address(end.ifindex, address, prefix_length(), end.name))
+            end = self.plan.host_cables[host.name].b
+            batch = [
+                link_requests.up(link_requests.LOOPBACK_IFINDEX, f"lo of {host.name}"),
+                link_requests.address(end.ifindex, host.address, prefix_length(), end.name),
+            ]
             if self._ipv6:
-                batch.append(
-                    link_requests.address(end.ifindex, ipv6_address(address), IPV6_PREFIX.prefixlen, end.name)
-                )
-            socket.send(batch)
-        with self.phases.timed("htb"):
-            socket.send(shaping.requests(end.ifindex, end.shape, end.name))
-        with self.phases.timed("address_and_up"):
-            socket.send([link_requests.up(end.ifindex, end.name)])
+                own6 = ipv6_address(host.address)
+                batch.append(link_requests.address(end.ifindex, own6, IPV6_PREFIX.prefixlen, end.name))
+            with NetlinkSocket() as socket:
+                with self.phases.timed("address_and_up"):
+                    if not self._ipv6:
+                        disable_ipv6()
+                    socket.send(batch)
+                with self.phases.timed("htb"):
+                    socket.send(shaping.requests(end.ifindex, end.shape, end.name))
+                with self.phases.timed("address_and_up"):
+                    socket.send([link_requests.up(end.ifindex, end.name)])
 
     def _finish_hosts(self) -> None:
         for name, pid in self.holder_pids.items():
@@ -210,6 +206,7 @@ class KernelCampus:
                     in_thread(self._remove_cables)
         finally:
             with self.phases.timed("kill"):
+                self._fabric.close()
                 if self._holders:
                     self._holders.close()
             self._holders = None

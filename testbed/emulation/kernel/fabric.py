@@ -1,8 +1,8 @@
 """The switches of a campus: kernel bridges, all inside one namespace.
 
-A fabric is a row in `FABRICS`: it makes switches and the switch ends of all cables in the namespace of the thread that calls it,
-reads them back, and names the Mininet class that stands for a switch. Nothing is created in the root namespace, so
-nothing can clash there or be left there.
+`BridgeFabric` makes switches and the switch ends of all cables in the namespace of the thread that calls it, and reads them
+back; `openvswitch` adds switches that can be programmed. Nothing is created in the root namespace, so nothing can clash there
+or be left there.
 """
 
 from __future__ import annotations
@@ -11,35 +11,26 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel import readback
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkSocket
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
-
-
-class Fabric(Protocol):
-    """What a kind of switch must offer. All methods run inside the fabric's namespace."""
-
-    name: str
-
-    def prepare(self) -> None:
-        """Namespace-wide settings, before anything exists."""
-
-    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
-        """Make switches, cables (far ends in the namespaces of `pids`) and shapers; NetlinkRefused names an object."""
-
-    def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
-        """KernelMismatch on the first difference from the plan."""
 
 
 class BridgeFabric:
     """Kernel bridges: 7-11 Gbit/s through a tree on one machine, no control plane."""
 
-    name = "bridge"
+    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
+        """Start what must run before switches are made, in the namespace of `fabric_pid`; the calling thread stays alive."""
+
+    def start_controller(self, plan: CampusPlan) -> None:
+        """Start what programs the switches, once they are made."""
+
+    def close(self) -> None:
+        """End what `start` and `start_controller` started; safe to repeat."""
 
     def prepare(self) -> None:
         """No netfilter for bridged frames (it would pass each through iptables), no IPv6 of the bridges' own."""
@@ -50,20 +41,31 @@ class BridgeFabric:
 
     def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
         """Bridges, then host cables, then trunks, then the shapers of all ports."""
+        made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
+        made += [
+            link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()
+        ]
+        for trunk in plan.trunks:
+            a, b = (
+                None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
+            )
+            made.append(link_requests.cable(trunk, a, None))
+            up = link_requests.up(trunk.b.ifindex, trunk.b.name)
+            made.append(link_requests.enslave(trunk.b, b) if b else up)
         with timed("veth"):
-            socket.send([link_requests.bridge(bridge) for bridge in plan.bridges.values()])
-            socket.send(_cables(plan, pids))
+            socket.send(made)
         with timed("htb"):
             ends = plan.fabric_ends.values()
             socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
 
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
-        masters = {i: plan.bridges[end.node].ifindex for i, end in plan.fabric_ends.items()}
+        masters = {
+            i: plan.bridges[end.node].ifindex
+            for i, end in plan.fabric_ends.items()
+            if end.node not in plan.openflow or i in plan.host_ports
+        }
         readback.check_ends(socket, plan.fabric_ends, masters)
-
-
-FABRICS: dict[str, Callable[[], Fabric]] = {"bridge": BridgeFabric}
 
 
 def disable_ipv6() -> None:
@@ -77,11 +79,3 @@ def disable_ipv6() -> None:
             os.write(fd, b"1")
         finally:
             os.close(fd)
-
-
-def _cables(plan: CampusPlan, pids: Mapping[str, int]) -> list[NetlinkRequest]:
-    made = [link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()]
-    for trunk in plan.trunks:
-        made.append(link_requests.cable(trunk, plan.bridges[trunk.a.node], None))
-        made.append(link_requests.enslave(trunk.b, plan.bridges[trunk.b.node]))
-    return made

@@ -109,8 +109,14 @@ class NetlinkSocket:
 
     def send(self, requests: Sequence[NetlinkRequest]) -> None:
         """Perform all requests in order; NetlinkRefused names the first that failed (later ones were tried too)."""
-        for batch in _batches(requests):
-            self._send_batch(batch)
+        start = size = 0
+        for index, request in enumerate(requests):
+            if size + len(request.data) > BATCH_BYTES:
+                self._send_batch(requests[start:index])
+                start, size = index, 0
+            size += len(request.data) + 4
+        if start < len(requests):
+            self._send_batch(requests[start:])
 
     def _send_batch(self, batch: Sequence[NetlinkRequest]) -> None:
         first = self._sequence + 1
@@ -122,9 +128,6 @@ class NetlinkSocket:
             buffer += b"\0" * (-len(buffer) % 4)
             struct.pack_into("=I", buffer, start + 8, self._sequence)
         self._socket.sendto(buffer, (0, 0))
-        self._collect(batch, first)
-
-    def _collect(self, batch: Sequence[NetlinkRequest], first: int) -> None:
         waiting = len(batch)
         refused: NetlinkRefused | None = None
         while waiting:
@@ -152,17 +155,6 @@ class NetlinkSocket:
                 if answer == NLMSG_ERROR:
                     raise _refusal(what, flags, content) or NetlinkRefused(what, 0)
                 found.append(content)
-
-
-def _batches(requests: Sequence[NetlinkRequest]) -> Iterator[Sequence[NetlinkRequest]]:
-    start = size = 0
-    for index, request in enumerate(requests):
-        if size + len(request.data) > BATCH_BYTES:
-            yield requests[start:index]
-            start, size = index, 0
-        size += len(request.data) + 4
-    if start < len(requests):
-        yield requests[start:]
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:

@@ -5,29 +5,19 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
-from testbed.emulation.description.shaping import (
-    TC_MESSAGE,
-    TCA_KIND,
-    TCA_OPTIONS,
-    Shape,
-)
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket, attributes
-from testbed.errors import KernelMismatch, SetupError
+from testbed.emulation.kernel import attachment
+from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.errors import SetupError
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import PortCounters, PortProgram, PortRule
+    from bpf.ports import PortCounters, PortProgram
 
-RTM_GETTFILTER = 46
-INGRESS_PARENT, EGRESS_PARENT = 0xFFFFFFF2, 0xFFFFFFF3  # the two hooks of clsact
-TCA_BPF_FLAGS, TCA_BPF_ID = 8, 11
-DIRECT_ACTION = 1
 # over the shares that shapers and pacing inside the host hold exactly: metadata (EF) and ARP ride beside the grants
 OWN_SLACK = 1.02
 # headers of super-packets are estimated on the switch's side, up to 2 % too many
@@ -48,7 +38,7 @@ class HostEnforcement:
     """Programs and maps of all hosts, pinned under `pin_dir`/HOST/.
 
     Descriptors are few (20000 a process is a usual limit, and 2000 hosts' programs and maps are 22000): two a host until it
-    is attached, none after that; maps are opened again, from their pins, when somebody asks for them.
+    is attached, none after that; maps are opened again, from their pins, when they are asked for.
     """
 
     def __init__(self, pin_dir: Path, coordinator: ipaddress.IPv4Address, *, ipv6: bool) -> None:
@@ -69,28 +59,23 @@ class HostEnforcement:
             raise SetupError(f"BPF programs of {host}: {error}") from error
         try:
             programs.switch.allow_coordinator(self._coordinator, self._coordinator6)
-            ids = program_id(programs.egress_fd), program_id(programs.ingress_fd)
+            ids = attachment.program_id(programs.egress_fd), attachment.program_id(programs.ingress_fd)
             self._loaded[host] = _Loaded((os.dup(programs.egress_fd), os.dup(programs.ingress_fd)), ids)
         finally:
             programs.close()
 
     def attach(self, socket: NetlinkSocket, host: str, end: CableEnd) -> None:
         """Attach both programs to the host's interface; NetlinkRefused names it."""
-        from bpf import attach
-
         loaded = self._loaded[host]
         egress_fd, ingress_fd = loaded.fds
-        messages = attach.attach_requests(end.ifindex, egress_fd, ingress_fd, sequence=0)
-        socket.send([NetlinkRequest(data, f"BPF programs of {end.name}") for data in messages])
+        socket.send(attachment.host_requests(end.ifindex, egress_fd, ingress_fd, end.name))
         _close(loaded)
 
     def read_back(self, socket: NetlinkSocket, host: str, end: CableEnd) -> None:
         """KernelMismatch unless each hook runs exactly the program that was loaded for this host."""
-        hooks = zip(
-            (EGRESS_PARENT, INGRESS_PARENT), ("egress", "ingress"), self._loaded[host].ids, strict=True
-        )
-        for parent, hook, number in hooks:
-            _check_hook(socket, end, parent, hook, number)
+        egress_id, ingress_id = self._loaded[host].ids
+        attachment.check_attached(socket, end.ifindex, attachment.EGRESS, egress_id, "egress", end.name)
+        attachment.check_attached(socket, end.ifindex, attachment.INGRESS, ingress_id, "ingress", end.name)
 
     def maps(self, host: str) -> HostMaps:
         """The maps of a loaded host, opened from their pins the first time; KeyError if it has none."""
@@ -129,47 +114,43 @@ class PortEnforcement:
         from bpf import ports
         from bpf.errors import BpfError
 
+        def limit(rate_bytes_per_s: float) -> ports.Limit:
+            burst_bytes = max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S))
+            return ports.Limit(int(rate_bytes_per_s), burst_bytes)
+
         try:
             self._program = ports.load_port_program(len(self._plan.host_cables))
         except BpfError as error:
             raise SetupError(f"BPF program of the hosts' ports: {error}") from error
-        self._program_id = program_id(self._program.fd)
-        for number, host in enumerate(self._plan.host_cables):
-            self._program.table.set(number, self._rule(host))
-
-    def _rule(self, host: str) -> PortRule:
-        from bpf.ports import Limit, PortRule
-
-        cable, address = self._plan.host_cables[host], self._plan.spec.host_by_name[host].address
-
-        def limit(rate_bytes_per_s: float) -> Limit:
-            return Limit(int(rate_bytes_per_s), max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S)))
-
-        shape: Shape = cable.a.shape
-        return PortRule(
-            mac=cable.b.mac,
-            ipv4=address,
-            ipv6=ipv6_address(address) if self._ipv6 else None,
-            link=limit(shape.rate_bytes_per_s * LINK_SLACK),
-            own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
-        )
+        self._program_id = attachment.program_id(self._program.fd)
+        for number, (host, cable) in enumerate(self._plan.host_cables.items()):
+            address, shape = self._plan.spec.host_by_name[host].address, cable.a.shape
+            rule = ports.PortRule(
+                mac=cable.b.mac,
+                ipv4=address,
+                ipv6=ipv6_address(address) if self._ipv6 else None,
+                link=limit(shape.rate_bytes_per_s * LINK_SLACK),
+                own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
+            )
+            self._program.table.set(number, rule)
 
     def attach(self, socket: NetlinkSocket) -> None:
         """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
-        from bpf import attach
-
         assert self._program is not None
         fd = self._program.fd
-        socket.send([
-            NetlinkRequest(data, f"BPF program of {cable.a.name}")
-            for cable in self._plan.host_cables.values()
-            for data in attach.port_requests(cable.a.ifindex, fd, sequence=0)
-        ])  # fmt: skip
+        requests = []
+        for cable in self._plan.host_cables.values():
+            ifindex, name = cable.a.ifindex, cable.a.name
+            requests.append(attachment.clsact(ifindex, name))
+            requests.append(attachment.direct_action(ifindex, attachment.INGRESS, fd, "reclaim_port", name))
+        socket.send(requests)
 
     def read_back(self, socket: NetlinkSocket) -> None:
         """KernelMismatch unless every host's port runs exactly this program."""
         for cable in self._plan.host_cables.values():
-            _check_hook(socket, cable.a, INGRESS_PARENT, "port", self._program_id)
+            attachment.check_attached(
+                socket, cable.a.ifindex, attachment.INGRESS, self._program_id, "port", cable.a.name
+            )
 
     def counters(self, host: str) -> PortCounters:
         """What the switch took from a host and what it dropped; KeyError: no such host or not loaded."""
@@ -184,34 +165,7 @@ class PortEnforcement:
             self._program = None
 
 
-def _check_hook(socket: NetlinkSocket, end: CableEnd, parent: int, hook: str, number: int) -> None:
-    found = _filters(socket, end, parent)
-    if found != [(number, DIRECT_ACTION)]:
-        raise KernelMismatch(f"{hook} program of {end.name} (id, flags)", [(number, DIRECT_ACTION)], found)
-
-
 def _close(loaded: _Loaded) -> None:
     for fd in loaded.fds:
         os.close(fd)
     loaded.fds = ()
-
-
-def program_id(fd: int) -> int:
-    """The kernel's number of a loaded program, from the descriptor's fdinfo."""
-    for line in Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines():
-        if line.startswith("prog_id:"):
-            return int(line.split()[1])
-    raise KernelMismatch(f"descriptor {fd}", "a BPF program", "no prog_id")
-
-
-def _filters(socket: NetlinkSocket, end: CableEnd, parent: int) -> list[tuple[int, int]]:
-    body = TC_MESSAGE.pack(0, 0, 0, end.ifindex, 0, parent, 0)
-    found = []
-    for answer in socket.dump(RTM_GETTFILTER, body, f"filters of {end.name}"):
-        values = attributes(answer[TC_MESSAGE.size :])
-        options = attributes(values.get(TCA_OPTIONS, b""))
-        if values.get(TCA_KIND) == b"bpf\0" and TCA_BPF_ID in options:
-            (number,) = struct.unpack("=I", options[TCA_BPF_ID])
-            (flags,) = struct.unpack("=I", options.get(TCA_BPF_FLAGS, b"\0\0\0\0"))
-            found.append((number, flags))
-    return found

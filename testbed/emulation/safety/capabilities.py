@@ -24,7 +24,7 @@ from testbed.emulation.description.plan import (
     CableEnd,
     CampusPlan,
 )
-from testbed.emulation.kernel import linux
+from testbed.emulation.kernel import attachment, linux
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.netlink import (
     CREATE,
@@ -32,10 +32,8 @@ from testbed.emulation.kernel.netlink import (
     NetlinkRefused,
     NetlinkRequest,
     NetlinkSocket,
-    attribute,
     message,
     text,
-    u32,
 )
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
@@ -51,7 +49,6 @@ SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
 SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
 BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3
 TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
-RTM_NEWTFILTER = 44
 
 
 class Need(StrEnum):
@@ -253,17 +250,9 @@ def _bpf() -> str:
 def _clsact() -> str:
     fd = _load_program()
     try:
-        clsact = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 0xFFFF0000, 0xFFFFFFF1, 0) + text(
-            1, "clsact"
-        )
-        options = u32(6, fd) + text(7, "probe") + u32(8, 1)
-        flt = shaping.TC_MESSAGE.pack(0, 0, 0, SCRATCH.ifindex, 1, 0xFFFFFFF3, 1 << 16 | 0x0300)
         _in_scratch(
-            NetlinkRequest(message(shaping.RTM_NEWQDISC, CREATE | EXCL, clsact), "clsact"),
-            NetlinkRequest(
-                message(RTM_NEWTFILTER, CREATE | EXCL, flt + text(1, "bpf") + attribute(2, options)),
-                "cls_bpf",
-            ),
+            attachment.clsact(SCRATCH.ifindex, SCRATCH.name),
+            attachment.direct_action(SCRATCH.ifindex, attachment.EGRESS, fd, "probe", SCRATCH.name),
         )
     finally:
         os.close(fd)
@@ -361,7 +350,7 @@ def _neighbours() -> str:
 @_feature(
     "Open vSwitch in the kernel",
     Need.OPTIONAL,
-    "Open vSwitch forwards in user space: 250 Mbit/s at 54 ports",
+    "Open vSwitch forwards in user space, by packet sockets",
     "modprobe openvswitch",
 )
 def _openvswitch() -> str:
@@ -372,6 +361,12 @@ def _openvswitch() -> str:
     raise Absent("no such module")
 
 
+_feature(
+    "Open vSwitch",
+    Need.OPTIONAL,
+    'no campus with fabric = "openvswitch" (several paths, an OpenFlow controller)',
+    "apt-get install openvswitch-switch",
+)(_program("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl"))
 _feature("ping", Need.OPTIONAL, "pingAll does not work", "apt-get install iputils-ping")(_program("ping"))
 _feature(
     "brctl",

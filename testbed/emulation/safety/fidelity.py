@@ -26,11 +26,11 @@ from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import KernelMismatch, SetupError
 from topologies.paths import Routes
+from topologies.units import PAYLOAD_SHARE
 
 PERIOD_S = 0.02  # of the watching thread's timer
 WINDOW_S = 1.0  # processor use is judged over windows of this length
 LAG_SAMPLES = 200_000  # kept: over an hour at 50 a second
-PAYLOAD_SHARE = 1448 / 1514  # TCP payload in a full frame at an MTU of 1500, with timestamps
 WARM_UP_S = 0.25  # slow start and the class's burst are over
 PROBE_PORT = 7979
 CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 200, 0.02  # until the receiver listens

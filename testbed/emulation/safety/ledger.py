@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.clock import boot_id
 from testbed.emulation.kernel import linux
 from testbed.errors import SetupError
 
@@ -117,11 +118,6 @@ class Ledger:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def boot_id() -> str:
-    """Changes at every boot: start times of another boot mean nothing."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:

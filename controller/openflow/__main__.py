@@ -1,0 +1,34 @@
+"""`python -m controller.openflow TOPOLOGY.json --listen ADDRESS:PORT --events FILE`: the controller as a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from controller.openflow import runner
+from topologies.openflow import read
+
+
+def main() -> None:
+    """Run until a signal ends it. Exit status 2: the topology cannot be read."""
+    parser = argparse.ArgumentParser(prog="controller.openflow", description=__doc__)
+    parser.add_argument("topology", type=Path)
+    parser.add_argument("--listen", default="127.0.0.1:6653", metavar="ADDRESS:PORT")
+    parser.add_argument("--events", type=Path, help="a line of JSON for all that happens is appended there")
+    options = parser.parse_args()
+    try:
+        topology = read(options.topology.read_bytes(), str(options.topology))
+    except (OSError, ValueError) as error:
+        parser.exit(2, f"{error}\n")
+    runner.prepare()
+    from controller.openflow.app import FabricController
+
+    events = options.events.open("a", buffering=1) if options.events else sys.stdout
+    FabricController.topology = topology
+    FabricController.tell = staticmethod(lambda line: events.write(line + "\n"))
+    runner.run(FabricController, options.listen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Flow and group tables as data, and what changes one state of a switch into another without a moment that loses packets.
+
+A rule is known by its cookie, a hash of all that it says: what a switch reports after a restart of the controller is compared by
+cookies, without parsing it. Order of an update: groups are made or changed, rules that need them added (an added rule replaces
+one with the same match and priority), rules that are no longer wanted deleted, and last the groups that nothing uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from hashlib import blake2b
+
+
+class GroupKind(StrEnum):
+    """How a group chooses among its buckets."""
+
+    SELECT = (
+        "select"  # by a hash of the connection, in proportion to the weights, among those whose port is up
+    )
+    FAST_FAILOVER = "fast_failover"  # the first whose port is up
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One way out: a port, which the switch watches itself. `weight`: 0 in a group that does not share."""
+
+    port: int
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of an OpenFlow switch."""
+
+    kind: GroupKind
+    buckets: tuple[Bucket, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Send through a port (never back through the one it came by)."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToGroup:
+    """Send through a group."""
+
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class GotoTable:
+    """Go on in another table."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerArp:
+    """Turn an ARP request into its answer, and send it back through the port it came by."""
+
+    mac: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forward nowhere."""
+
+
+Action = Output | ToGroup | GotoTable | AnswerArp | Drop
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A flow entry: which packets (OXM fields), and what happens to them; of several that match, the highest priority."""
+
+    table: int
+    priority: int
+    match: tuple[tuple[str, int | str], ...]
+    action: Action
+
+    @cached_property
+    def cookie(self) -> int:
+        """64 bits that are the same for equal rules, in every process."""
+        text = repr((self.table, self.priority, self.match, self.action))
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTables:
+    """All that a switch is told. `rules` by cookie, `groups` by number."""
+
+    rules: Mapping[int, Rule]
+    groups: Mapping[int, Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What a switch reports: cookies of its rules, and its groups (None: one that this controller cannot have made)."""
+
+    cookies: frozenset[int] = frozenset()
+    groups: Mapping[int, Group | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Steps from what is installed to what is wanted, to be sent in this order."""
+
+    groups_added: dict[int, Group]
+    groups_changed: dict[int, Group]
+    rules_added: list[Rule]
+    cookies_deleted: list[int]
+    groups_deleted: list[int]
+
+    def __len__(self) -> int:
+        """Number of messages."""
+        changed = len(self.groups_added) + len(self.groups_changed) + len(self.rules_added)
+        return changed + len(self.cookies_deleted) + len(self.groups_deleted)
+
+
+def difference(installed: Installed, wanted: SwitchTables) -> Update:
+    """The least update: what is as it should be is not touched. A group of another kind is changed like one of other buckets."""
+    groups = installed.groups or {}
+    return Update(
+        groups_added={n: g for n, g in wanted.groups.items() if n not in groups},
+        groups_changed={n: g for n, g in wanted.groups.items() if n in groups and groups[n] != g},
+        rules_added=[rule for cookie, rule in wanted.rules.items() if cookie not in installed.cookies],
+        cookies_deleted=sorted(installed.cookies - wanted.rules.keys()),
+        groups_deleted=sorted(groups.keys() - wanted.groups.keys()),
+    )
+
+
+def as_installed(tables: SwitchTables) -> Installed:
+    """What a switch reports that has taken these tables."""
+    return Installed(frozenset(tables.rules), dict(tables.groups))

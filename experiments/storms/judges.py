@@ -1,0 +1,190 @@
+"""What a storm must keep beyond what every virtual world keeps: promises that take the truth and the beliefs side by side.
+
+After each event:
+- no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
+- a host in touch sends at the rates that the coordinator granted;
+- a host in touch holds no fresher checkpoint of a job than the coordinator knows of.
+
+Of each order and each word:
+- a process starts only under a lease, and from a checkpoint that has been on that disk;
+- a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
+- an interrupted job resumes from the freshest checkpoint that a host in touch holds.
+
+A host is in touch where `has_heard_everything` says so and no message to or from it was overtaken on this connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.core.lifecycle.resync import PATIENCE
+from controller.core.model import events as cev
+from controller.core.model import facts as f
+from controller.core.model.entities import OVER, JobState, Phase
+from controller.core.policies.table import policy
+from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
+from experiments.worlds.virtual.hosts import Machine
+from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.world import VirtualWorld
+from testbed import messages as m
+from testbed.agent.core import effects as ado
+from testbed.agent.core import events as aev
+
+if TYPE_CHECKING:
+    from experiments.storms.world import StormWorld
+
+LOOK_EVERY = 4  # events: what is compared while nothing is under way outlives a few
+
+
+class StormJudges:
+    """All of them; handed to a world as `after_each`, and told of orders and words by it. InvariantBroken: one is not kept."""
+
+    def __init__(self, world: StormWorld) -> None:
+        self._world = world
+        self._invariants = Invariants()
+        self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
+        self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
+        self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
+        self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
+
+    def __call__(self, world: VirtualWorld) -> None:
+        """Look at everything, now."""
+        self._invariants(world)
+        world = self._world
+        if world.now_s <= self._gathers_until_s or world.connections.refused:
+            return
+        _check_what_jobs_count_on(world)
+        if world.events % LOOK_EVERY == 0:
+            for machine in world.machines.values():
+                if machine.core is not None and in_touch(world, machine):
+                    _check_rates(world, machine)
+                    self._check_known(world, machine)
+
+    # ------------------------------------------------------------ orders and words
+
+    def agent_hears(self, machine: Machine, event: aev.Event) -> None:
+        """A checkpoint is on its disk from here on."""
+        match event:
+            case aev.CheckpointReceived(checkpoint):
+                self._had.add((machine.name, checkpoint.job, checkpoint.sequence))
+            case aev.SnapshotDone(job=job, sequence=sequence):
+                self._had.add((machine.name, job, sequence))
+
+    def agent_does(self, world: StormWorld, machine: Machine, effect: ado.Effect) -> None:
+        """A process is to start, or a word to be said."""
+        match effect:
+            case ado.StartWorkload(spec=spec, restore=restore):
+                if world.now_s >= machine.lease_until_s:
+                    raise broken(world, spec.name, f"a process starts on {machine.name}, which has no lease")
+                if restore and (machine.name, spec.name, restore.sequence) not in self._had:
+                    words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
+                    raise broken(world, spec.name, words)
+            case ado.Send(m.JobEnded(job=job, outcome="finished", step=step)):
+                steps = world.jobs[job].spec.steps
+                if step != steps:
+                    words = f"{machine.name} says that it has finished, at step {step} of {steps}"
+                    raise broken(world, job, words)
+
+    def coordinator_hears(self, world: StormWorld, event: cev.Event) -> None:
+        """The end of a present attempt is heard, or its host goes before it was judged."""
+        match event:
+            case cev.AgentSaid(host, m.Hello(ended=ended)):
+                pass
+            case cev.AgentSaid(host, m.JobEnded() as one):
+                ended = [one]
+            case cev.AgentGone(host):
+                self._ended = {job: by for job, by in self._ended.items() if by != host}
+                return
+            case _:
+                return
+        for end in ended:
+            job = world.jobs.get(end.job)
+            if job is None or end.outcome != "finished" or end.step != job.spec.steps:
+                continue
+            if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
+                self._ended[end.job] = host
+
+    def recorded(self, world: StormWorld, fact: f.Fact) -> None:
+        """A job is dispatched; a checkpoint turned out to be of no use."""
+        match fact:
+            case f.CoordinatorRestarted():
+                self._gathers_until_s = world.now_s + PATIENCE * world.settings.heartbeat_s
+            case (
+                f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
+            ):
+                self._doubted.add((job, host))
+            case f.JobStopped(job=job, host=host, cause="failed_start"):
+                self._doubted.add((job, host))
+            case f.JobDispatched(job=job, host=host, restore_step=step):
+                if job in self._ended:
+                    raise broken(
+                        world,
+                        job,
+                        f"it is dispatched again, and {self._ended[job]} had said that it has finished",
+                    )
+                self._check_freshest(world, world.jobs[job], step)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
+        if policy(world.settings.policy).stays or job.landing is not None:
+            return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
+        for machine in world.machines.values():
+            if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
+                continue
+            if not in_touch(world, machine):
+                continue
+            for stored in self._useful(machine, job.name):
+                if stored.step > step:
+                    words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
+                    raise broken(world, job.name, words)
+
+    def _check_known(self, world: StormWorld, machine: Machine) -> None:
+        assert machine.core is not None
+        for name in {job for job, _ in machine.core.stored}:
+            job = world.jobs.get(name)
+            if job is None or job.phase in OVER:
+                continue
+            known = max((c.stored.step for c in job.checkpoints.values() if c.holders), default=-1)
+            for stored in self._useful(machine, name):
+                if stored.step > known:
+                    words = f"{machine.name} holds step {stored.step}, the coordinator knows of {known}"
+                    raise broken(world, name, words)
+
+    def _useful(self, machine: Machine, job: str) -> list[m.StoredCheckpoint]:
+        """What an agent has said to hold of a job, unless a checkpoint of it there was of no use."""
+        assert machine.core is not None
+        if (job, machine.name) in self._doubted:
+            return []
+        return [
+            stored for key, stored in machine.core.stored.items() if key[0] == job and key in machine.store
+        ]
+
+
+def in_touch(world: StormWorld, machine: Machine) -> bool:
+    """Whether a host and the coordinator have heard all that the other has said, in order."""
+    return (
+        machine.name not in world.overtaken and world.frozen is None and has_heard_everything(world, machine)
+    )
+
+
+def _check_what_jobs_count_on(world: StormWorld) -> None:
+    hosts = world.coordinator.cluster.hosts
+    for job in world.coordinator.cluster.unfinished():
+        goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+        if goes_to is not None and not hosts[goes_to].usable:
+            raise broken(
+                world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
+            )
+
+
+def _check_rates(world: StormWorld, machine: Machine) -> None:
+    assert machine.core is not None
+    flows = world.coordinator.cluster.flows
+    for (job, to), sending in machine.core.sendings.table.items():
+        flow = flows.get(f"{job}:{machine.name}>{to}")
+        if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
+            rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s
+            raise broken(
+                world, job, f"{machine.name} sends to {to} at {rate:.0f} bytes/s, granted are {granted:.0f}"
+            )

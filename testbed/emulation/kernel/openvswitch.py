@@ -1,0 +1,259 @@
+"""Switches that can be programmed: Open vSwitch, one ovsdb-server and one ovs-vswitchd a campus, in the fabric's namespace.
+
+Cables stay kernel veths with their shapers, so rates, read-back and enforcement are what they are with bridges; Open vSwitch only
+forwards. The kernel's datapath is used where its module is loaded, else the userspace one, which takes frames from the veths by
+packet sockets. With `userspace-tso-enable` super-packets pass whole (some 7 Gbit/s through one switch, .4 without); the option
+must be in the database before the first port is opened. A packet socket hears frames before tc does, so a host's port, whose tc
+program holds addresses and rates, is never a port of Open vSwitch: hosts hang on a kernel bridge beside it (`plan`).
+
+All processes carry the campus's mark and die with the process that builds it; sockets, database and logs are in the campus's run
+directory. `fail_mode=secure`: without a controller a switch goes on with the tables that it has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed.emulation.description import link_requests
+from testbed.emulation.description.openflow import topology_of
+from testbed.emulation.description.plan import CampusPlan
+from testbed.emulation.kernel.fabric import BridgeFabric, Timed
+from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.safety.ledger import MARK
+from testbed.errors import CommandFailed, KernelMismatch, SetupError
+
+PROGRAMS = ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovsdb-tool", "ovs-ofctl")
+# where packages put the schema, and where `make install` does
+SCHEMAS = ("/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema")
+# of 127.0.0.1 in the fabric's namespace; IANA's number for OpenFlow
+CONTROLLER = "tcp:127.0.0.1:6653"
+# vswitchd opens 50 ports in .2 s, a controller programs 300 switches in some seconds; ten times that on a busy machine
+START_LIMIT_S = 60.0
+# the longest wait of a switch between two tries to reach its controller
+MAX_BACKOFF_MS = 1000
+
+
+def kernel_datapath() -> bool:
+    """Whether the kernel's own datapath is there (module openvswitch, loaded or built in)."""
+    return Path("/sys/module/openvswitch").exists()
+
+
+def missing_programs() -> list[str]:
+    """Programs of Open vSwitch that are not installed."""
+    return [program for program in PROGRAMS if shutil.which(program) is None]
+
+
+class OpenvSwitchFabric(BridgeFabric):
+    """Open vSwitch where a switch has several trunks, kernel bridges where hosts hang.
+
+    `controller`: as ovs-vsctl takes it ("unix:PATH", "tcp:ADDRESS:PORT" inside the fabric's namespace); None: the campus's own,
+    which is started and waited for.
+    """
+
+    def __init__(self, run_dir: Path, campus_id: str, controller: str | None = None) -> None:
+        self.directory = run_dir / "openvswitch"
+        self.events = run_dir / "openflow.jsonl"
+        self._campus_id, self._remote = campus_id, controller
+        self._fabric_pid = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the programs of Open vSwitch need to find this campus's sockets."""
+        folder = str(self.directory)
+        return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
+
+    def start(self, plan: CampusPlan, fabric_pid: int) -> None:
+        """Start database and switch daemon in the namespace of `fabric_pid`. SetupError: not installed, or one does not start."""
+        self._fabric_pid = fabric_pid
+        if not plan.openflow:
+            return
+        if missing := missing_programs():
+            raise SetupError(
+                f"the Open vSwitch fabric needs {', '.join(missing)}: apt install openvswitch-switch"
+            )
+        schema = next((path for path in SCHEMAS if Path(path).exists()), None)
+        if schema is None:
+            raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
+        self.directory.mkdir(mode=0o755)
+        self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
+        socket = f"{self.directory}/db.sock"
+        self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
+        self._wait(Path(socket).exists, "ovsdb-server", "its socket")
+        self._vsctl(
+            "--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"
+        )
+        self._spawn("ovs-vswitchd", f"unix:{socket}")
+
+    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
+        """Bridges of hosts, all cables and shapers, as with bridges; then the switches with their ports, in one transaction."""
+        super().build(socket, plan, pids, timed)
+        if not plan.openflow:
+            return
+        with timed("openvswitch"):
+            socket.send([link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric"), *_edges(plan)])
+            datapath = "system" if kernel_datapath() else "netdev"
+            numbers = topology_of(plan).switches
+            # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
+            command = ["--id=@shaped", "create", "qos", "type=linux-noop"]
+            for switch in plan.openflow:
+                command += [
+                    "--",
+                    "add-br",
+                    switch,
+                    "--",
+                    "set",
+                    "bridge",
+                    switch,
+                    f"datapath_type={datapath}",
+                ]
+                command += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
+                command += [f"other_config:datapath-id={numbers[switch]:016x}"]
+            for port, (switch, number) in _ports(plan).items():
+                command += ["--", "add-port", switch, port]
+                command += ["--", "set", "interface", port, f"ofport_request={number}"]
+                command += ["--", "set", "port", port, "qos=@shaped"]
+            for switch in plan.openflow:
+                command += ["--", "set-controller", switch, self._remote or CONTROLLER]
+                command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
+            self._vsctl(*command)
+
+    def start_controller(self, plan: CampusPlan) -> None:
+        """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
+        if self._remote or not plan.openflow or "controller" in self._processes:
+            return
+        file = self.directory / "topology.json"
+        file.write_bytes(msgspec.json.encode(topology_of(plan)))
+        listen = CONTROLLER.removeprefix("tcp:")
+        options = [str(file), "--listen", listen, "--events", str(self.events)]
+        self._launch("controller", [sys.executable, "-m", "controller.openflow", *options])
+
+    def stop_controller(self) -> None:
+        """End the campus's own controller; the switches go on with their tables."""
+        self._end("controller")
+
+    def controller_pid(self) -> int | None:
+        """Process number of the campus's own controller, while it runs."""
+        process = self._processes.get("controller")
+        return process.pid if process and process.poll() is None else None
+
+    def read_events(self) -> list[dict[str, Any]]:
+        """What the controller has said so far: "programmed", "trunk", "updated", "lost", "refused"."""
+        try:
+            return [
+                json.loads(line)
+                for line in self.events.read_text().splitlines(keepends=True)
+                if line[-1] == "\n"
+            ]
+        except FileNotFoundError:
+            return []
+
+    def wait_programmed(self, after: int = 0) -> None:
+        """Return when the controller has said, behind its first `after` events, that all switches have their tables.
+
+        SetupError: it ended, or a switch refused a message. KernelMismatch: it has not said so in time.
+        """
+
+        def programmed() -> bool:
+            events = self.read_events()[after:]
+            if refused := [e for e in events if e["event"] == "refused"]:
+                raise SetupError(f"an OpenFlow switch refused a message of the controller: {refused[0]}")
+            return any(e["event"] == "programmed" for e in events)
+
+        self._wait(programmed, "controller", "programmed switches")
+
+    def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
+        """As with bridges; and every port of Open vSwitch has the number that was asked for, every switch its tables."""
+        super().read_back(socket, plan)
+        if not plan.openflow:
+            return
+        table = json.loads(self._vsctl("--format=json", "--columns=name,ofport,error", "list", "interface"))
+        found = {name: (ofport, error) for name, ofport, error in table["data"]}
+        nothing = ["set", []]
+        for port, (_, number) in _ports(plan).items():
+            if found.get(port) != (number, nothing):
+                raise KernelMismatch(f"Open vSwitch port {port}", (number, "no error"), found.get(port))
+        if not self._remote and "controller" in self._processes:
+            self.wait_programmed()
+
+    def close(self) -> None:
+        """End every process; safe to repeat."""
+        for name in list(self._processes)[::-1]:
+            self._end(name)
+
+    def _spawn(self, program: str, *arguments: str) -> None:
+        log = f"--log-file={self.directory}/{program}.log"
+        control = f"--unixctl={self.directory}/{program}.ctl"
+        quiet = "--verbose=console:off"
+        self._launch(program, [program, *arguments, log, control, quiet, "--no-chdir"])
+
+    def _launch(self, name: str, command: list[str]) -> None:
+        inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net=/proc/{self._fabric_pid}/ns/net", "--"]
+        with (self.directory / f"{name}.out").open("ab") as out:
+            self._processes[name] = subprocess.Popen(
+                [*inside, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+
+    def _end(self, name: str) -> None:
+        process = self._processes.pop(name, None)
+        if process:
+            process.kill()
+            process.wait()
+
+    def _wait(self, ready: Callable[[], bool], name: str, what: str) -> None:
+        end_s = time.monotonic() + START_LIMIT_S
+        while not ready():
+            process = self._processes.get(name)
+            if process is None or process.poll() is not None:
+                said = (self.directory / f"{name}.out").read_text(errors="replace")[-2000:]
+                raise SetupError(
+                    f"{name} of the Open vSwitch fabric ended without {what}: {said or 'it said nothing'}"
+                )
+            if time.monotonic() > end_s:
+                raise KernelMismatch(
+                    f"{name} of the Open vSwitch fabric", what, f"none in {START_LIMIT_S:.0f} s"
+                )
+            time.sleep(0.01)
+
+    def _vsctl(self, *arguments: str) -> str:
+        return self._run(
+            "ovs-vsctl", f"--db=unix:{self.directory}/db.sock", f"--timeout={START_LIMIT_S:.0f}", *arguments
+        )
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **self.environment})
+        if done.returncode:
+            raise CommandFailed(list(command), done.returncode, done.stderr)
+        return done.stdout
+
+
+def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:
+    """Interface -> (switch, port number), of every port of Open vSwitch."""
+    ends = [end for trunk in plan.trunks for end in (trunk.a, trunk.b) if end.node in plan.openflow]
+    ports = {end.name: (end.node, end.port) for end in ends}
+    return ports | {edge.b.name: (switch, edge.b.port) for switch, edge in plan.openflow.items() if edge}
+
+
+def _edges(plan: CampusPlan) -> list[NetlinkRequest]:
+    """Requests for the cables between OpenFlow switches and the bridges of their hosts."""
+    made = []
+    for switch, edge in plan.openflow.items():
+        if edge:
+            made.append(link_requests.cable(edge, plan.bridges[switch], None))
+            made.append(link_requests.up(edge.b.ifindex, edge.b.name))
+    return made

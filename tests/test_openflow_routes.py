@@ -1,0 +1,271 @@
+"""Routes of several paths, judged by packets that are sent through the tables on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.openflow.routes import CLASSIFY, tables
+from controller.openflow.tables import (
+    AnswerArp,
+    Drop,
+    GotoTable,
+    GroupKind,
+    Installed,
+    Output,
+    Rule,
+    SwitchTables,
+    ToGroup,
+    as_installed,
+    difference,
+)
+from testbed.emulation.description.openflow import topology_of
+from testbed.emulation.description.plan import plan
+from topologies.errors import SpecError
+from topologies.openflow import Station, Topology, Trunk, read
+from topologies.paths import Routes
+from topologies.presets import fat_tree, leaf_spine
+
+HOSTS_PORT = 1024
+EF = {"eth_type": 0x0800, "ip_dscp": 46}
+BEST_EFFORT = {"eth_type": 0x0800, "ip_dscp": 0}
+Dead = frozenset[frozenset[str]]
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Connected graphs of 2 to 9 switches, hosts on some of them."""
+    names = [f"s{i}" for i in range(draw(st.integers(2, 9)))]
+    pairs = {frozenset((names[i], names[draw(st.integers(0, i - 1))])) for i in range(1, len(names))}
+    spare = [frozenset((a, b)) for i, a in enumerate(names) for b in names[:i]]
+    pairs |= set(draw(st.lists(st.sampled_from(spare), max_size=10)))
+    used = dict.fromkeys(names, 0)
+    trunks = []
+    for pair in draw(st.permutations(sorted(pairs, key=sorted))):
+        a, b = sorted(pair)
+        used[a] += 1
+        used[b] += 1
+        trunks.append(Trunk(a, used[a], b, used[b], draw(st.sampled_from([1e8, 1e9, 2.5e9]))))
+    at = draw(st.lists(st.sampled_from(names), min_size=2, max_size=6))
+    stations = tuple(
+        Station(f"h{n}", s, HOSTS_PORT, f"02:00:0a:00:00:{n:02x}", f"10.0.0.{n}") for n, s in enumerate(at, 1)
+    )
+    return Topology(
+        {n: i for i, n in enumerate(names, 1)}, tuple(trunks), stations, draw(st.sampled_from(names))
+    )
+
+
+def lookup(switch: SwitchTables, packet: dict[str, object]) -> object:
+    """What the pipeline does with a packet; Drop where no rule matches."""
+    table = CLASSIFY
+    while True:
+        fitting = [
+            r
+            for r in switch.rules.values()
+            if r.table == table and all(packet.get(k) == v for k, v in r.match)
+        ]
+        if not fitting:
+            return Drop()
+        rule = max(fitting, key=lambda r: r.priority)
+        assert [r.priority for r in fitting].count(rule.priority) == 1
+        if not isinstance(rule.action, GotoTable):
+            return rule.action
+        assert rule.action.table > table
+        table = rule.action.table
+
+
+def ways(
+    topology: Topology, packet: dict[str, object], source: str, made: dict[str, SwitchTables], dead: Dead
+) -> Iterable[list[str]]:
+    """Every way that a packet from a switch's hosts may take, to where it leaves the network or is lost (the last is "lost")."""
+    neighbour = {(s, port): n for s, ports in topology.ports.items() for n, port in ports.items()}
+
+    def step(way: list[str], port_in: int) -> Iterable[list[str]]:
+        here = way[-1]
+        assert way.count(here) == 1, f"loop: {way}"
+        action = lookup(made[here], {**packet, "in_port": port_in})
+        ports: list[int] = []
+        if isinstance(action, Output):
+            ports = [action.port]
+        elif isinstance(action, ToGroup):
+            group = made[here].groups[action.group]
+            up = [b.port for b in group.buckets if frozenset((here, neighbour[here, b.port])) not in dead]
+            ports = up if group.kind is GroupKind.SELECT else up[:1]
+        ports = [p for p in ports if p != port_in]
+        if not ports:
+            yield [*way, "lost"]
+        for port in ports:
+            if port == HOSTS_PORT:
+                yield way
+            else:
+                there = neighbour[here, port]
+                yield from step([*way, there], topology.ports[there][here])
+
+    yield from step([source], HOSTS_PORT)
+
+
+def reachable(topology: Topology, a: str, b: str, dead: Dead) -> int | None:
+    """Live trunks between two switches, or None; by a search of its own."""
+    depth, edge = 0, {a}
+    seen = {a}
+    while edge:
+        if b in edge:
+            return depth
+        edge = {n for s in edge for n in topology.ports[s] if frozenset((s, n)) not in dead and n not in seen}
+        seen |= edge
+        depth += 1
+    return None
+
+
+def some_dead(topology: Topology, picks: list[int]) -> Dead:
+    return frozenset(topology.trunks[p % len(topology.trunks)].ends for p in picks)
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_every_packet_arrives_by_a_loop_free_way_wherever_a_live_path_exists(
+    topology: Topology, picks: list[int]
+) -> None:
+    dead = some_dead(topology, picks)
+    made = tables(topology, dead)
+    for a in topology.stations:
+        for b in topology.stations:
+            if a.switch == b.switch:
+                continue
+            steps = reachable(topology, a.switch, b.switch, dead)
+            for traffic in (EF, BEST_EFFORT):
+                for way in ways(topology, {**traffic, "eth_dst": b.mac}, a.switch, made, dead):
+                    assert way[-1] == ("lost" if steps is None else b.switch)
+                    if traffic is BEST_EFFORT and steps is not None:
+                        assert len(way) == steps + 1
+
+
+@given(topologies(), st.integers(0, 30))
+@settings(max_examples=150, deadline=None)
+def test_no_packet_of_the_own_classes_circles_while_a_dead_trunk_is_not_yet_known(
+    topology: Topology, pick: int
+) -> None:
+    made, dead = tables(topology), some_dead(topology, [pick])
+    for a in topology.stations:
+        for b in topology.stations:
+            if a.switch != b.switch:
+                for way in ways(topology, {**EF, "eth_dst": b.mac}, a.switch, made, dead):
+                    assert len(way) > 1  # it left; `ways` fails on a loop
+
+
+@given(topologies(), st.lists(st.integers(0, 30), max_size=3), st.lists(st.integers(0, 30), max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_difference_leads_from_any_state_to_the_wanted_one(
+    topology: Topology, before: list[int], after: list[int]
+) -> None:
+    old, new = tables(topology, some_dead(topology, before)), tables(topology, some_dead(topology, after))
+    for switch in topology.switches:
+        installed = as_installed(old[switch])
+        update = difference(installed, new[switch])
+        cookies = set(installed.cookies) | {r.cookie for r in update.rules_added}
+        cookies -= set(update.cookies_deleted)
+        groups = {**(installed.groups or {}), **update.groups_added, **update.groups_changed}
+        for number in update.groups_deleted:
+            del groups[number]
+        assert (cookies, groups) == (set(new[switch].rules), new[switch].groups)
+        used = {r.action.group for r in new[switch].rules.values() if isinstance(r.action, ToGroup)}
+        assert used <= new[switch].groups.keys()
+        assert not len(difference(as_installed(new[switch]), new[switch]))
+
+
+def test_a_group_that_a_stranger_made_is_replaced_and_his_rules_deleted() -> None:
+    topology = square()
+    wanted = tables(topology)["a"]
+    update = difference(Installed(frozenset({7}), {3: None, 99: None}), wanted)
+    assert list(update.groups_changed) == [3]
+    assert update.groups_deleted == [99]
+    assert update.cookies_deleted == [7]
+
+
+def square() -> Topology:
+    """a and b, each on both c1 and c2."""
+    trunks = (
+        Trunk("a", 1, "c1", 1, 1e9), Trunk("a", 2, "c2", 1, 2e9), Trunk("b", 1, "c1", 2, 1e9), Trunk("b", 2, "c2", 2, 2e9),
+    )  # fmt: skip
+    stations = (
+        Station("h1", "a", HOSTS_PORT, "02:00:0a:00:00:01", "10.0.0.1"),
+        Station("h2", "b", HOSTS_PORT, "02:00:0a:00:00:02", "10.0.0.2"),
+        Station("h3", "a", HOSTS_PORT, "02:00:0a:00:00:03", "10.0.0.3"),
+    )
+    return Topology({"a": 1, "b": 2, "c1": 3, "c2": 4}, trunks, stations, "c1")
+
+
+def test_either_end_of_a_square_has_a_way_around_its_own_dead_trunk() -> None:
+    topology = square()
+    made = tables(topology)
+    for source, target in (("a", "02:00:0a:00:00:02"), ("b", "02:00:0a:00:00:01")):
+        dead = frozenset({frozenset((source, "c1"))})
+        (way,) = ways(topology, {**EF, "eth_dst": target}, source, made, dead)
+        assert way[1] == "c2"
+        assert way[-1] != "lost"
+
+
+def test_research_is_shared_by_the_rates_of_the_trunks() -> None:
+    made = tables(square())["a"]
+    (share,) = [g for g in made.groups.values() if g.kind is GroupKind.SELECT]
+    assert [(b.port, b.weight) for b in share.buckets] == [(1, 500), (2, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "action"),
+    [
+        ("10.0.0.2", AnswerArp("02:00:0a:00:00:02", "10.0.0.2")),
+        ("10.0.0.3", Drop()),  # behind the port that asks: it answers itself
+        ("10.0.0.9", Drop()),
+    ],
+)
+def test_arp_is_answered_for_hosts_elsewhere_only(asked: str, action: object) -> None:
+    made = tables(square())["a"]
+    packet = {"in_port": HOSTS_PORT, "eth_type": 0x0806, "arp_op": 1, "arp_tpa": asked}
+    assert lookup(made, packet) == action
+
+
+def test_broadcasts_and_unknown_destinations_are_dropped() -> None:
+    made = tables(square())
+    for packet in (
+        {**BEST_EFFORT, "eth_dst": "ff:ff:ff:ff:ff:ff"},
+        {"eth_type": 0x86DD, "eth_dst": "33:33:00:00:00:01"},
+    ):
+        assert all(lookup(switch, {**packet, "in_port": 1}) == Drop() for switch in made.values())
+
+
+def test_equal_rules_have_equal_cookies_and_others_other_ones() -> None:
+    rules = [Rule(1, 1, (("eth_type", 1),), Output(p)) for p in (1, 1, 2)]
+    assert rules[0].cookie == rules[1].cookie != rules[2].cookie
+
+
+@pytest.mark.parametrize(
+    "campus", [fat_tree(4), leaf_spine(leaves=3, spines=2)], ids=["fat tree", "leaf-spine"]
+)
+def test_migrations_travel_the_path_that_admission_charges(campus) -> None:  # type: ignore[no-untyped-def]
+    topology = topology_of(plan(campus))
+    made, charged = tables(topology), Routes(campus)
+    for a in topology.stations:
+        for b in topology.stations:
+            if a.switch != b.switch:
+                (way,) = ways(topology, {**EF, "eth_dst": b.mac}, a.switch, made, frozenset())
+                route = [d.source for d in charged.route(a.host, b.host)][1:]
+                assert [s for s in route if s in topology.switches] == way
+
+
+def test_tables_stay_within_two_rules_a_host_and_arp() -> None:
+    topology = topology_of(plan(fat_tree(4)))
+    hosts = len(topology.stations)
+    for name, switch in tables(topology).items():
+        at = len(topology.stations_at[name])
+        assert len(switch.rules) <= 5 + 2 * hosts + (hosts + at if at else 0)
+        assert len(switch.groups) <= 2 * len({s.switch for s in topology.stations})
+
+
+def test_a_topology_that_cannot_be_read_is_named() -> None:
+    for text in (b"{", b'{"switches": {"a": 1}, "trunks": [], "stations": [], "root": "z"}'):
+        with pytest.raises(SpecError, match="topology"):
+            read(text, "topology.json")

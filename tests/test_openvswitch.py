@@ -1,0 +1,220 @@
+"""The Open vSwitch fabric on this machine: several paths, trunks that are cut, controllers that die, others' controllers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mininet.log import setLogLevel
+
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel.openvswitch import missing_programs
+from testbed.emulation.safety import ledger
+from testbed.errors import SetupError
+from tests.emulation_campuses import kernel, small_campus
+from topologies.presets import leaf_spine
+from topologies.spec import Fabric
+
+pytestmark = [
+    *kernel,
+    pytest.mark.skipif(bool(missing_programs()), reason=f"Open vSwitch lacks {missing_programs()}"),
+]
+REPOSITORY = Path(__file__).parents[1]
+LIMIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def quiet_mininet() -> None:
+    setLogLevel("error")
+
+
+@pytest.fixture(scope="module")
+def campus() -> Iterator[LiveCampus]:
+    with LiveCampus(leaf_spine(3, 2, 2)) as net:
+        yield net
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end, f"not within {LIMIT_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+def trunk_events(campus: LiveCampus) -> list[tuple[list[str], bool]]:
+    assert campus.openflow
+    return [(e["between"], e["up"]) for e in campus.openflow.read_events() if e["event"] == "trunk"]
+
+
+def flows(campus: LiveCampus) -> dict[str, set[str]]:
+    """Cookies of every OpenFlow switch's rules, as the switches say."""
+    found = {}
+    for name in campus.plan.openflow:
+        lines = campus.get(name).dpctl("dump-flows").splitlines()
+        found[name] = {
+            word for line in lines for word in line.split(",")[0].split() if word.startswith("cookie=")
+        }
+    return found
+
+
+def reaches(campus: LiveCampus, a: str, b: str, tos: int) -> bool:
+    return " 0% packet loss" in campus.get(a).cmd(f"ping -c2 -i0.2 -W1 -Q{tos} {campus.get(b).IP()}")
+
+
+def test_every_host_reaches_every_other_over_two_spines(campus: LiveCampus) -> None:
+    assert campus.pingAll(timeout="2") == 0.0
+
+
+def test_neighbours_on_one_switch_are_not_answered_for_by_the_network(campus: LiveCampus) -> None:
+    campus.get("h1").cmd("ip neigh flush all")
+    assert reaches(campus, "h1", "h2", 0)
+    learned = campus.get("l1").cmd("bridge fdb show br l1-edge")
+    (line,) = [text for text in learned.splitlines() if text.startswith(campus.get("h2").MAC())]
+    assert campus.plan.host_cables["h2"].a.name in line
+
+
+def test_a_cut_trunk_is_routed_around_and_its_return_brings_the_old_tables_back(campus: LiveCampus) -> None:
+    before, events = flows(campus), len(trunk_events(campus))
+    campus.configLinkStatus("l1", "s1", "down")
+    try:
+        until(
+            lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False)],
+            "the controller hears of the cut",
+        )
+        assert campus.openflow
+        said = len(campus.openflow.read_events())
+        until(
+            lambda: all(reaches(campus, "h1", to, tos) for to in ("h3", "coord") for tos in (0, 184)),
+            "a way around",
+        )
+        assert said <= len(campus.openflow.read_events())
+    finally:
+        campus.configLinkStatus("l1", "s1", "up")
+    until(
+        lambda: trunk_events(campus)[events:] == [(["l1", "s1"], False), (["l1", "s1"], True)], "its return"
+    )
+    until(lambda: flows(campus) == before, "the old tables")
+    assert campus.pingAll(timeout="2") == 0.0
+
+
+def test_traffic_goes_on_without_the_controller_and_a_new_one_changes_nothing(campus: LiveCampus) -> None:
+    assert campus.openflow
+    before = flows(campus)
+    campus.openflow.stop_controller()
+    assert reaches(campus, "h1", "h5", 184)
+    said = len(campus.openflow.read_events())
+    campus.openflow.start_controller(campus.plan)
+    campus.openflow.wait_programmed(after=said)
+    assert [e for e in campus.openflow.read_events()[said:] if e["event"] == "updated"] == []
+    assert flows(campus) == before
+
+
+def test_a_switch_turns_from_its_own_dead_trunk_without_a_controller(campus: LiveCampus) -> None:
+    assert campus.openflow
+    campus.openflow.stop_controller()
+    try:
+        campus.configLinkStatus("l1", "s1", "down")
+        # towards h3 by s2; what comes back is cut at s1's end, which l3's own trunks do not show: so count what arrives
+        receiver = campus.get("h3").popen(["timeout", "20", sys.executable, "-c", COUNT_ONE])
+        try:
+            assert receiver.stdout.readline() == b"ready\n"
+            campus.get("h1").cmd(f"{sys.executable} -c '{SEND_EF}' {campus.get('h3').IP()}")
+            assert receiver.communicate(timeout=20)[0] == b"came\n"
+        finally:
+            receiver.kill()
+            receiver.wait()
+    finally:
+        campus.configLinkStatus("l1", "s1", "up")
+        said = len(campus.openflow.read_events())
+        campus.openflow.start_controller(campus.plan)
+        campus.openflow.wait_programmed(after=said)
+
+
+COUNT_ONE = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 7000))
+print("ready", flush=True)
+s.recv(100)
+print("came", flush=True)
+"""
+SEND_EF = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 184)
+for _ in range(50):
+    s.sendto(b"x", (sys.argv[1], 7000))
+    time.sleep(.02)
+""".replace("'", '"')
+
+
+def test_rules_of_a_stranger_are_gone_after_the_controller_started_again(campus: LiveCampus) -> None:
+    assert campus.openflow
+    before = flows(campus)
+    campus.openflow.stop_controller()
+    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 add-flow s1 cookie=0x77,priority=9,actions=drop")
+    campus.get("s1").cmd("ovs-ofctl -O OpenFlow13 del-flows s1 table=2")
+    assert flows(campus) != before
+    said = len(campus.openflow.read_events())
+    campus.openflow.start_controller(campus.plan)
+    campus.openflow.wait_programmed(after=said)
+    assert flows(campus) == before
+    assert reaches(campus, "h1", "h3", 184)
+
+
+def test_shapers_stay_on_the_ports_of_open_vswitch(campus: LiveCampus) -> None:
+    from testbed.emulation.kernel.build import in_thread
+
+    campus.configLinkStatus("l2", "s2", "down")
+    campus.configLinkStatus("l2", "s2", "up")
+    in_thread(campus.kernel.read_back_fabric)
+
+
+def test_anothers_controller_programs_the_switches() -> None:
+    spec = dataclasses.replace(small_campus(2), fabric=Fabric.OPENVSWITCH)
+    with LiveCampus(spec, controller="tcp:127.0.0.1:6653") as net:
+        assert list(net.plan.openflow) == ["core"]
+        assert not reaches(net, "h1", "h2", 0)  # secure: nothing is forwarded that nobody asked for
+        script = REPOSITORY / "docs" / "examples" / "learning_switch.py"
+        theirs = net.get("core").popen([sys.executable, str(script)], cwd=REPOSITORY)
+        try:
+            until(lambda: reaches(net, "h1", "h2", 0), "the learning switch forwards")
+            assert net.pingAll(timeout="2") == 0.0
+        finally:
+            theirs.kill()
+            theirs.wait()
+
+
+def test_what_the_fabric_cannot_do_is_refused() -> None:
+    with pytest.raises(SetupError, match="IPv4 only"):
+        LiveCampus(leaf_spine(2, 2, 1), ipv6=True)
+    with pytest.raises(SetupError, match="no switch that OpenFlow could program"):
+        LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
+
+
+def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from testbed.emulation.campus import LiveCampus\n"
+        "from topologies.presets import leaf_spine\n"
+        f"net = LiveCampus(leaf_spine(2, 2, 1), root=Path({str(tmp_path)!r})); net.start()\n"
+        "print(net.id, flush=True); time.sleep(60)"
+    )
+    builder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    try:
+        assert builder.stdout
+        campus_id = builder.stdout.readline().decode().strip()
+        assert len(ledger.marked_processes(campus_id)) >= 3
+    finally:
+        os.kill(builder.pid, signal.SIGKILL)
+        builder.wait()
+    report = ledger.clean_up(tmp_path)
+    assert (report.cleaned, report.failed) == ([campus_id], [])
+    until(lambda: ledger.marked_processes(campus_id) == [], "all processes gone")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,82 @@
+"""What an OpenFlow controller is told about a campus, as one JSON file: written by the campus, read by the controller."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from topologies.errors import SpecError
+
+
+class Trunk(msgspec.Struct, frozen=True, dict=True):
+    """A cable between two OpenFlow switches, with the port number at either end."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+    rate_bytes_per_s: float
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """The two switches: what a trunk is known by, for there is one at most between two switches."""
+        return frozenset((self.a, self.b))
+
+
+class Station(msgspec.Struct, frozen=True):
+    """A host as the OpenFlow network sees it: behind which port of which switch."""
+
+    host: str
+    switch: str
+    port: int
+    mac: str
+    address: str
+
+
+class Topology(msgspec.Struct, frozen=True, dict=True):
+    """OpenFlow switches (name to datapath number), trunks between them, hosts. `root`: of the tree that migrations travel."""
+
+    switches: dict[str, int]
+    trunks: tuple[Trunk, ...]
+    stations: tuple[Station, ...]
+    root: str
+
+    def __post_init__(self) -> None:
+        for name in (
+            self.root,
+            *(end for t in self.trunks for end in t.ends),
+            *(s.switch for s in self.stations),
+        ):
+            if name not in self.switches:
+                raise SpecError("topology", name, f"one of the switches {sorted(self.switches)}")
+
+    @cached_property
+    def ports(self) -> dict[str, dict[str, int]]:
+        """switch -> neighbour -> port number, in the order of the trunks."""
+        table: dict[str, dict[str, int]] = {name: {} for name in self.switches}
+        for trunk in self.trunks:
+            table[trunk.a][trunk.b] = trunk.a_port
+            table[trunk.b][trunk.a] = trunk.b_port
+        return table
+
+    @cached_property
+    def rate_bytes_per_s(self) -> dict[frozenset[str], float]:
+        """Rate of each trunk, by its two switches."""
+        return {trunk.ends: trunk.rate_bytes_per_s for trunk in self.trunks}
+
+    @cached_property
+    def stations_at(self) -> dict[str, list[Station]]:
+        """The hosts behind each switch."""
+        table: dict[str, list[Station]] = {name: [] for name in self.switches}
+        for station in self.stations:
+            table[station.switch].append(station)
+        return table
+
+
+def read(text: bytes, source: str) -> Topology:
+    """The topology of a JSON text; SpecError names `source` and what is wrong."""
+    try:
+        return msgspec.json.decode(text, type=Topology)
+    except msgspec.MsgspecError as error:
+        raise SpecError("topology", source, f"a topology as the campus writes it ({error})") from None
