@@ -16,8 +16,8 @@ Where this departs from the print:
   3.60 (3.99 for the smallest demand first). Both are rows.
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
   room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
-  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s with the paper campus's notices
-  it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work: 4.67).
+  most urgent first, and rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's
+  notices it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work: 4.67).
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.
@@ -157,7 +157,7 @@ def smallest_demand_first(
 
 
 def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
-    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of whom to refuse (`fluid`).
+    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of what to refuse (`moore_hodgson`).
 
     As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
     `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable

@@ -1,6 +1,6 @@
 """Checkpoint rates that cost all jobs together the least, over a network: a convex program, solved by its prices.
 
-    minimise   sum_i g_i(b_i)          g: what a rate leaves a job to lose (`checkpoint_cost`)
+    minimise   sum_i g_i(b_i)          g: what a rate leaves a job to lose (`cost`)
     subject to sum of b over each link <= its budget B_l,   lower_i <= b_i <= upper_i
 
 Theorem 1 of paper A is one link, no bounds but caps, and g_i = sqrt(2 lambda_i C_i/b_i). Here a job pays a price at every
@@ -15,7 +15,7 @@ there: log load_l = log B_l, on the links that charge, the system made symmetric
 is taken if the dual rises by it (or the misfit halves), else it is taken back and damped more (Levenberg and Marquardt);
 small enough, a step always raises a concave dual. A link whose load stays below its budget sees its multiplier fall until
 it is nothing and is let go; one that overflows starts to charge. Links that no jobs compete for never enter (`contention`). The
-first guess is an earlier answer, or `first_prices`.
+first guess is an earlier answer, or a `cold_start`.
 
 **What was tried instead.** A primal-dual interior point took 20 to 40 steps where this takes 10 to 20, on systems of all
 contended links, not of the few that charge; Newton without the taking back cycles between corners of capped jobs.
@@ -28,7 +28,7 @@ its budget by a last digit, and `gap` is (cost - D)/cost of the rates that are h
 allocation could save, below TOLERANCE for jobs and links as campuses have them. Where payloads, hazards and links differ by
 ten decades and more Newton may end at MOST_STEPS without it (12 of 300 such instances): the rates still fit, but may be
 far from the best, and `gap` says by how much at most. It is a certificate of the curves that it is given: of broken loss budgets
-these stand for the jobs' losses (`checkpoint_cost`).
+these stand for the jobs' losses (`cost`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Where this follows the paper's formulas but departs from its text:
 - **Many links.** The paper has one budget. Here every link crossed has one, and the cube-root weights are
   shared max-min over the network. That equals Theorem 1 on any single link; on a network it is the natural
   generalisation and not the exact minimiser (which is 3/2-fair: a flow pays at every link it crosses). The
-  exact one is `joint_planning`.
+  exact one is `planner`.
 - **Loss budgets enter the allocation.** Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the
   floor is above the cap, the clip has no answer (and a library's `clip` returns the cap, silently breaking
   beta). But floor <= cap is a statement on bandwidth, b >= C/(2 beta L_max), so it is given to the allocator

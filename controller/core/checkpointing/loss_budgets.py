@@ -1,8 +1,8 @@
 """Which loss budgets are kept when links cannot carry them all: two rules, and a knapsack.
 
 A loss budget L_max is a promise: a reclaim costs at most so much work on average. It takes a slice of C/(2 beta L_max) on
-every link to the standby (`checkpointing`). Where the slices together are more than a link has, some promises have to be
-broken, and which is a choice: breaking all of them (as `checkpointing.plan` does) or cutting all slices alike helps
+every link to the standby (`intervals`). Where the slices together are more than a link has, some promises have to be
+broken, and which is a choice: breaking all of them (as `intervals.plan` does) or cutting all slices alike helps
 no job, because a slice just too small keeps no promise.
 
 **Break as few as possible** (`kept`). Jobs that cross an overloaded link are taken in order of what they need of the
@@ -14,7 +14,7 @@ what it costs them, so that no job goes without checkpoints because others' prom
 would need some of that tenth is broken, even if it is the only one that the link could keep.
 
 **Lose little** (`uncontested`). Where budgets do not fit, none of those that cross the overloaded link binds, and its
-rates go where they save most: by a curve (`checkpoint_cost`) that is the job's own loss where its best interval is within
+rates go where they save most: by a curve (`cost`) that is the job's own loss where its best interval is within
 2 L_max, and near it elsewhere. The certificate of the allocation is of these curves; on random contested links the work
 lost was .2 % above the least on average, 2.5 % at most. More promises are broken than by the first rule, and less work is
 lost: keeping many small ones starves the few that need most, whose intervals then grow by hours. On paper A's campus that
@@ -45,7 +45,7 @@ def uncontested(
 
 
 def kept(needed_bytes_per_s: Floats, routes: Numbers, capacity_bytes_per_s: Floats, rank: Numbers) -> Mask:
-    """The jobs whose slices are kept; `routes` as in `exact_allocation.Problem`, `rank` breaks ties (smaller first).
+    """The jobs whose slices are kept; `routes` as in `dual_newton.ContentionProblem`, `rank` breaks ties (smaller first).
 
     What is kept fits on every link. Jobs that need nothing are kept always.
     """

@@ -3,14 +3,14 @@
 Where paper A allocates by cube roots and then clips intervals (Theorem 1, Lemma 2, eq. 9), this minimises what all jobs
 together lose, lambda (D/2 + C/b) + p/D each, over all b and D at once: loss budgets bound the rates from below
 (`loss_budgets` says which, when not all can be kept), write caps from above, every link has its budget, and the time
-that a write takes to protect is part of the cost (`checkpoint_cost`, `exact_allocation`).
+that a write takes to protect is part of the cost (`cost`, `dual_newton`).
 
 p is what a checkpoint stops its job for. In the paper that is the write, C/b; on one link without loss budgets and with
 writes that are short against the time between reclaims the answer is then Theorem 1. Where jobs go on while they are sent it
 is the snapshot's time, much less: they should checkpoint more often, and the best interval depends on no rate
 (`plan_behind`).
 
-`plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `checkpointing.Planner`.
+`plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `intervals.Planner`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def plan_columns(
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
-    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
+    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`dual_newton.allocate`);
     `keep`: the rule for budgets that do not fit (`loss_budgets`); `pauses_s`: p, of each or of all, infinite where the write
     stops the jobs.
     """
@@ -140,7 +140,7 @@ class ExactPlanner:
         beta: float = BETA,
         snapshot_s: Callable[[float], float] = lambda payload_bytes: 0.0,
     ) -> dict[str, CheckpointPlan]:
-        """`checkpointing.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
+        """`intervals.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
 
         ValueError: a link without a capacity, a key twice.
         """
