@@ -11,16 +11,16 @@ present solves it always. Two are tried here, and each one that succeeds is a wi
 itself is what is enforced: nothing is admitted that cannot be delivered.
 
 - **EDF until no laxity** (EDZL, Lee 1994): at every moment, parcels by due time, each as fast as its path has
-  room; but one that must run at its peak rate from now on goes first. A parcel on a slow access link cannot make
+  room; but who must run at its peak rate from now on goes first. A parcel on a slow access link cannot make
   good later what it lets pass now; EDF does not see that. On one link without caps it is EDF.
 - **constant**: eq. (12)'s rates throughout, where they fit on all links. A last resort, since it leaves nothing
-  for those that come later.
+  for those who come later.
 
 Of random feasible sets of 2 to 6 parcels on a two-building network the first rule finds a schedule for 99.7 %;
 plain EDF for 97 % (`tests/test_timetable.py` holds them to the linear program).
 
-The rules are in machine code (`compiled`), on columns in order of due time and key: of the parcels of least rank the
-first has the links first.
+The rules are in machine code (`compiled`), on columns in order of due time and key: who turns to a link first is who has the
+least number of those with the least rank.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Mask, Numbers
+from controller.core.network.links import Floats, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
-SLIPPED = 0.05  # of a payload: a parcel behind by no more has hit delays, and may yet be in time
+SLIPPED = 0.05  # of a payload: who is behind by no more has hit delays, and may yet be in time
 EXACT = 1e-9  # relative: what rounding may make of a payload or a laxity that is zero
 SUMMED = (
     1e-12  # relative: what it may add to a sum; less than EXACT, so that a schedule forgives what a sum did
 )
 
+Mask = NDArray[np.bool_]
 Spans = list[tuple[int, float, float, float]]  # (number of the parcel, from, until, bytes/s)
 
 
@@ -98,7 +100,7 @@ class Timetable:
 def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> Timetable:
     """A schedule that delivers every parcel by its due time, if one of the rules finds one (see the module).
 
-    Otherwise a schedule that says which are late: those are sent too, with what the others leave. Independent of the
+    Otherwise a schedule that says who is late: those are sent too, with what the others leave. Independent of the
     order of `parcels`; equal due times go by key. ValueError: a link without a share.
     """
     ordered = _by_due(parcels)
@@ -107,14 +109,12 @@ def timetable(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLi
     for number, from_s, until_s, rate in found:
         spans[number].append(RateSpan(from_s, until_s, rate))
     keys = [parcel.key for parcel in ordered]
-    missed = (
-        frozenset(keys[number] for number in np.flatnonzero(late).tolist()) if late.any() else frozenset()
-    )
-    return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, missed)
+    who = frozenset(keys[number] for number in np.flatnonzero(late).tolist()) if late.any() else frozenset()
+    return Timetable({key: tuple(some) for key, some in zip(keys, spans, strict=True)}, who)
 
 
 def all_in_time(parcels: Iterable[Parcel], now_s: float, share: Mapping[DirectedLink, float]) -> bool:
-    """Whether no parcel of their `timetable` is late; but a sum that is too much for a link by rounding only is late here.
+    """Whether their `timetable` has nobody late; what rounding forgives there, a sum that is too much for a link, is not here.
 
     ValueError: a link without a share.
     """
@@ -125,16 +125,19 @@ def all_in_time(parcels: Iterable[Parcel], now_s: float, share: Mapping[Directed
 
 
 class _Freight(NamedTuple):
-    """Parcels by due time: parcel i crosses link[first[i]:first[i + 1]]."""
+    """Parcels by due time: parcel i crosses link[first[i]:first[i + 1]], whose shares are in `share`.
+
+    `peak` is the most that cap and path allow, bytes/s; `least` bytes count as none.
+    """
 
     payload: Floats
     start_s: Floats
     due_s: Floats
-    peak: Floats  # bytes/s, the most that cap and path allow
-    least: Floats  # so few bytes count as none
+    peak: Floats
+    least: Floats
     first: Numbers
     link: Numbers
-    share: Floats  # bytes/s, by link
+    share: Floats
 
 
 def _by_due(parcels: Iterable[Parcel]) -> list[Parcel]:
@@ -171,18 +174,22 @@ def _freight(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_
         start_s[number] = max(now_s, start_s[number])
         for crossed in link[first[number] : first[number + 1]]:
             peak[number] = min(peak[number], share[crossed])
-        # what passes between a time and the next that can be told from it: a schedule is no more exact than its clock
-        rate, at_s = peak[number], max(start_s[number], due_s[number])
-        instant = rate * (np.nextafter(at_s, np.inf) - at_s) if rate < np.inf and at_s < np.inf else 0.0
+        instant = _in_one_instant(peak[number], max(start_s[number], due_s[number]))
         least[number] = max(payload[number] * EXACT, instant)
     return _Freight(payload, start_s, due_s, peak, least, first, link, share)
+
+
+@compiled
+def _in_one_instant(rate: float, at_s: float) -> float:
+    """What passes between a time and the next that can be told from it: a schedule is no more exact than its clock."""
+    return rate * (np.nextafter(at_s, np.inf) - at_s) if rate < np.inf and at_s < np.inf else 0.0
 
 
 @compiled
 def _timetable(
     columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float
 ) -> tuple[Mask, Spans]:
-    """(which are late, spans): `timetable` on columns."""
+    """(who is late, spans): `timetable` on columns."""
     freight = _freight(columns, first, link, share, now_s)
     late, spans = _simulate(freight, now_s, True)
     if late.any():
@@ -195,7 +202,14 @@ def _timetable(
 @compiled
 def _all_in_time(columns: Floats, first: Numbers, link: Numbers, share: Floats, now_s: float) -> bool:
     freight = _freight(columns, first, link, share, now_s)
-    # where what is due by some moment is more than a link can carry from the earliest start, no rule can help
+    if _overrun(freight):
+        return False
+    return not _simulate(freight, now_s, True)[0].any() or _fits(freight)
+
+
+@compiled
+def _overrun(freight: _Freight) -> bool:
+    """Whether on some link what is due by some moment is more than it can carry from the earliest start: nothing can help."""
     start_s, sent = np.full(len(freight.share), np.inf), np.zeros(len(freight.share))
     for number in range(len(freight.peak)):
         for link in freight.link[freight.first[number] : freight.first[number + 1]]:
@@ -205,18 +219,18 @@ def _all_in_time(columns: Floats, first: Numbers, link: Numbers, share: Floats, 
             sent[link] += freight.payload[number]
             time_s = max(0.0, freight.due_s[number] - start_s[link])
             if sent[link] > freight.share[link] * time_s * (1.0 + SUMMED):
-                return False
-    return not _simulate(freight, now_s, True)[0].any() or _fits(freight)
+                return True
+    return False
 
 
 # ---------------------------------------------------------------- the rule that looks at the present
 
 
 class _UnderWay(NamedTuple):
-    """The state of each parcel, and the span that it is in."""
+    """Of each parcel: what is left of it, its rate now (NaN: none, it may not start yet), and the span that it is in."""
 
-    left: Floats  # bytes
-    rate: Floats  # now; NaN: none, it may not start yet
+    left: Floats
+    rate: Floats
     from_s: Floats
     until_s: Floats
     at_rate: Floats
@@ -224,7 +238,7 @@ class _UnderWay(NamedTuple):
 
 @compiled
 def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Spans]:
-    """Follow the rule until all is delivered. `strict`: only until some parcel must be late."""
+    """Follow a rule until everything is delivered. `strict`: only until somebody must be late."""
     size = len(freight.peak)
     way = _UnderWay(freight.payload.copy(), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
     late, spans, at_s = np.zeros(size, np.bool_), [(0, 0.0, 0.0, 0.0) for _ in range(0)], now_s
@@ -235,34 +249,15 @@ def _simulate(freight: _Freight, now_s: float, strict: bool) -> tuple[Mask, Span
         if strict and late.any():
             return late, spans
         _set_rates(freight, way, at_s)
-        # rates hold until an arrival, a last byte, or until some parcel's laxity is used up
-        until_s = np.inf
-        for number in range(size):
-            rate, peak = way.rate[number], freight.peak[number]
-            if way.left[number] > 0.0 and freight.start_s[number] > at_s:
-                until_s = min(until_s, freight.start_s[number])
-            if rate > 0.0:
-                until_s = min(until_s, at_s + way.left[number] / rate)
-            behind = _behind(freight, way, number, at_s)
-            if behind < -freight.least[number] and rate < peak and peak < np.inf:
-                until_s = min(until_s, at_s - behind / (peak - rate))
+        until_s = _next_event_s(freight, way, at_s)
         if until_s == np.inf:  # a share of 0: those never arrive
             for number in range(size):
                 late[number] |= way.left[number] > 0.0
             break
-        # or an instant that no clock tells would never pass
-        until_s = max(until_s, np.nextafter(at_s, np.inf))
-        for number in range(size):
-            rate = way.rate[number]
-            if rate == np.inf:  # crosses no link: both ends are one host
-                way.left[number] = 0.0
-            elif rate > 0.0:
-                left = way.left[number] - rate * (until_s - at_s)
-                way.left[number] = left if left > freight.least[number] else 0.0
-                if way.at_rate[number] != rate or way.until_s[number] != at_s:
-                    _end_span(way, spans, number)
-                    way.from_s[number], way.at_rate[number] = at_s, rate
-                way.until_s[number] = until_s
+        until_s = max(
+            until_s, np.nextafter(at_s, np.inf)
+        )  # or an instant that no clock tells would never pass
+        _advance(freight, way, spans, at_s, until_s)
         at_s = until_s
     for number in range(size):
         _end_span(way, spans, number)
@@ -276,17 +271,22 @@ def _behind(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> floa
 
 
 @compiled
+def _rank(freight: _Freight, way: _UnderWay, number: int, at_s: float) -> int:
+    """0: no laxity left; 1: some; 2: hopeless."""
+    behind, least = _behind(freight, way, number, at_s), freight.least[number]
+    if behind > max(least, SLIPPED * freight.payload[number]):
+        return 2
+    return 0 if behind >= -least else 1
+
+
+@compiled
 def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
-    """By rank and due time, each as fast as the links of its path have room; parcels without laxity first, hopeless ones last."""
+    """By rank and due time, each as fast as the links of its path have room."""
     room, ranks = freight.share.copy(), np.full(len(freight.peak), -1)
     for number in range(len(ranks)):
         way.rate[number] = np.nan
         if way.left[number] > 0.0 and freight.start_s[number] <= at_s:
-            behind, least = _behind(freight, way, number, at_s), freight.least[number]
-            if behind > max(least, SLIPPED * freight.payload[number]):
-                ranks[number] = 2
-            else:
-                ranks[number] = 0 if behind >= -least else 1
+            ranks[number] = _rank(freight, way, number, at_s)
     for rank in range(3):
         for number in range(len(ranks)):
             if ranks[number] == rank:
@@ -300,6 +300,37 @@ def _set_rates(freight: _Freight, way: _UnderWay, at_s: float) -> None:
 
 
 @compiled
+def _next_event_s(freight: _Freight, way: _UnderWay, at_s: float) -> float:
+    """When the rates must be looked at again: an arrival, a last byte, or somebody's laxity is used up."""
+    soonest_s = np.inf
+    for number in range(len(way.rate)):
+        rate, peak = way.rate[number], freight.peak[number]
+        if way.left[number] > 0.0 and freight.start_s[number] > at_s:
+            soonest_s = min(soonest_s, freight.start_s[number])
+        if rate > 0.0:
+            soonest_s = min(soonest_s, at_s + way.left[number] / rate)
+        behind = _behind(freight, way, number, at_s)
+        if behind < -freight.least[number] and rate < peak and peak < np.inf:
+            soonest_s = min(soonest_s, at_s - behind / (peak - rate))
+    return soonest_s
+
+
+@compiled
+def _advance(freight: _Freight, way: _UnderWay, spans: Spans, at_s: float, until_s: float) -> None:
+    for number in range(len(way.rate)):
+        rate = way.rate[number]
+        if rate == np.inf:  # crosses no link: both ends are one host
+            way.left[number] = 0.0
+        elif rate > 0.0:
+            left = way.left[number] - rate * (until_s - at_s)
+            way.left[number] = left if left > freight.least[number] else 0.0
+            if way.at_rate[number] != rate or way.until_s[number] != at_s:
+                _end_span(way, spans, number)
+                way.from_s[number], way.at_rate[number] = at_s, rate
+            way.until_s[number] = until_s
+
+
+@compiled
 def _end_span(way: _UnderWay, spans: Spans, number: int) -> None:
     if way.at_rate[number] > 0.0:
         spans.append((number, way.from_s[number], way.until_s[number], way.at_rate[number]))
@@ -310,7 +341,7 @@ def _end_span(way: _UnderWay, spans: Spans, number: int) -> None:
 
 @compiled
 def _constant(freight: _Freight) -> Spans:
-    """Every parcel at C / (due - start) from start to due."""
+    """Everybody at C / (due - start) from start to due."""
     spans = [(0, 0.0, 0.0, 0.0) for _ in range(0)]
     for number in range(len(freight.payload)):
         from_s, until_s = freight.start_s[number], freight.due_s[number]
