@@ -25,13 +25,13 @@ NEEDED = {  # file that must be there -> the Debian package that brings it
 
 
 def object_path(name: str) -> Path:
-    """Where the compiled program lies, or will: its name holds the hash of the sources, so it is never out of date."""
+    """Path of the compiled program (made or not yet): its name holds the hash of the sources, so it is never out of date."""
     file = f"{name}.{source_hash(name)}.bpf.o"
     return OBJECTS / file if (OBJECTS / file).exists() else kept_beside(OBJECTS) / file
 
 
 def source_hash(name: str) -> str:
-    """Of the program, of every header, and of how they are compiled."""
+    """Hash of the program, of every header, and of how they are compiled."""
     return fingerprint([SOURCES / f"{name}.bpf.c", *sorted(SOURCES.glob("*.h"))], *FLAGS)
 
 

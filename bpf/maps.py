@@ -190,7 +190,7 @@ class AggregateBucket(Meters):
 
 
 class ClassCounters(MappedMap):
-    """What left the host in each class."""
+    """Traffic that left the host, by class."""
 
     def read(self, traffic_class: ClassId) -> Traffic:
         """Counters of one class since the programs were loaded; each of the four is exact, they are not one instant."""

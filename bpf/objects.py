@@ -65,7 +65,7 @@ class HostPrograms:
 
     @property
     def counters(self) -> ClassCounters:
-        """What left, by class."""
+        """Traffic that left the host, by class."""
         return self.maps.counters
 
     @property

@@ -35,8 +35,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """What a host may send: by which addresses, at what rate in all (`link`) and in the testbed's own classes (`own`, None:
-    counted only). A host without `ipv6` sends no IPv6."""
+    """Limits of what a host sends: its addresses, its rate in all (`link`) and in the testbed's own classes (`own`, None: counted
+    only). A host without `ipv6` sends no IPv6."""
 
     mac: bytes
     ipv4: IPv4Address
@@ -47,7 +47,7 @@ class PortRule:
 
 @dataclass(frozen=True, slots=True)
 class PortCounters:
-    """What came to a port: all that was not forged, the part of it in the testbed's own classes and ARP, what was forged."""
+    """Traffic of a port: all that was not forged, the part of it in the testbed's own classes and ARP, and the forged."""
 
     link: Traffic
     own: Traffic
@@ -75,7 +75,7 @@ class PortTable(WritableMap):
         self.u8[port * _BYTES : (port + 1) * _BYTES] = bytes(record)
 
     def counters(self, port: int) -> PortCounters:
-        """What a port has let through and dropped since it was set."""
+        """Traffic that a port has let through and dropped since it was set."""
         record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
         return PortCounters(*map(_traffic, (record.link.traffic, record.own.traffic, record.forged)))
 

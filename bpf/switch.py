@@ -22,12 +22,12 @@ _NONE_LIVE = bytes(KillSwitchStruct.live.size)
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
-    """The kill-switch: when it was set, what it did since. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
+    """The kill-switch. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
 
     mode: Mode
     set_at_ns: int
-    isolate_at_ns: int
-    first_drop_ns: int
+    isolate_at_ns: int  # when a drain becomes an isolation by itself
+    first_drop_ns: int  # since it was set, as the counts
     dropped_packets: int
     dropped_bytes: int
 
@@ -37,7 +37,7 @@ class KillSwitch(WritableMap):
 
     @property
     def mode(self) -> Mode:
-        """As it was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
+        """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
         return Mode(self.u32[0])
 
     def set(self, mode: Mode, *, isolate_at_ns: int = 0) -> None:
@@ -62,7 +62,7 @@ class KillSwitch(WritableMap):
         self.u8[_V6] = bytes(16) if v6 is None else v6.packed
 
     def status(self) -> SwitchStatus:
-        """What the owner sees."""
+        """The record as it is now."""
         at = self.u64
         times = at[_SET_AT], at[_ISOLATE_AT], at[_FIRST_DROP]
         return SwitchStatus(self.mode, *times, at[_DROPPED_PACKETS], at[_DROPPED_BYTES])

@@ -68,7 +68,7 @@ class _Options(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """What the program answered (PASS, DROP), the packet as it left it, and the mean time of one run."""
+    """The program's answer (PASS, DROP), the packet as it left it, and the mean time of one run."""
 
     __test__ = False  # pytest: not a test case
 

@@ -10,10 +10,12 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from controller.core.model import facts
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.fields import Random
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
+from experiments.results.summary import MEANINGS
 from topologies import files
 from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
 from topologies.tables import NOTHING
@@ -36,6 +38,19 @@ campus file, `"example:NAME"`, or a table), `seed` (a whole number) and `duratio
 `bytes` and `time`, played over real (default 1). Quantities are texts with a unit: `"3 h"`, `"1.5 GB"`, `"200 Mbit/s"`,
 `"0.2 /h"`. A law is a table such as `{ law = "exponential", mean = "10 min" }`; `lognormal` has `median` and `sigma`,
 `gamma` has `mean` and `shape`, `uniform` has `mean` and `spread`; each may have `minimum` and `maximum`.
+"""
+
+
+RESULTS_HEAD = """# Results of a run
+
+Made by `docs/generate.py` from the summary and the facts of the program. `reclaimnet demo`, `reclaimnet run` and
+`reclaimnet simulate` write three files into `--out`:
+
+- `report.html`: one page that needs nothing else. It follows light and dark, tells more where the pointer rests, follows a job
+  that is clicked through its hosts, and enlarges a picture on a double-click.
+- `summary.json`: the figures below; those with a unit stand once more under `real_scale`, and where the run comes from
+  under `provenance`.
+- `events.jsonl`: every fact that the coordinator wrote, a line each, with `at_s`, the seconds since it started.
 """
 
 
@@ -195,6 +210,31 @@ def commands_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def results_page() -> str:
+    """The page of what a run leaves: figures of summary.json, facts of events.jsonl."""
+    figures = [f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()]
+    kinds = {kind for kind in vars(facts).values() if isinstance(kind, type) and issubclass(kind, facts.Fact)}
+    told = [
+        f"| `{kind.__struct_config__.tag}` | {' '.join((kind.__doc__ or '').split())} | "
+        f"{', '.join(f'`{name}`' for name in kind.__struct_fields__)} |"
+        for kind in sorted(kinds - {facts.Fact}, key=lambda kind: kind.__name__)
+    ]
+    return "\n".join(
+        [
+            RESULTS_HEAD,
+            "## summary.json\n",
+            "| figure | what it counts |",
+            "|---|---|",
+            *figures,
+            "\n## events.jsonl\n",
+            "| type | what happened | fields |",
+            "|---|---|---|",
+            *told,
+            "",
+        ]
+    )
+
+
 def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
@@ -205,7 +245,7 @@ def picture() -> str:
 
     scenario = demo_scenario(seed=1)
     run = simulate(scenario, generate(scenario))
-    drawn = timeline(run.facts, run.context)
+    drawn = str(timeline(run.facts, run.context))
     style = Path(inspect.getfile(pages)).with_name("page.css").read_text()
     opened = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     head, rest = opened.split(">", 1)
@@ -213,11 +253,80 @@ def picture() -> str:
     return f"{head}><style>{style} svg {{ font: 12px sans-serif }}</style>{background}{rest}\n"
 
 
+# where the phases of a job stand in its picture, and by how much the arrow of a transition bends away from a straight line
+PHASES = {
+    "waiting": (80, 130),
+    "fetching": (255, 40),
+    "starting": (430, 130),
+    "running": (640, 130),
+    "moving": (640, 250),
+    "finished": (850, 90),
+    "failed": (850, 170),
+}
+BENDS = {"migrate": 30, "abandoned": 30, "landed": -20}
+STATES_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2733; --fill: #eef3f8; }
+@media (prefers-color-scheme: dark) { :root { --ink: #d7e0ea; --fill: #22303d; } }
+text { font: 13px sans-serif; fill: var(--ink); text-anchor: middle }
+rect { fill: var(--fill); stroke: var(--ink) } path { fill: none; stroke: var(--ink) } marker path { fill: var(--ink) }
+"""
+
+
+def states() -> str:
+    """docs/states.svg: the transitions of a job. Those that many phases have alike are told below, without arrows."""
+    from controller.core.model.entities import TRANSITIONS
+
+    sources: dict[tuple[str, str], list[str]] = {}
+    for (phase, trigger), to in TRANSITIONS.items():
+        sources.setdefault((trigger, to.value), []).append(phase.value)
+    drawn, told = [], []
+    for (trigger, to), phases in sources.items():
+        if len(phases) > 1:
+            told.append(f"{trigger}: from {', '.join(sorted(phases))} to {to}")
+            continue
+        (x0, y0), (x1, y1) = PHASES[phases[0]], PHASES[to]
+        dx, dy = x1 - x0, y1 - y0
+        length, bend = (dx * dx + dy * dy) ** 0.5, BENDS.get(trigger, 0)
+        ends = [
+            at / max(abs(dx) / 48, abs(dy) / 18) for at in (dx, dy)
+        ]  # from the centre of a box to its border
+        middle = ((x0 + x1) / 2 - bend * dy / length, (y0 + y1) / 2 + bend * dx / length)
+        drawn.append(
+            f'<path d="M{x0 + ends[0]:.0f} {y0 + ends[1]:.0f} Q{middle[0]:.0f} {middle[1]:.0f} '
+            f'{x1 - ends[0]:.0f} {y1 - ends[1]:.0f}" marker-end="url(#to)"/>'
+        )
+        at_x, at_y = ((x0 + x1) / 4 + middle[0] / 2, (y0 + y1) / 4 + middle[1] / 2)
+        if not dx:  # beside an upright arrow, above a level one, on the outer side of one that slopes
+            at_x += 42 if dy < 0 else -42
+        elif dy:
+            at_x, at_y = at_x + (24 if dx * dy > 0 and dx > 0 else -22), at_y + (22 if dx < 0 else 0)
+        drawn.append(f'<text x="{at_x:.0f}" y="{at_y - 7:.0f}">{trigger}</text>')
+    for phase, (x, y) in PHASES.items():
+        drawn.append(f'<rect x="{x - 45}" y="{y - 16}" width="90" height="32" rx="8"/>')
+        drawn.append(f'<text x="{x}" y="{y + 5}">{phase}</text>')
+    below = [f'<text x="460" y="{320 + 20 * n}">{line}</text>' for n, line in enumerate(told)]
+    marker = (
+        '<marker id="to" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0 L8 4 L0 8 z"/></marker>'
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 920 {330 + 20 * len(told)}">',
+            f"<style>{STATES_STYLE}</style><defs>{marker}</defs>",
+            *drawn,
+            *below,
+            "</svg>\n",
+        ]
+    )
+
+
 PAGES = {
+    "states.svg": states,
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
+    "reference/results.md": results_page,
 }
 
 if __name__ == "__main__":

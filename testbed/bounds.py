@@ -7,7 +7,6 @@ A type is checked by msgspec wherever it is decoded; `within` asks the same of a
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -61,8 +60,6 @@ Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 # bytes or packets since a program was loaded: at 100 Gbit/s, two months; the sum over all classes stays below 2**63
 Counted = Annotated[int, Meta(ge=0, le=2**56)]
 
-_NAME = re.compile(NAME_PATTERN)
-
 
 def within(value: object, kind: Any) -> bool:
     """Whether `value` is one of the type: a name or number of this module, or anything that is made of them."""
@@ -75,4 +72,4 @@ def within(value: object, kind: Any) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether a host, a job or a file of theirs may be called so."""
-    return len(text) <= LONGEST_NAME and _NAME.search(text) is not None
+    return within(text, Name)

@@ -30,14 +30,12 @@ from testbed.errors import KernelMismatch, SetupError
 from topologies.spec import TrafficClass
 from topologies.units import WIRE_PER_PAYLOAD
 
-PACING_SHARE = (
-    0.995  # of the grant, so that goodput never exceeds it: a window may begin or end within a burst
-)
+# of the grant, so that goodput never exceeds it: a window may begin or end within a burst
+PACING_SHARE = 0.995
 GUARD_SLACK = 1.05  # bucket over pacing: IPv6 headers (1.4 %), short last segments, timers that catch up
 GUARD_BURST_BYTES = 256 << 10  # four super-packets
-GUARD_BURST_S = (
-    0.02  # or this long at the grant, if more: a sender that was not scheduled for so long catches up
-)
+# or this long at the grant, if more: a sender that was not scheduled for so long catches up
+GUARD_BURST_S = 0.02
 DROP_BURST_BYTES = 256 << 10
 TSO_RTT_LOG = Path("/proc/sys/net/ipv4/tcp_tso_rtt_log")
 SO_MAX_PACING_RATE = 47
@@ -165,14 +163,24 @@ class FlowGuard:
 
     def readback(self) -> FlowReadback:
         """What the kernel holds for this flow now; KernelMismatch if that is not what it was told."""
+        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
+        if self._maps is not None and (state is None or state.traffic_class is not CLASS_IDS[self._class]):
+            raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
+        raw = self._sock.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
+        pacing: int = struct.unpack("@Q", raw)[0]
+        dscp = marked_dscp(self._sock)
         found = FlowReadback(
-            self._found_pacing(), self._found_bucket(), congestion_of(self._sock), self._found_class()
+            None if pacing == UNPACED else pacing,
+            None if state is None or state.mode is BucketMode.ACCOUNT else state.rate_bytes_per_s,
+            congestion_of(self._sock),
+            next((c for c in TrafficClass if c.dscp == dscp), TrafficClass.RESEARCH),
         )
         _must_match(f"pacing rate of {self.key}", self._plan.pacing_bytes_per_s, found.pacing_bytes_per_s)
         _must_match(f"congestion control of {self.key}", self.congestion, found.congestion)
         _must_match(f"class of {self.key}", self._class, found.traffic_class)
         if self._maps is not None:
-            _must_match(f"bucket of {self.key}", self._asked_bucket(), found.bucket_bytes_per_s)
+            bucket = None if self._enforcement is Enforcement.NONE else self._plan.bucket_bytes_per_s
+            _must_match(f"bucket of {self.key}", bucket, found.bucket_bytes_per_s)
         return found
 
     def counters(self) -> Traffic | None:
@@ -214,26 +222,6 @@ class FlowGuard:
         rate = self._plan.pacing_bytes_per_s
         value = struct.pack("@Q", UNPACED if rate is None else rate)
         self._sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, value)
-
-    def _asked_bucket(self) -> int | None:
-        return None if self._enforcement is Enforcement.NONE else self._plan.bucket_bytes_per_s
-
-    def _found_pacing(self) -> int | None:
-        raw = self._sock.getsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, 8)
-        rate: int = struct.unpack("@Q", raw)[0]
-        return None if rate == UNPACED else rate
-
-    def _found_bucket(self) -> int | None:
-        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
-        return None if state is None or state.mode is BucketMode.ACCOUNT else state.rate_bytes_per_s
-
-    def _found_class(self) -> TrafficClass:
-        """By the code point on the socket, and by the flow table if there is one."""
-        dscp = marked_dscp(self._sock)
-        state = self._maps.flows.lookup(self.key) if self._maps is not None else None
-        if self._maps is not None and (state is None or state.traffic_class is not CLASS_IDS[self._class]):
-            raise KernelMismatch(f"entry of {self.key} in the flow table", self._class, state)
-        return next((c for c in TrafficClass if c.dscp == dscp), TrafficClass.RESEARCH)
 
 
 def set_aggregate(maps: HostMaps, payload_bytes_per_s: float) -> None:

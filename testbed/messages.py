@@ -59,11 +59,6 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     min_capability: Ratio = 0.0  # CUDA compute capability needed
     loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
 
-    @property
-    def runtime_s(self) -> float:
-        """Emulated GPU time of the whole job."""
-        return self.steps * self.step_s
-
 
 # ---------------------------------------------------------------- agent -> coordinator
 
@@ -113,16 +108,19 @@ class EgressSample(Struct, frozen=True, forbid_unknown_fields=True):
     research_bytes: PayloadBytes
 
 
+Outcome = Literal["finished", "failed", "stopped", "killed"]
+
+
 class JobEnded(Message, frozen=True):
     """The workload process is gone.
 
     Of itself: finished, or failed for good. At a hand: stopped by its agent (an order, the owner, the lease), or killed by a
-    signal that its agent did not send (the kernel's OOM killer, somebody on the host): it can go on from a checkpoint.
+    signal that its agent did not send (the kernel's OOM killer, another user of the host): it can go on from a checkpoint.
     """
 
     job: Name
     attempt: Attempt
-    outcome: Literal["finished", "failed", "stopped", "killed"]
+    outcome: Outcome
     step: Step
     digest: Digest = ""
     reason: Text = ""

@@ -21,7 +21,7 @@ from testbed.framing import Codec
 from testbed.messages import FromOwner, LookAtSwitch
 
 GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
-ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that nobody answers
+ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that it does not answer
 _CODEC: Codec[FromOwner] = Codec(FromOwner)
 
 

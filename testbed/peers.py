@@ -45,8 +45,8 @@ class Admission:
     """Which connections a service takes: each address that it waits for keeps a slot, all others share a few of their own.
 
     The first connection of an address that is waited for needs a free slot, a further one leaves a slot for each such address
-    that has none. So hosts that nobody waits for keep none of them out, however many they are; nor does one of them another,
-    as long as there are no more of them than slots.
+    that has none. So other hosts keep none of them out, however many they are; nor does one of them another, as long as
+    there are no more of them than slots.
     """
 
     def __init__(

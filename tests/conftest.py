@@ -7,7 +7,11 @@ import os
 import signal
 
 import pytest
+from hypothesis import settings
 
+# An example that takes long on a busy machine is no failure.
+settings.register_profile("reclaimnet", deadline=None)
+settings.load_profile("reclaimnet")
 # A shell that runs the tests in the background has SIGINT ignored, and all that they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -86,11 +86,11 @@ class CoresWorld(VirtualWorld):
             tells_story=True,
             after_each=Invariants() if checks else None,
         )
-        self.stage.told = lambda host, message: self.told.append((self.now_s, host, message))
+        self.env.told = lambda host, message: self.told.append((self.now_s, host, message))
 
     def _faults(self) -> Faults:
         def happens(purpose: str, share: float) -> bool:
-            return self.stage.streams.of(purpose).random() < share
+            return self.env.streams.of(purpose).random() < share
 
         def sending(host: str, order: object) -> Failure | None:
             if not happens("sending", self.send_failures):

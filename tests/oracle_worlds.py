@@ -9,8 +9,8 @@ from math import inf
 
 from controller.core.admission.admission import migration_share
 from experiments.worlds.oracle.availability import Future, Stay
-from experiments.worlds.oracle.choices import Menu
-from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.choices import Choices
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import (
     Choice,
     Entry,
@@ -18,7 +18,7 @@ from experiments.worlds.oracle.problem import (
     RunningJob,
     WindowProblem,
 )
-from experiments.worlds.oracle.transfer_times import Carriage
+from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.paths import Routes
 from topologies.presets import three_tier
 from topologies.spec import Role
@@ -38,14 +38,13 @@ def window(
     stays[names[-1]] = (Stay(names[-1], 0.0, inf, inf),)
     gpus = {host.name: host.gpus for host in campus.hosts if host.gpus}
     share = migration_share(campus.capacity_bytes_per_s, campus.research_reserve, PAYLOAD_SHARE)
-    carriage = Carriage(Routes(campus), Shares(share), 0.2, 10.0, lambda _: 0.15)
-    building = {host.name: host.building for host in campus.hosts}
-    menu = Menu(Future(stays), carriage, gpus, building, lambda _, __: True, 0.0, HORIZON_S)
+    transfer_times = TransferTimes(Routes(campus), LinkBudgets(share), 0.2, 10.0, lambda _: 0.15)
+    choices = Choices(campus, Future(stays), transfer_times, 0.0, HORIZON_S)
     slots = [name for name in names for _ in range(gpus[name])]
     seats = rng.sample(slots, min(jobs, len(slots)))
     runners = [_runner(rng, f"j{n}", stays[seat][0]) for n, seat in enumerate(seats)]
     runners += [_runner(rng, f"n{n}", None) for n in range(newcomers)]
-    return menu.problem(runners)
+    return choices.problem(runners)
 
 
 def _stay(rng: random.Random, host: str, *, ends: bool, apart_s: float) -> Stay:
@@ -85,7 +84,7 @@ def _ways_of_each(problem: WindowProblem) -> list[list[tuple[Choice, ...]]]:
             return
         for entry in problem.entries:
             if entry.job == runner.name:
-                for rest in on(runner.name, entry.stay):
+                for rest in on(runner.name, entry.to):
                     yield (entry, *rest)
 
     return [list(of(runner)) for runner in problem.runners]
@@ -133,7 +132,7 @@ def _links_over(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[st
                 for link in reservation.links:
                     load[link] = load.get(link, 0.0) + reservation.rate_bytes_per_s
         for link, rate in load.items():
-            if rate > problem.shares.at(link, at_s) * (1.0 + 1e-6):  # type: ignore[arg-type]
+            if rate > problem.budgets.at(link, at_s) * (1.0 + 1e-6):  # type: ignore[arg-type]
                 yield f"{link} carries {rate:g} at {at_s:g} s"
 
 
@@ -162,7 +161,7 @@ def _lost_ways(problem: WindowProblem, chosen: Sequence[Choice]) -> Iterator[str
             if runner.name not in entries:
                 yield f"{runner.name} never begins"
                 continue
-            stay = entries[runner.name].stay
+            stay = entries[runner.name].to
         while stay is not None and (runner.name, stay) in problem.nodes:
             way = out.get((runner.name, stay))
             if way is None:

@@ -13,7 +13,6 @@ from experiments.storms.script import parse
 from experiments.storms.setup import StormSetup
 from experiments.storms.world import StormWorld
 from experiments.worlds.virtual import (
-    Faults,
     VirtualRun,
     VirtualWorld,
     simulate,
@@ -68,11 +67,14 @@ def demo(
 ) -> VirtualRun:
     """The demo, until its jobs are over."""
     scenario = demo_scenario(hosts=hosts, seconds=seconds, seed=seed)
-    never = Faults(
-        plan=lambda world: world.restart_coordinator(1e9)
-    )  # a quiet world keeps a journal from here on
     return simulate(
-        scenario, generate(scenario), faults=never, quiet=quiet, until_over=True, after_each=killer
+        scenario,
+        generate(scenario),
+        # a quiet world keeps a journal from here on
+        plan=lambda world: world.restart_coordinator(1e9),
+        quiet=quiet,
+        until_over=True,
+        after_each=killer,
     )
 
 

@@ -1,8 +1,9 @@
 """The live hosts' trio code on the virtual world's machines: one time line, the mock clock's.
 
-Real here: `CoordinatorHost` with its journal, `AgentHost` with its loops, `Uplink`, `Channel`, codecs. Every word between them
-goes as bytes over streams in memory, cut at random places, each host's with a delay of its own. Modelled are processes, disks,
-the network and owners' switches: the very parts of the virtual world, on a heap that follows trio's clock instead of leading.
+Real here: `CoordinatorHost` with its journal, `AgentHost` with its loops, `CoordinatorLink`, `Channel`, codecs. Every word
+between them goes as bytes over streams in memory, cut at random places, each host's with a delay of its own. Modelled are
+processes, disks, the network and owners' switches: the very parts of the virtual world, on a heap that follows trio's clock
+instead of leading.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import trio
 from trio.testing import MockClock
@@ -30,14 +31,15 @@ from experiments.inputs.traces import Trace
 from experiments.worlds.virtual import Overheads, VirtualWorld, make_world
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.run import BEGIN_S
-from experiments.worlds.virtual.scheduler import Heap, Priority
+from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from experiments.worlds.virtual.workloads import tells_steps
 from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
-from testbed.agent.io.coordinator_link import Uplink
+from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel, Codec
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
@@ -45,7 +47,7 @@ IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 Said = tuple[float, Any]  # when, and an effect of the coordinator's core
 
 
-class ClockedHeap(Heap):
+class ClockedScheduler(Scheduler):
     """A heap that does what is due when trio's clock gets there."""
 
     def __init__(self) -> None:
@@ -156,7 +158,7 @@ class Door(trio.abc.Listener[End]):
 
 
 class Body:
-    """Jobs, shipping, edge and lease of one agent, performed by the virtual world's models."""
+    """Jobs, transfers, kernel and lease of one agent, performed by the virtual world's models."""
 
     def __init__(self, world: StreamedWorld, machine: Machine, handle: Callable[[ev.Event], None]) -> None:
         self._world, self._machine, self._handle = world, machine, handle
@@ -167,7 +169,7 @@ class Body:
 
     def extend(self, until_s: float) -> None:
         self._machine.lease_until_s = until_s
-        self._world.stage.heap.at(until_s, lambda: self._world.workloads.fence(self._machine))
+        self._world.env.scheduler.at(until_s, lambda: self._world.workloads.fence(self._machine))
 
     # ---- jobs: they begin in the order in which they were told to, whatever order trio runs tasks in
 
@@ -200,7 +202,7 @@ class Body:
     def kill_all(self) -> None:
         pass  # the world kills them with their agent
 
-    # ---- shipping
+    # ---- transfers
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
         self._world.transfers.begin(self._machine, order)
@@ -227,7 +229,7 @@ class Body:
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         await trio.sleep_forever()
 
-    # ---- edge
+    # ---- kernel
 
     def prepare(self) -> None:
         if self._machine.closed or self._machine.isolate_at_s is not None:
@@ -238,6 +240,9 @@ class Body:
 
     def sample(self, flows: list[m.FlowCount], lag_s: float) -> ev.Sampled:
         return ev.Sampled({}, flows, None, lag_s)
+
+    async def watch(self, flows: Callable[[], list[m.FlowCount]], handle: Callable[[ev.Event], None]) -> None:
+        await KernelMaps.watch(cast(KernelMaps, self), flows, handle)
 
     @contextmanager
     def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:
@@ -256,8 +261,8 @@ class ModelledHost(AgentHost):
     def equip(self) -> None:
         body: Any = Body(self.world, self.machine, self.handle)
         self.body: Body = body
-        self.lease = self.edge = self.jobs = self.shipping = body
-        self.uplink = Uplink(("", 0), body, self.handle, self._open)
+        self.lease = self.kernel = self.jobs = self.transfers = body
+        self.link = CoordinatorLink(("", 0), body, self.handle, self._open)
         self.core = self.machine.core = self.world.new_agent(self.machine)
 
     def handle(self, event: ev.Event) -> None:
@@ -316,8 +321,8 @@ class StreamedWorld(RecordedWorld):
     nursery: trio.Nursery
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self.heap = ClockedHeap()
-        super().__init__(*args, **options, heap=self.heap)
+        self.scheduler = ClockedScheduler()
+        super().__init__(*args, **options, scheduler=self.scheduler)
         self.hosts: dict[str, ModelledHost] = {}
         self._cuts = random.Random(self._seed)
         self._orders, self._ordered = trio.open_memory_channel[m.FromOperator](inf)
@@ -325,7 +330,7 @@ class StreamedWorld(RecordedWorld):
     def streams_to_coordinator(self, name: str) -> tuple[End, End]:
         """As far apart as the virtual world has them."""
         delay_s = self.connections._delay_s[name]
-        return stream_pair(delay_s, str(self.stage.campus.host_by_name[name].address), self._cuts)
+        return stream_pair(delay_s, str(self.env.campus.host_by_name[name].address), self._cuts)
 
     # ---- what the world does otherwise with its cores
 
@@ -337,18 +342,20 @@ class StreamedWorld(RecordedWorld):
         raise AssertionError(f"{event}: only the coordinator's host says that")
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        self.stage.specs[spec.name] = spec
+        self.env.specs[spec.name] = spec
         if self.connections.refused:
-            self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
+            self.after(self.env.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self._orders.send_nowait(m.Submit(spec))
 
-    def _boot(self, machine: Machine) -> None:
-        if machine.core is None:
-            machine.incarnation += 1
-            machine.lease_until_s = -inf
-            host = self.hosts[machine.name] = ModelledHost(self, machine)
-            self.nursery.start_soon(host.live)
+    def start(self, *names: str) -> None:
+        for name in names or self.machines:
+            machine = self.machines[name]
+            if machine.core is None:
+                machine.incarnation += 1
+                machine.lease_until_s = -inf
+                host = self.hosts[name] = ModelledHost(self, machine)
+                self.nursery.start_soon(host.live)
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         host, machine = self.hosts[name], self.machines[name]
@@ -357,7 +364,7 @@ class StreamedWorld(RecordedWorld):
         super().kill(name, again_after_s=again_after_s)
         host.scope.cancel()
         if host.end is not None:
-            after_s = self.stage.costs.message_s if notice_after_s is None else notice_after_s
+            after_s = self.env.costs.message_s if notice_after_s is None else notice_after_s
             host.end.other.break_off(after_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
@@ -389,7 +396,7 @@ class StreamedWorld(RecordedWorld):
 
     def _start_coordinator(self, host: CoordinatorHost) -> None:
         host.spent_s, host.started_s = -inf, 0.0  # no snapshots: pickles of a core that is recorded
-        self.pulses.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
+        self.heartbeats.coordinator, self._host, self._scope = host.core, host, trio.CancelScope()
         self.agents_door, self.operators_door = Door(), Door()
         self.nursery.start_soon(self._serve, self._scope, host, [self.agents_door], [self.operators_door])
 
@@ -415,7 +422,7 @@ class StreamedWorld(RecordedWorld):
         self._journal, self._draws = journal, random.Random(f"{self._seed} admission")
         async with trio.open_nursery() as self.nursery:
             self._start_coordinator(CoordinatorHost(self.coordinator, journal, self._draws))
-            self.nursery.start_soon(self.heap.follow)
+            self.nursery.start_soon(self.scheduler.follow)
             self.nursery.start_soon(self.operate)
             await trio.sleep_until(until_s)
             self._host.ending = True

@@ -27,7 +27,7 @@ class Small(VirtualWorld):
         campus = small_campus(hosts, on_demand)
         super().__init__(campus, settings, 1, costs=COSTS, after_each=Invariants(), **options)
         self.told: list[tuple[str, Any]] = []
-        self.stage.told = lambda host, message: self.told.append((host, message))
+        self.env.told = lambda host, message: self.told.append((host, message))
         self.start()
         self.run(0.5)
 

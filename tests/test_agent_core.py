@@ -12,6 +12,8 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.outbound import RETRY_S
+from testbed.agent.core.running import AttemptPhase
+from testbed.errors import InvariantBroken
 from topologies.spec import TrafficClass
 
 JOB = m.JobSpec("a", 1000, 0.1, 1_000_000)
@@ -52,39 +54,57 @@ def migrate(core: AgentCore, now_s: float, within_s: float = 1.0, to: m.Endpoint
 
 
 def snapshot(core: AgentCore, sequence: int, now_s: float, *, final: bool = False) -> list[do.Effect]:
-    return core.handle(ev.SnapshotDone("a", 1, sequence, 7, 1_000_000, final, "digest"), now_s)
+    taken = m.StoredCheckpoint("a", sequence, 7, 1_000_000, "digest")
+    return core.handle(ev.SnapshotDone(1, taken, final), now_s)
 
 
-def sent(core: AgentCore, to: str, sequence: int, now_s: float, **how: Any) -> list[do.Effect]:
-    return core.handle(ev.SendEnded("a", to, sequence, **{"ok": True, **how}), now_s)
+def sent(
+    core: AgentCore,
+    to: str,
+    sequence: int,
+    now_s: float,
+    *,
+    job: str = "a",
+    ok: bool = True,
+    retryable: bool = False,
+    **figures: Any,
+) -> list[do.Effect]:
+    known = {"bytes_sent": 0, "bytes_deduplicated": 0, "duration_s": 0.0, **figures}
+    account = m.TransferEnded(f"{job}:{sequence}>{to}", job, sequence, to, ok, **known)
+    return core.handle(ev.SendEnded(account, retryable), now_s)
+
+
+def ended(core: AgentCore, outcome: m.Outcome, step: int, now_s: float, **how: Any) -> list[do.Effect]:
+    fenced = how.pop("fenced", False)
+    return core.handle(ev.WorkloadEnded(m.JobEnded("a", 1, outcome, step, **how), fenced), now_s)
 
 
 # ---------------------------------------------------------------- the lease
 
 
 def test_the_lease_runs_from_the_sending_of_hello_not_from_welcome() -> None:
-    assert agent().pulse.lease_until_s == 10.0 + LEASE_S
+    assert agent().lease.lease_until_s == 10.0 + LEASE_S
 
 
 def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent() -> None:
     core = agent()
     core.handle(ev.Woke(), 11.2)
-    effects = core.handle(ev.Received(m.HeartbeatAck(core.pulse.number)), 11.9)
+    effects = core.handle(ev.Received(m.HeartbeatAck(core.lease.number)), 11.9)
     assert effects[0] == do.ExtendLease(11.2 + LEASE_S)
 
 
 def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
     core = agent()
-    first = core.pulse.number
+    first = core.lease.number
     core.handle(ev.Woke(), 11.2)
     core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.3)
     assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.4) == []
-    assert core.pulse.lease_until_s == 11.2 + LEASE_S
+    assert core.lease.lease_until_s == 11.2 + LEASE_S
 
 
 def test_acknowledgements_of_an_earlier_connection_extend_nothing() -> None:
     core = agent()
-    number = core.pulse.number
+    number = core.lease.number
     core.handle(ev.Disconnected(), 10.5)
     core.handle(ev.Connected(), 11.0)
     assert core.handle(ev.Received(m.HeartbeatAck(number)), 11.1) == []
@@ -116,20 +136,14 @@ def test_job_killed_from_outside_goes_on_elsewhere_from_its_latest_snapshot() ->
     core = running()
     core.handle(ev.Received(m.Protect("a", 1, None, 0.0, 5.0, 0.0)), 10.5)
     snapshot(core, 1_000_001, 10.6)
-    effects = core.handle(ev.WorkloadEnded("a", 1, False, 9, reason="killed by SIGKILL", killed=True), 10.7)
-    (ended,) = said(effects, m.JobEnded)
-    assert (ended.outcome, ended.step, ended.reason) == ("killed", 9, "killed by SIGKILL")
+    effects = ended(core, "killed", 9, 10.7, reason="killed by SIGKILL")
+    (told,) = said(effects, m.JobEnded)
+    assert (told.outcome, told.step, told.reason) == ("killed", 9, "killed by SIGKILL")
     assert [stored.checkpoint.sequence for stored in said(effects, m.CheckpointStored)] == [1_000_001]
     assert not core.running
     core.handle(ev.Disconnected(), 10.8)
     (hello,) = said(core.handle(ev.Connected(), 10.9), m.Hello)
     assert [again.outcome for again in hello.ended] == ["killed"]
-
-
-def test_job_that_finished_before_it_was_killed_has_finished() -> None:
-    core = running()
-    effects = core.handle(ev.WorkloadEnded("a", 1, True, 1000, "digest", killed=True), 10.7)
-    assert [ended.outcome for ended in said(effects, m.JobEnded)] == ["finished"]
 
 
 # ---------------------------------------------------------------- the owner
@@ -158,8 +172,7 @@ def test_a_start_that_was_ordered_before_the_owner_s_reclaim_was_known_is_refuse
 
 def test_a_process_that_saw_its_lease_lapse_was_stopped_and_did_not_fail() -> None:
     core = running()
-    ended = ev.WorkloadEnded("a", 1, False, 7, reason="its lease lapsed", fenced=True)
-    [said_so] = said(core.handle(ended, 10.5), m.JobEnded)
+    [said_so] = said(ended(core, "failed", 7, 10.5, reason="its lease lapsed", fenced=True), m.JobEnded)
     assert said_so.outcome == "stopped"
     assert core.ended == {}
 
@@ -209,8 +222,8 @@ def test_an_older_attempt_is_refused() -> None:
 
 def test_late_events_of_an_earlier_attempt_change_nothing() -> None:
     core = running(attempt=2)
-    assert core.handle(ev.WorkloadEnded("a", 1, True, 1000), 10.5) == []
-    assert core.handle(ev.SnapshotDone("a", 1, 1_000_001, 7, 10, True), 10.5) == []
+    assert ended(core, "finished", 1000, 10.5) == []
+    assert snapshot(core, 1_000_001, 10.5, final=True) == []
     assert core.running["a"].attempt == 2
 
 
@@ -221,7 +234,7 @@ def test_a_stop_of_what_is_not_here_is_answered() -> None:
 
 def test_an_end_is_said_on_every_connection_until_it_is_forgotten() -> None:
     core = running()
-    core.handle(ev.WorkloadEnded("a", 1, True, 1000, "digest"), 10.5)
+    ended(core, "finished", 1000, 10.5, digest="digest")
     assert said(core.handle(ev.Connected(), 11.0), m.Hello)[0].ended
     core.handle(ev.Received(m.Forget("a", 2**62)), 11.1)
     assert not said(core.handle(ev.Connected(), 12.0), m.Hello)[0].ended
@@ -255,7 +268,7 @@ def test_no_snapshot_is_taken_while_the_last_one_is_on_its_way() -> None:
     core = running()
     protect(core, 10.5)
     snapshot(core, 1_000_001, 10.6)
-    core.pulse.lease_until_s = inf
+    core.lease.lease_until_s = inf
     assert not of(core.handle(ev.Woke(), 15.5), do.TakeSnapshot)
 
 
@@ -265,7 +278,7 @@ def test_a_failed_presync_is_not_tried_again_and_is_told() -> None:
     snapshot(core, 1_000_001, 10.6)
     effects = sent(core, "h2", 1_000_001, 10.9, ok=False, retryable=True)
     assert said(effects, m.TransferEnded)
-    assert core.sendings.table == {}
+    assert core.outbound.table == {}
 
 
 def test_a_stored_checkpoint_replaces_older_ones_of_the_job_only() -> None:
@@ -366,6 +379,19 @@ def test_a_regrant_holds_for_the_transfers_still_to_come() -> None:
     assert sending.rate_bytes_per_s == 5e5
 
 
+def test_a_transition_that_is_not_in_the_table_is_a_bug_that_says_where() -> None:
+    core = running()
+    core.handle(ev.WorkloadStarted("a", 1, 3, "again"), 10.5)  # a process may say so twice
+    job = core.running["a"]
+    assert (job.phase, job.step) == (AttemptPhase.RUNNING, 0)
+    migrate(core, 10.5)
+    snapshot(core, 1_000_001, 10.6, final=True)
+    assert job.phase is AttemptPhase.MOVED
+    for trigger in ("started", "final snapshot"):
+        with pytest.raises(InvariantBroken, match=f"a, attempt 1: no transition '{trigger}' from moved"):
+            job.to(trigger)
+
+
 def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
     core = running()
     migrate(core, 10.5, within_s=0.0)
@@ -380,11 +406,10 @@ def test_a_failed_final_snapshot_stops_the_job_and_says_so() -> None:
 def test_a_recovery_is_tried_again_until_it_is_cancelled() -> None:
     core = agent()
     core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.3)
-    sent_b = ev.SendEnded("b", "h3", 5, False, retryable=True)
-    assert core.handle(sent_b, 10.4) == []
+    assert sent(core, "h3", 5, 10.4, job="b", ok=False, retryable=True) == []
     assert of(core.handle(ev.Woke(), 10.4 + RETRY_S), do.StartSending)
     core.handle(ev.Received(m.CancelTransfers("b", "h3")), 10.7)
-    assert core.sendings.table == {}
+    assert core.outbound.table == {}
 
 
 def test_a_host_under_notice_sends_what_it_keeps_and_a_closed_one_does_not() -> None:
@@ -404,7 +429,7 @@ def test_recoveries_stop_with_the_connection_and_checkpoints_of_running_jobs_do_
     snapshot(core, 1_000_001, 10.6)
     core.handle(ev.Received(m.SendStored("b", 5, TARGET, 1e6)), 10.6)
     assert core.handle(ev.Disconnected(), 10.7) == [do.AbortSending("b", "h3")]
-    assert list(core.sendings.table) == [("a", "h2")]
+    assert list(core.outbound.table) == [("a", "h2")]
     assert said(core.handle(ev.Connected(), 10.8), m.Hello)[0].sending == [("a", "h2")]
 
 
@@ -470,5 +495,5 @@ def test_what_is_tried_again_goes_under_the_number_of_the_latest_order() -> None
     sent(core, "h3", 1_000_001, 10.8, ok=False, retryable=True)
     (again,) = of(core.handle(ev.Woke(), 10.8 + RETRY_S), do.StartSending)
     assert again.destination == renumbered
-    (final,) = of(core.handle(ev.SendEnded("a", "h3", 1_000_001, True), 11.5), do.TakeSnapshot)
+    (final,) = of(sent(core, "h3", 1_000_001, 11.5), do.TakeSnapshot)
     assert final.final

@@ -17,8 +17,8 @@ from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
-from testbed.agent.io.kernel_maps import MARKED_MOST, Edge
-from testbed.agent.io.transfers import Shipping
+from testbed.agent.io.kernel_maps import MARKED_MOST, KernelMaps
+from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import Endpoint, Expect
 from testbed.transfer import TransferFailed
@@ -31,7 +31,7 @@ LOOPBACK = IPv4Address("127.0.0.1")
 
 
 class Ends(list[ev.Event]):
-    """The events of a Shipping, to be waited for."""
+    """The events of a Transfers, to be waited for."""
 
     async def first(self) -> ev.Event:
         with trio.fail_after(20):
@@ -40,17 +40,17 @@ class Ends(list[ev.Event]):
         return self[0]
 
 
-def edge_of(host, tmp_path: Path) -> Edge:
-    edge = Edge(AgentConfig("h1", LOOPBACK, ("127.0.0.1", 1), tmp_path, congestion="cubic"))
+def edge_of(host, tmp_path: Path) -> KernelMaps:
+    edge = KernelMaps(AgentConfig("h1", LOOPBACK, ("127.0.0.1", 1), tmp_path, congestion="cubic"))
     edge.maps = host.maps
     return edge
 
 
-def shipping_of(edge: Edge, store: CheckpointStore) -> tuple[Shipping, Ends]:
+def shipping_of(edge: KernelMaps, store: CheckpointStore) -> tuple[Transfers, Ends]:
     ends = Ends()
     announced = Announced()
     announced.tell(Expect(7, "job", 1, 1, "h1", str(LOOPBACK), 1 << 20))
-    return Shipping(store, edge, lambda: False, lambda: announced, ends.append), ends
+    return Transfers(store, edge, lambda: False, lambda: announced, ends.append), ends
 
 
 def ingest(store: CheckpointStore) -> None:
@@ -83,7 +83,7 @@ async def test_idle_connections_take_no_slots_from_transfers(host, tmp_path):
             ended = await ends.first()
             nursery.cancel_scope.cancel()
     assert isinstance(ended, ev.SendEnded)
-    assert ended.ok, ended.reason
+    assert ended.account.ok, ended.account.reason
 
 
 async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_again(host, tmp_path):
@@ -98,8 +98,8 @@ async def test_transfer_without_a_slot_ends_with_the_reason_and_may_be_tried_aga
             sender.begin(order_to(listeners[0]), nursery)
             ended = await ends.first()
     assert isinstance(ended, ev.SendEnded)
-    assert (ended.ok, ended.retryable) == (False, True)
-    assert f"all {MAX_FLOWS} flows" in ended.reason
+    assert (ended.account.ok, ended.retryable) == (False, True)
+    assert f"all {MAX_FLOWS} flows" in ended.account.reason
     assert sender.counts() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Address
@@ -13,12 +14,16 @@ import trio
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import Announced
-from testbed.agent.io.kernel_maps import Edge
-from testbed.agent.io.transfers import Shipping
+from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.agent.io.processes import JobProcesses
+from testbed.agent.io.transfers import Transfers
 from testbed.bounds import LARGEST_SEQUENCE
 from testbed.checkpoints import CheckpointStore
-from testbed.messages import Expect
+from testbed.messages import Expect, JobSpec
 from testbed.transfer import SendResult, TransferFailed, send_checkpoint
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Finished
+from testbed.workloads.process import Exited, WorkloadProcess
 
 pytestmark = [pytest.mark.trio, pytest.mark.alone]
 
@@ -26,7 +31,7 @@ pytestmark = [pytest.mark.trio, pytest.mark.alone]
 @asynccontextmanager
 async def receiving(
     tmp_path: Path, announced: Announced | None = None
-) -> AsyncIterator[tuple[CheckpointStore, Shipping, tuple[str, int], list[ev.Event]]]:
+) -> AsyncIterator[tuple[CheckpointStore, Transfers, tuple[str, int], list[ev.Event]]]:
     """A host that takes checkpoints: its store, its shipping, where it listens, what it told."""
     if announced is None:
         announced = Announced()
@@ -34,7 +39,7 @@ async def receiving(
     events: list[ev.Event] = []
     config = AgentConfig("h2", IPv4Address("127.0.0.1"), ("127.0.0.1", 1), tmp_path, data_port=0)
     with CheckpointStore(tmp_path / "store") as store:
-        shipping = Shipping(store, Edge(config), lambda: False, lambda: announced, events.append)
+        shipping = Transfers(store, KernelMaps(config), lambda: False, lambda: announced, events.append)
         listeners = await shipping.listen()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shipping.serve, listeners)
@@ -146,3 +151,33 @@ async def test_checkpoint_that_is_here_already_is_told_again(tmp_path: Path) -> 
             await send(own, 5, address, TRUE.ticket)
             assert [type(event) for event in events] == [ev.CheckpointReceived] * 2
             assert events[0] == events[1]
+
+
+async def test_job_that_finished_before_it_was_killed_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process says last and how it ends, in one event."""
+
+    class Ended:
+        events: AsyncIterator[object]
+
+    async def start(*_: object, **__: object) -> Ended:
+        process = Ended()
+        process.events = said()
+        return process
+
+    async def said() -> AsyncIterator[object]:
+        yield Finished(1000, b"\1")
+        yield Exited(-signal.SIGKILL, "killed by SIGKILL", from_outside=True)
+
+    monkeypatch.setattr(WorkloadProcess, "start", start)
+    events: list[ev.Event] = []
+    with CheckpointStore(tmp_path) as store:
+        lease = LeaseFile.create(tmp_path / "lease", 0.0)
+        jobs = JobProcesses(store, lease, tmp_path / "log", events.append)
+        jobs.expect(("job", 1))
+        await jobs.run(JobSpec("job", 1000, 0.1, 1000), 1, None)
+        lease.close()
+    [ended] = events
+    assert isinstance(ended, ev.WorkloadEnded)
+    assert (ended.ended.outcome, ended.ended.digest) == ("finished", "01")

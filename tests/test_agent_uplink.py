@@ -16,9 +16,9 @@ from testbed.agent.io.coordinator_link import (
     OUT,
     SILENT_HEARTBEATS,
     SILENT_S,
-    Uplink,
+    CoordinatorLink,
 )
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel
 
 Told = list[tuple[float, ev.Event]]
@@ -37,8 +37,8 @@ def connected_to(serve: object, until_s: float) -> Told:
         def handle(event: ev.Event) -> None:
             told.append((trio.current_time() - began_s, event))
 
-        edge = Edge(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path()))
-        uplink = Uplink(("", 0), edge, handle, opened)
+        edge = KernelMaps(AgentConfig("h1", IPv4Address("127.0.0.1"), ("", 0), Path()))
+        uplink = CoordinatorLink(("", 0), edge, handle, opened)
         began_s = trio.current_time()
         with trio.move_on_after(until_s):
             async with trio.open_nursery() as nursery:

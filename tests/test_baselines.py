@@ -172,7 +172,7 @@ def replica(world: Small, name: str = "a") -> str:
 def test_a_replica_holds_a_gpu_in_another_building() -> None:
     world = Small("bamboo")
     first = world.running()
-    buildings = {each.name: each.building for each in world.stage.campus.hosts}
+    buildings = {each.name: each.building for each in world.env.campus.hosts}
     assert buildings[replica(world)] != buildings[first]
     assert sum("a" in state.jobs for state in world.coordinator.cluster.hosts.values()) == 2
 

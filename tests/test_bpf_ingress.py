@@ -293,7 +293,7 @@ def test_full_memory_changes_no_verdict(draining):
 @pytest.mark.parametrize(
     "packet", [*EVERYTHING, tcp4("SA"), ip6() / ICMPv6ND_NA()], ids=lambda p: p.summary()
 )
-def test_isolated_host_hears_nobody(isolated, packet):
+def test_isolated_host_hears_no_stranger(isolated, packet):
     assert verdict(isolated, packet) == DROP
 
 
@@ -371,7 +371,7 @@ def test_coordinator_can_be_changed_and_forgotten(isolated):
 # --- times and counts ---
 
 
-def test_drain_becomes_isolation_at_its_time_with_nobody_doing_anything(host):
+def test_drain_becomes_isolation_at_its_time_by_itself(host):
     at_ns = time.monotonic_ns() + 200_000_000
     host.switch.set(Mode.DRAIN, isolate_at_ns=at_ns)
     seen = []

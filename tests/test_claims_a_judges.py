@@ -16,7 +16,7 @@ from experiments.claims.framework.claim import (
 )
 from experiments.claims.framework.results import page
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import near
+from experiments.claims.framework.verdicts import judge, near
 from experiments.claims.not_covered import NOT_COVERED
 from experiments.claims.paper_a import (
     drift as a_drift,
@@ -186,7 +186,7 @@ def changed(values: Values, group: str, system: str, quantity: str, ours: float)
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_papers_own_world_is_reproduced(name: str) -> None:
     claim, values = world(name)
-    verdict = claim.check(values)
+    verdict = judge(claim, values)
     # Theorem 4 and section X, which prints what is left for migrations, cannot both be had
     expected = Level.NOT_REPRODUCED if name == "partial" else Level.REPRODUCED
     assert verdict.level is expected, verdict.because
@@ -206,13 +206,13 @@ def test_what_holds_by_construction_is_seen_when_it_does_not(
     name: str, where: tuple[str, str, str], ours: float
 ) -> None:
     claim, values = world(name)
-    checks = claim.check(changed(values, *where, ours)).checks
+    checks = judge(claim, changed(values, *where, ours)).checks
     assert any(c.kind is ClaimKind.BUILT and c.outcome is ClaimOutcome.FAILS for c in checks)
 
 
 def test_every_printed_cell_of_table_3_is_judged_but_work_loss_which_is_by_its_ratio() -> None:
     claim, values = world("table3")
-    texts = [check.text for check in claim.check(values).checks]
+    texts = [check.text for check in judge(claim, values).checks]
     for system, cells in a_table3.PUBLISHED.items():
         for quantity in cells.keys() & a_table3.CELLS.keys():
             if system != "oracle":
@@ -261,13 +261,13 @@ def test_every_printed_cell_of_table_3_is_judged_but_work_loss_which_is_by_its_r
 )
 def test_one_wrong_number_is_seen(name: str, where: tuple[str, str, str], ours: float, level: Level) -> None:
     claim, values = world(name)
-    assert claim.check(changed(values, *where, ours)).level is level
+    assert judge(claim, changed(values, *where, ours)).level is level
 
 
 def test_orderings_that_are_too_vague_are_undecided_not_refuted() -> None:
     claim, values = world("table3")
     vague = tuple(replace(row, low=row.ours - 9.0, high=row.ours + 9.0) for row in values.rows)
-    assert claim.check(replace(values, rows=vague)).level is Level.UNDECIDED
+    assert judge(claim, replace(values, rows=vague)).level is Level.UNDECIDED
 
 
 def test_what_did_not_happen_is_undecided() -> None:
@@ -277,7 +277,7 @@ def test_what_did_not_happen_is_undecided() -> None:
 
 
 def test_a_machine_that_cannot_measure_the_switch_says_why() -> None:
-    verdict = a_kill.CLAIM.check(Values((), (), {"cannot": "it needs root"}))
+    verdict = judge(a_kill.CLAIM, Values((), (), {"cannot": "it needs root"}))
     assert verdict.level is Level.NOT_COMPARABLE
     assert "it needs root" in verdict.because
 

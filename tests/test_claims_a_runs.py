@@ -18,6 +18,7 @@ from experiments.claims.framework.claim import Config, Level
 from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.values import read, write
+from experiments.claims.framework.verdicts import judge
 from experiments.claims.paper_a import (
     campus_runs,
     drift,
@@ -76,7 +77,7 @@ def test_a_claim_goes_from_runs_to_values_picture_and_verdict(name: str, out: Pa
     write(claim.run(config(out, name)), out / name)
     values = read(out / name)
     claim.draw(values, out / name / PICTURE)
-    verdict = claim.check(values)
+    verdict = judge(claim, values)
     write_record(ClaimRecord.of(claim, verdict, is_quick=True, spent_s=1.0), out / name)
     assert (out / name / PICTURE).read_bytes().startswith(b"<?xml")
     assert verdict.checks or verdict.level is Level.NOT_COMPARABLE
@@ -160,7 +161,7 @@ def test_a_row_of_ones_own_stands_in_table_3_beside_the_others(own_row: str, out
     assert values.find(table3.GROUP, own_row, "work loss").unit == "GPU-h in 61 days"
     assert values.find(table3.GROUP, own_row, table3.DEGRADATION).seeds == 2
     apart = f"ours loses less work than {own_row}"
-    assert any(check.text == apart for check in table3.judge(values).checks)
+    assert any(check.text == apart for check in table3.checks(values))
     table3.draw(values, out / "own.svg")
 
 
@@ -182,8 +183,8 @@ def test_an_estimate_is_settled_only_when_it_stays_right_for_two_windows() -> No
     step_h = drift_runs.STEP_S / HOUR_S
     right, wrong = [0.0] * 30, [1.0] * 5
     error = drift_runs.np.array([*wrong, *right[:10], *wrong, *right, *wrong])
-    assert drift_runs._settled_h(error, 1.0) == pytest.approx(20 * step_h)
-    assert drift_runs._settled_h(error[:15], 1.0) == drift_runs.WATCHED_DAYS * 24.0
+    assert drift_runs.settled_h(error, 1.0) == pytest.approx(20 * step_h)
+    assert drift_runs.settled_h(error[:15], 1.0) == drift_runs.WATCHED_DAYS * 24.0
 
 
 def test_following_a_constant_state_saves_nothing_and_losses_are_those_of_young() -> None:

@@ -10,6 +10,7 @@ from experiments.claims.both import queue, queue_runs
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome, Config, Level
 from experiments.claims.framework.records import PICTURE
 from experiments.claims.framework.values import Value, Values, read, write
+from experiments.claims.framework.verdicts import judge
 
 
 def rows() -> Iterator[Value]:
@@ -41,7 +42,7 @@ def test_one_wrong_number_is_seen(system: str, quantity: str, ours: float, level
         else row
         for row in rows()
     )
-    verdict = queue.CLAIM.check(Values(changed))
+    verdict = judge(queue.CLAIM, Values(changed))
     assert verdict.level is level
     capped = [check for check in verdict.checks if check.kind is ClaimKind.BEYOND]
     assert all(c.outcome is ClaimOutcome.FAILS for c in capped) == (system == queue.CAPPED)
@@ -64,4 +65,4 @@ def test_the_claim_goes_from_runs_to_values_picture_and_verdict(
     write(queue.CLAIM.run(Config(place, quick=True, seeds=2)), place)
     queue.CLAIM.draw(read(place), place / PICTURE)
     assert (place / PICTURE).read_bytes().startswith(b"<?xml")
-    assert queue.CLAIM.check(read(place)).checks
+    assert judge(queue.CLAIM, read(place)).checks

@@ -16,17 +16,12 @@ from experiments.benchmarks.controllers import (
     ALGORITHM1,
     FIXED,
     MAKE,
+    draw,
     measure_case,
     one_run,
     summary,
 )
 from experiments.benchmarks.controllers_laws import LAWS, one_history
-from experiments.benchmarks.controllers_report import (
-    cases_table,
-    draw,
-    laws_table,
-    traces_table,
-)
 from experiments.benchmarks.controllers_traces import (
     hindsight_level,
     measure_record,
@@ -35,6 +30,7 @@ from experiments.benchmarks.controllers_traces import (
     records,
     resampled,
 )
+from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 from experiments.theory.paper_b.targets import BY_NAME
 from experiments.worlds.queue.history import DrawnHistory, Piece
 from topologies.errors import SpecError

@@ -33,11 +33,9 @@ from experiments.claims.framework.values import (
     read,
     write,
 )
+from experiments.claims.framework.verdicts import judge
 from experiments.claims.paper_b import (
-    b2,
-    b3,
-    b4,
-    b5,
+    figures,
     learning,
     learning_runs,
 )
@@ -99,12 +97,14 @@ def changed(values: Values, system: str, quantity: str, ours: float) -> Values:
     return replace(values, rows=tuple(rows))
 
 
-BOTH = [(b2.CLAIM, b2.CASES), (b3.CLAIM, b3.CASES), (b4.CLAIM, b4.CASES), (b5.CLAIM, b5.CASES)]
+B2, B3, B4, B5 = figures.CLAIMS
+CASES = [figure.cases for figure in figures.FIGURES.values()]
+BOTH = list(zip(figures.CLAIMS, CASES, strict=True))
 
 
 @pytest.mark.parametrize(("claim", "cases"), BOTH)
 def test_a_perfect_world_reproduces_every_figure(claim: Claim, cases: tuple[LearningCase, ...]) -> None:
-    verdict = claim.check(of(cases))
+    verdict = judge(claim, of(cases))
     assert verdict.level is Level.REPRODUCED, verdict.because
 
 
@@ -129,20 +129,21 @@ def test_one_wrong_number_of_algorithm_1_is_seen(
     wrong = off * {"delay": exact.delta_h, "early delay": exact.delta_h, "r away": 0.01}.get(
         quantity, exact.cost_star
     )
-    verdict = claim.check(
-        changed(of(cases[:1]) if len(cases) == 1 else of(cases), label(ALGORITHM1, start), quantity, wrong)
+    verdict = judge(
+        claim,
+        changed(of(cases[:1]) if len(cases) == 1 else of(cases), label(ALGORITHM1, start), quantity, wrong),
     )
     assert verdict.level is level
     assert label(ALGORITHM1, start) in verdict.because
 
 
 def test_a_run_too_small_to_say_is_not_called_reproduced() -> None:
-    values = of(b4.CASES)
+    values = of(CASES[2])
     vague = tuple(
         replace(row, low=0.9 * row.ours, high=1.1 * row.ours) if row.quantity == "delay" else row
         for row in values.rows
     )
-    verdict = b4.CLAIM.check(replace(values, rows=vague))
+    verdict = judge(B4, replace(values, rows=vague))
     assert verdict.level is Level.ORDERING
     assert "undecided" in verdict.because
 
@@ -153,18 +154,18 @@ def test_our_own_controllers_failing_is_shown_and_moves_no_verdict() -> None:
         (f"{label(AGE, LARGE)} - {FIXED}", "cost", 0.1),
         (f"{label(REPLAY, SMALL)} - {label(ALGORITHM1, SMALL)}", "settled", 5.0),
     ):
-        verdict = b2.CLAIM.check(changed(of(b2.CASES), system, quantity, ours))
+        verdict = judge(B2, changed(of(CASES[0]), system, quantity, ours))
         assert verdict.level is Level.REPRODUCED
         assert {check.kind for check in verdict.checks if check.outcome != "holds"} == {ClaimKind.BEYOND}
 
 
 def test_a_missing_value_is_an_error_and_no_verdict() -> None:
-    values = of(b4.CASES)
+    values = of(CASES[2])
     with pytest.raises(ValuesError, match="no value"):
-        b4.CLAIM.check(replace(values, rows=values.rows[1:-1]))
+        judge(B4, replace(values, rows=values.rows[1:-1]))
 
 
-@pytest.mark.parametrize("case", [*b2.CASES, *b3.CASES, *b4.CASES, *b5.CASES], ids=lambda case: case.target)
+@pytest.mark.parametrize("case", [case for cases in CASES for case in cases], ids=lambda case: case.target)
 def test_targets_of_the_figures_are_what_theory_says(case: LearningCase) -> None:
     exact = case.exact
     found = under_level(exact.jobs, exact.spots, exact.r_star, exact.k)
@@ -248,15 +249,15 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tiny")
 def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
     directory = tmp_path / "B4"
-    values = b4.CLAIM.run(Config(directory, quick=True))
+    values = B4.run(Config(directory, quick=True))
     write(values, directory)
     assert read(directory) == values
-    b4.CLAIM.draw(values, directory / "figure.svg")
+    B4.draw(values, directory / "figure.svg")
     assert (directory / "figure.svg").read_bytes().startswith(b"<?xml")
-    verdict = b4.CLAIM.check(values)
-    write_record(ClaimRecord.of(b4.CLAIM, verdict, is_quick=True, spent_s=1.0), directory)
+    verdict = judge(B4, values)
+    write_record(ClaimRecord.of(B4, verdict, is_quick=True, spent_s=1.0), directory)
     page = write_index(tmp_path).read_text()
-    assert b4.CLAIM.title in page
+    assert B4.title in page
     assert "What it does not prove" in page
     assert str(verdict.level) in page
     assert "http" not in page.replace("http-equiv", "")
@@ -269,7 +270,7 @@ def test_a_figure_from_run_to_page(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("tiny")
 def test_running_averages_at_the_end_are_the_averages_of_the_run(tmp_path: Path) -> None:
-    values = b4.CLAIM.run(Config(tmp_path, quick=True))
+    values = B4.run(Config(tmp_path, quick=True))
     for name in labels():
         for quantity in ("delay", "cost"):
             last = values.curve("Poisson jobs and spots", name, quantity)[-1]

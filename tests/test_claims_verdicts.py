@@ -1,21 +1,25 @@
 """The rules of a verdict: each of them must be able to fail."""
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.claims.framework.claim import (
+    CANNOT,
     Check,
     ClaimKind,
     ClaimOutcome,
     Level,
 )
-from experiments.claims.framework.values import Value
+from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
     below,
     decide,
+    judge,
     near,
-    not_comparable,
 )
+from experiments.claims.registry import CLAIMS
 
 
 def value(ours: float, low: float, high: float) -> Value:
@@ -75,9 +79,9 @@ def test_sides_are_judged_by_the_whole_interval() -> None:
 
 
 def test_an_interval_that_touches_the_bound_is_undecided_and_a_number_on_it_fails() -> None:
-    for judge, touching in ((below, value(1.0, 0.0, 2.0)), (above, value(-1.0, -2.0, 0.0))):
-        assert judge(ClaimKind.ORDERING, "t", touching, 0.0).outcome is ClaimOutcome.UNDECIDED
-        assert judge(ClaimKind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is ClaimOutcome.FAILS
+    for rule, touching in ((below, value(1.0, 0.0, 2.0)), (above, value(-1.0, -2.0, 0.0))):
+        assert rule(ClaimKind.ORDERING, "t", touching, 0.0).outcome is ClaimOutcome.UNDECIDED
+        assert rule(ClaimKind.ORDERING, "t", value(0.0, 0.0, 0.0), 0.0).outcome is ClaimOutcome.FAILS
 
 
 @pytest.mark.parametrize(
@@ -123,11 +127,14 @@ def test_what_holds_by_construction_moves_no_verdict_and_is_shown() -> None:
         decide([check(ClaimKind.BUILT, ClaimOutcome.HOLDS)])
 
 
-def test_what_is_not_comparable_shows_its_checks() -> None:
+def test_what_is_not_comparable_shows_its_checks_and_what_cannot_be_measured_has_none() -> None:
     held = check(ClaimKind.VALUE, ClaimOutcome.HOLDS)
-    found = not_comparable("the paper names no unit", [held])
+    claim = replace(CLAIMS["A-fig3"], checks=lambda values: [held], not_comparable="the paper names no unit")
+    found = judge(claim, Values(()))
     assert (found.level, found.because, found.checks) == (
         Level.NOT_COMPARABLE,
         "the paper names no unit",
         (held,),
     )
+    found = judge(claim, Values((), (), {CANNOT: "it needs root"}))
+    assert (found.level, found.because, found.checks) == (Level.NOT_COMPARABLE, "it needs root", ())

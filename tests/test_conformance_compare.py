@@ -10,7 +10,6 @@ from controller.core.model import facts as f
 from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
-    Played,
     compare,
 )
 from experiments.compare.costs import measure_costs
@@ -19,6 +18,7 @@ from experiments.compare.page import page
 from experiments.inputs.scenario import load
 from experiments.inputs.traces import generate
 from experiments.results.run_context import FidelityRecord
+from experiments.worlds.played import Played
 from experiments.worlds.virtual import Overheads, simulate
 
 SCENARIO = load("example:two-worlds")

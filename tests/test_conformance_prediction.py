@@ -17,11 +17,11 @@ from experiments.cli.predict import (
     cases,
     table_of,
 )
-from experiments.compare.comparison import Played
 from experiments.compare.costs import measure_costs, measure_costs_of
 from experiments.compare.prediction import FEWEST, Observed, predict
 from experiments.inputs.scenario import load
 from experiments.results.run_context import FidelityRecord
+from experiments.worlds.played import Played
 from experiments.worlds.virtual import Overheads, simulate
 
 TWO_WORLDS = load("example:two-worlds")

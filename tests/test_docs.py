@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 import typer
@@ -49,6 +50,10 @@ def test_links_lead_to_files_that_exist(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_picture_of_a_report_is_an_svg_file() -> None:
+    assert ElementTree.parse(DOCS / "report.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_every_page_is_in_the_navigation() -> None:

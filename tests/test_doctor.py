@@ -50,7 +50,7 @@ def test_every_probe_says_what_its_absence_means_and_what_mends_it() -> None:
 
 
 @pytest.mark.kernel  # it tries out namespaces and programs
-def test_probe_never_raises_whoever_runs_it() -> None:
+def test_probe_never_raises_for_any_user() -> None:
     found = probe()
     assert len(found) == len(capabilities.PROBES)
     assert all(c.detail for c in found)

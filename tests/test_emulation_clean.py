@@ -15,6 +15,7 @@ import pytest
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel import linux
 from testbed.emulation.safety.ledger import PIN_ROOT, clean_up, running_campuses
+from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
 
 pytestmark = kernel
@@ -30,6 +31,14 @@ net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
 net.fork("h2", lambda: time.sleep(1000), label="agent")
 print(net.id, *[p for p in net.kernel.holder_pids.values()], flush=True)
 time.sleep(1000)
+"""
+
+FORGETFUL = """
+import sys
+from pathlib import Path
+from testbed.emulation.campus import LiveCampus
+from tests.emulation_campuses import small_campus
+LiveCampus(small_campus(2), root=Path(sys.argv[1])).start()
 """
 
 
@@ -100,3 +109,17 @@ def test_everything_but_the_ledger_dies_with_the_owner(killed: tuple[str, list[i
     assert (tmp_path / f"{campus_id}.ledger").exists()
     clean_up(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_program_that_ends_without_stopping_its_campus_leaves_nothing(tmp_path: Path) -> None:
+    """At the interpreter's end there are no new threads: what a campus changes is put back by the main thread."""
+    before = [path.read_text() for path in WANTED if path.exists()]
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+    assert [path.read_text() for path in WANTED if path.exists()] == before

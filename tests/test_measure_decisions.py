@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.protection import TOGETHER_S
+from controller.core.lifecycle.conclusion import TOGETHER_S
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts as f
@@ -18,11 +18,12 @@ from experiments.benchmarks import decisions
 from experiments.benchmarks.decisions import (
     AtWork,
     Spread,
+    draw,
     growth_exponent,
     measure_size,
 )
-from experiments.benchmarks.decisions_report import decisions_table, draw
 from experiments.benchmarks.decisions_world import HISTORY_S, SETTINGS, coordinator_at_work
+from experiments.benchmarks.tables import decisions_table
 from testbed import messages as m
 from topologies.presets import campus54, three_tier
 from topologies.spec import Campus

@@ -36,7 +36,7 @@ from experiments.benchmarks.hazard_records import (
     of_counts,
     recorded,
 )
-from experiments.benchmarks.hazard_report import hazard_table
+from experiments.benchmarks.tables import hazard_table
 from experiments.inputs.traces.availability_counts import Counts
 from topologies.errors import SpecError
 

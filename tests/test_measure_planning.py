@@ -20,7 +20,7 @@ from controller.core.checkpointing.intervals import (
 from controller.core.network.links import Floats
 from controller.core.placement.select import Candidates, DestinationChoice, PlacementRequest
 from controller.core.policies.table import POLICIES
-from experiments.benchmarks.planning import checkpoints_table, destinations_table, measure_planning
+from experiments.benchmarks.planning import measure_planning
 from experiments.benchmarks.planning_epochs import (
     PLANNERS,
     OnCampus,
@@ -35,6 +35,7 @@ from experiments.benchmarks.planning_moves import (
     measure_moves,
 )
 from experiments.benchmarks.reclaim_waves import LINK
+from experiments.benchmarks.tables import checkpoints_table, destinations_table
 from experiments.inputs.scenario.settings import SNAPSHOT_BYTES_PER_S, SNAPSHOT_S
 
 

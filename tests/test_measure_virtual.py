@@ -12,6 +12,7 @@ from rich.console import Console
 
 from controller.core.policies.table import SYSTEMS
 from experiments.benchmarks import virtual
+from experiments.benchmarks.tables import virtual_table
 from experiments.benchmarks.virtual import (
     TARGETS,
     Growth,
@@ -20,10 +21,10 @@ from experiments.benchmarks.virtual import (
     alone,
     measure_virtual,
     play,
+    progress_line,
     scenario_of,
     verdict,
 )
-from experiments.benchmarks.virtual_report import progress_line, virtual_table
 from experiments.inputs.traces import generate
 from experiments.results.events_file import digest, write_events
 from experiments.worlds.virtual.run import simulate

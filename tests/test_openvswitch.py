@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from mininet.log import setLogLevel
 
+from experiments.benchmarks.fabric import PROBE_S, failover
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
 from testbed.emulation.safety import ledger
@@ -37,7 +38,8 @@ def quiet_mininet() -> None:
 
 @pytest.fixture(scope="module")
 def campus() -> Iterator[LiveCampus]:
-    with LiveCampus(leaf_spine(3, 2, 2)) as net:
+    # without the programs of the hosts, which would take the code point from what is not the testbed's own
+    with LiveCampus(leaf_spine(3, 2, 2), enforcement=False) as net:
         yield net
 
 
@@ -197,6 +199,8 @@ def test_what_the_fabric_cannot_do_is_refused() -> None:
         LiveCampus(leaf_spine(2, 2, 1), ipv6=True)
     with pytest.raises(SetupError, match="no switch that OpenFlow could program"):
         LiveCampus(small_campus(2), controller="tcp:127.0.0.1:6653")
+    with pytest.raises(SetupError, match="unix:PATH"):
+        LiveCampus(leaf_spine(2, 2, 1), controller="10.0.0.1")
 
 
 def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
@@ -218,3 +222,33 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     assert (report.cleaned, report.failed) == ([campus_id], [])
     until(lambda: ledger.marked_processes(campus_id) == [], "all processes gone")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_benchmark_of_failures_sees_each_cut() -> None:
+    found = failover(1)
+    for cut in ("local", "remote"):
+        assert 0 < found[cut]["gap_s"]["max"] < PROBE_S
+        assert found[cut]["lost"] > 0
+    assert found["programmed_s"]["max"] > 0
+
+
+def test_the_command_line_shows_the_tables_of_every_switch(tmp_path: Path) -> None:
+    script = tmp_path / "commands"
+    script.write_text("pingall 1\ndpctl dump-flows\n")
+    command = [
+        "up",
+        "--campus",
+        "example:twocores",
+        "--no-agents",
+        "--script",
+        str(script),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", *command],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "0% dropped" in done.stderr
+    assert done.stderr.count("priority=3,arp actions=goto_table:1") == 4

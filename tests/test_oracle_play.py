@@ -38,9 +38,9 @@ from experiments.results.summary import Summary
 from experiments.worlds.oracle import OracleRun, run_oracle
 from experiments.worlds.oracle.adapters import PlannedMigrations, SharesThatFit
 from experiments.worlds.oracle.availability import Future, Stay
-from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Handover, Reservation
-from experiments.worlds.oracle.replanner import Player
+from experiments.worlds.oracle.replanner import Replanner
 from experiments.worlds.oracle.run import PLANNED, VALID
 from experiments.worlds.virtual import simulate
 from topologies.errors import SpecError
@@ -146,14 +146,14 @@ def test_checkpoints_are_promises_for_their_time_and_migrations_keep_theirs() ->
     link, share = DirectedLink("a", "b"), 100.0
     stay, to = Stay("a", 0.0, 500.0, 500.0), Stay("b", 0.0, inf, inf)
     booked = Reservation((link,), 10.0, 20.0, share)
-    book = Book(Future({"a": (stay,), "b": (to,)}))
-    book.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
-    book.enter((), [Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
+    plan = Plan(Future({"a": (stay,), "b": (to,)}))
+    plan.enter((), [Handover("j1", stay, to, "b", False, (10.0,), 10.0, 10.0, (booked,))])
+    plan.enter((), [Handover("j2", stay, to, "b", True, (), 0.0, 0.0, (booked,))])
     sending = Demand("j1:a>b", (link,), floor_bytes_per_s=share, cap_bytes_per_s=share)
     admitted = MigrationRequest("j2:a>b", 500.0, 10.0, 0.0, (link,))
     fits = MigrationRequest("j3", 490.0, 15.0, 0.0, (link,))
     too_much = MigrationRequest("j4", 600.0, 19.0, 0.0, (link,))
-    answer = PlannedMigrations(book)([fits, too_much], 0.0, {link: share}, [sending, admitted])
+    answer = PlannedMigrations(plan)([fits, too_much], 0.0, {link: share}, [sending, admitted])
     assert set(answer.admitted) == {"j3"}
     assert answer.timetable.ends_s("j2:a>b") <= 10.0
 
@@ -162,12 +162,12 @@ def test_checkpoints_of_one_job_before_two_ends_are_two_bookings() -> None:
     """A job has a way out of each stay that it comes to: P3 leaves room for the checkpoints of both."""
     link, share = DirectedLink("a", "b"), 100.0
     first, second = Stay("a", 0.0, 500.0, 500.0), Stay("c", 0.0, 600.0, 600.0)
-    book = Book(Future({"a": (first,), "c": (second,)}))
+    plan = Plan(Future({"a": (first,), "c": (second,)}))
     for stay, from_s in ((first, 10.0), (second, 20.0)):
         booked = Reservation((link,), from_s, from_s + 10.0, share)
-        book.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
+        plan.enter((), [Handover("j1", stay, None, "b", False, (from_s,), 10.0, 10.0, (booked,))])
     fits, too_much = (MigrationRequest(f"j{size:g}", size, 30.0, 0.0, (link,)) for size in (900.0, 1900.0))
-    assert set(PlannedMigrations(book)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
+    assert set(PlannedMigrations(plan)([fits, too_much], 0.0, {link: share}).admitted) == {"j900"}
 
 
 # ---------------------------------------------------------------- by hand
@@ -252,7 +252,7 @@ def test_a_schedule_keeps_every_promise_and_no_row_that_makes_them_all_loses_les
 def test_a_row_takes_the_place_of_a_plan_that_loses_more(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario, trace = half_a_day(1)
     monkeypatch.setattr(
-        Player, "watch", lambda *_: None
+        Replanner, "watch", lambda *_: None
     )  # a plan that does nothing: the row that carries it, unplanned
     rows = ("reclaimnet", "random-dst")
     lost = {row: lost_s(simulate(scenario, trace, system=row).summary()) for row in rows}

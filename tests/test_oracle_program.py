@@ -15,10 +15,10 @@ from experiments.inputs.traces import Trace
 from experiments.worlds.oracle import program
 from experiments.worlds.oracle.availability import Stay, future_of
 from experiments.worlds.oracle.greedy import greedy
-from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import Handover, WindowProblem
 from experiments.worlds.oracle.program import solve
-from experiments.worlds.oracle.transfer_times import Carriage, TransferState
+from experiments.worlds.oracle.transfer_times import TransferState, TransferTimes
 from testbed.enforcement import PACING_SHARE
 from tests.oracle_worlds import brute_force, faults, window
 from topologies.paths import Routes
@@ -145,24 +145,24 @@ def test_every_checkpoint_is_complete_before_its_stay_ends() -> None:
                 assert handover.loss_s == pytest.approx(handover.stay.until_s - handover.begins_s[-1])
 
 
-# ---------------------------------------------------------------- carriage and shares
+# ---------------------------------------------------------------- transfer times and link budgets
 
 
-def carriage(
+def transfer_times(
     left: tuple[float, ...] = (), overhead_s: float = 0.5
-) -> tuple[Carriage, tuple[DirectedLink, ...]]:
+) -> tuple[TransferTimes, tuple[DirectedLink, ...]]:
     campus = three_tier(hosts=2, buildings=1)
     first, second = (host.name for host in campus.hosts_of(Role.VOLUNTEER))
     routes = Routes(campus)
     links = routes.route(first, second)
-    shares = Shares(
+    budgets = LinkBudgets(
         dict.fromkeys(campus.capacity_bytes_per_s, 80e6), {links[0]: left} if left else {}, 0.0, 100.0
     )
-    return Carriage(routes, shares, overhead_s, 10.0, lambda _: 0.15), links
+    return TransferTimes(routes, budgets, overhead_s, 10.0, lambda _: 0.15), links
 
 
 def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() -> None:
-    carrier, links = carriage((80e6, 20e6, 40e6, 80e6))
+    carrier, links = transfer_times((80e6, 20e6, 40e6, 80e6))
     sending = carrier.whole(9e9, links, 350.0)
     assert sending is not None
     pieces = sending.reservations
@@ -173,12 +173,12 @@ def test_a_checkpoint_is_laid_out_backwards_over_the_epochs_of_the_background() 
 
 
 def test_no_way_is_none_where_nothing_is_left_for_ever() -> None:
-    carrier, links = carriage((0.0,))
+    carrier, links = transfer_times((0.0,))
     assert carrier.whole(1e9, links, 500.0) is None
 
 
 def test_a_state_that_changes_slowly_loses_only_the_last_small_checkpoint() -> None:
-    carrier, links = carriage()
+    carrier, links = transfer_times()
     slowly, quickly = (
         carrier.sending(TransferState(4e9, dirty, 10.0), links, 5000.0) for dirty in (0.01, 0.9)
     )
@@ -190,9 +190,9 @@ def test_a_state_that_changes_slowly_loses_only_the_last_small_checkpoint() -> N
 
 
 def test_shares_change_with_their_epochs() -> None:
-    carrier, links = carriage((50e6, 10e6, 90e6))
-    shares = carrier.shares
-    assert [shares.path(links, at_s) for at_s in (-5.0, 0.0, 99.9, 100.0, 250.0, 1e6)] == [
+    carrier, links = transfer_times((50e6, 10e6, 90e6))
+    budgets = carrier.budgets
+    assert [budgets.path(links, at_s) for at_s in (-5.0, 0.0, 99.9, 100.0, 250.0, 1e6)] == [
         50e6,
         50e6,
         50e6,
@@ -200,9 +200,9 @@ def test_shares_change_with_their_epochs() -> None:
         80e6,
         80e6,
     ]
-    assert shares.changes_s(50.0, 200.0) == [100.0]
-    assert shares.changes_s(50.0, 500.0) == [100.0, 200.0]
-    assert shares.least(links, 50.0, 150.0) == 10e6
+    assert budgets.changes_s(50.0, 200.0) == [100.0]
+    assert budgets.changes_s(50.0, 500.0) == [100.0, 200.0]
+    assert budgets.least(links, 50.0, 150.0) == 10e6
 
 
 def test_stays_are_what_owners_leave() -> None:

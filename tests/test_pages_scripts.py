@@ -11,13 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from experiments.claims.framework.claim import Check, ClaimKind, ClaimOutcome, ClaimVerdict, Level
 from experiments.claims.framework.index import write_index
-from experiments.compare.comparison import Played, compare
+from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
+from experiments.claims.framework.values import Value, Values, write
+from experiments.compare.comparison import compare
 from experiments.compare.costs import measure_costs
 from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
+from experiments.results.pictures import canvas
 from experiments.results.report.page import page as report
+from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from tests import run_story
 
@@ -43,6 +48,14 @@ def page(kind: str, folder: Path) -> Path:
             judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Overheads())
             file.write_text(compared("two", live, virtual, judged, judged, costs, Overheads()))
         case _:
+            rows = (Value("group", "ours", "cost", "s", 1.5, 1.0, 2.0, 3, exact=1.4, published=1.6),)
+            write(Values(rows), folder / "A-none")
+            check = Check(ClaimKind.VALUE, "cost <as printed>", ClaimOutcome.FAILS, "1.5; wanted 1.6")
+            verdict = ClaimVerdict(Level.NOT_REPRODUCED, "it fails", (check,))
+            texts = ("A-none", "Paper A, Fig. 0", "A title", "It costs 1.6 s.", "Much.")
+            write_record(ClaimRecord(*texts, ("cost",), True, 1.0, verdict), folder / "A-none")
+            with canvas(folder / "A-none" / PICTURE, 1, 1, (4.0, 3.0)) as (_, [[axes]]):
+                axes.plot([1.0, 2.0])
             write_index(folder).rename(file)
     return file
 

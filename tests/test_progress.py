@@ -9,7 +9,7 @@ from rich.console import Console
 
 from controller.core.model import facts as f
 from experiments.inputs.scenario import demo_scenario
-from experiments.results import live_display
+from experiments.results import live_display, narration
 from testbed.messages import HostStatus, Status, TransferStatus
 from tests import run_story
 from topologies.spec import Campus, Role
@@ -147,9 +147,9 @@ def test_scenario_in_real_units_is_shown_as_played() -> None:
     assert f"target {format_duration(scenario.played().queue.target_delay_s)}" in out.getvalue()
 
 
-def test_sentences_name_who_where_and_why() -> None:
+def test_sentences_name_job_host_and_cause() -> None:
     assert (
-        live_display.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
+        narration.sentence(f.JobStopped("a", 1, "h1", "deadline", 9))
         == "a stopped on h1 at step 9: the notice ran out"
     )
-    assert live_display.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None
+    assert narration.sentence(f.EgressMeasured("h1", 1.0, 1, 1, 0, 1.0)) is None

@@ -9,7 +9,7 @@ import pytest
 from controller.core.queueing.replay import Rule, replay
 from experiments.benchmarks import queue
 from experiments.benchmarks.queue import Sizes, measure_queue
-from experiments.benchmarks.queue_tables import queue_table, verdicts
+from experiments.benchmarks.tables import queue_table, queue_verdicts
 from experiments.theory.laws import Exponential, Gamma
 from experiments.worlds.queue.cases import AGE_RULE, SPOTS
 from experiments.worlds.queue.estimate import Fates
@@ -79,4 +79,4 @@ def test_the_benchmark_has_a_row_for_every_simulator_and_a_picture(
         assert all(row["jobs_per_cpu_s"] > 0.0 for row in rows.values())
         assert all(row.get("differing_jobs", 0) == 0 for row in rows.values())
     assert queue_table(result).row_count == sum(len(rows) for rows in result["speed"].values())
-    assert sum("goal" in line for line in verdicts(result)) == 2
+    assert sum("goal" in line for line in queue_verdicts(result)) == 2

@@ -67,7 +67,7 @@ def a_journal(
     world.restart_coordinator(16.0, 0.3)
     world.run(seconds)
     journal, again = Journal(path), world.new_coordinator()
-    memory = world.restarts.memory
+    memory = world.restarts.journal
     assert memory is not None
     events, submitted = list(memory.events()), 0
     for number, (at_s, event) in enumerate(events):

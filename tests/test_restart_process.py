@@ -28,7 +28,7 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.io.coordinator_link import Uplink
+from testbed.agent.io.coordinator_link import CoordinatorLink
 from testbed.clock import MonotonicClock
 from testbed.driver import Driver
 from topologies.files import load
@@ -76,12 +76,12 @@ class Agent(Driver[ev.Event, do.Effect]):
         self.core = AgentCore("h1", 1, 7200)
         self.started: list[tuple[str, int]] = []
         self.killed: list[tuple[str, int]] = []
-        self.uplink = Uplink(("10.1.0.1", PORT), _NoKernel(), self.handle)  # type: ignore[arg-type]
+        self.link = CoordinatorLink(("10.1.0.1", PORT), _NoKernel(), self.handle)  # type: ignore[arg-type]
 
     def perform(self, effect: do.Effect) -> None:
         match effect:
             case do.Send(message):
-                self.uplink.say(message)
+                self.link.say(message)
             case do.StartWorkload(spec, attempt, _):
                 self.started.append((spec.name, attempt))
                 self.handle(ev.WorkloadStarted(spec.name, attempt, 0, "d"))
@@ -90,7 +90,7 @@ class Agent(Driver[ev.Event, do.Effect]):
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.uplink.stay_connected)
+            nursery.start_soon(self.link.stay_connected)
             nursery.start_soon(self.wake, ev.Woke())
 
 
@@ -164,7 +164,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
     await process.until(f.JobRunning, 1)
     process.end()
-    lease_until_s = agent.core.pulse.lease_until_s
+    lease_until_s = agent.core.lease.lease_until_s
     process.start()
     await process.until(f.CoordinatorRestarted, 1)
     await process.until(f.HostJoined, 2)
@@ -172,7 +172,7 @@ async def a_job_runs_on(process: Process, agent: Agent) -> None:
     assert agent.killed == []
     status = await process.asked(lambda operator: operator.status())
     assert [(job.job, job.phase, job.attempt) for job in status.jobs] == [("a", "running", 1)]
-    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    agent.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "finished", JOB.steps, "d")))
     await process.until(f.JobFinished, 1)
     assert agent.started == [("a", 1)]
     assert "0 events of" in Path(process.log.name).read_text()
@@ -185,7 +185,7 @@ async def it_ends_while_nobody_hears(process: Process, agent: Agent) -> None:
     await process.asked(lambda operator: operator.submit(JOB))
     await process.until(f.JobRunning, 1)
     process.end()
-    agent.handle(ev.WorkloadEnded("a", 1, True, JOB.steps, "d"))
+    agent.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "finished", JOB.steps, "d")))
     process.start()
     await process.until(f.JobFinished, 1)
     assert await process.asked(lambda operator: operator.submit(JOB)) == m.Accepted("a")
@@ -201,7 +201,7 @@ async def the_lease_ends(process: Process, agent: Agent) -> None:
     await process.asked(lambda operator: operator.submit(JOB))
     await process.until(f.JobRunning, 1)
     process.end()
-    lease_until_s = agent.core.pulse.lease_until_s
+    lease_until_s = agent.core.lease.lease_until_s
     await trio.sleep_until(lease_until_s - 0.1)
     assert agent.killed == []
     await trio.sleep_until(lease_until_s + 0.3)

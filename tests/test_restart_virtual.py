@@ -13,7 +13,7 @@ from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as ev
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
-from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.journal import MemoryJournal
 from testbed import messages as m
 from testbed.errors import InvariantBroken
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
@@ -192,7 +192,7 @@ def test_a_quiet_world_that_has_begun_has_no_journal_to_begin_again_from() -> No
 
 def test_an_empty_memory_makes_a_fresh_coordinator() -> None:
     core = Coordinator(small_campus(2, 1), SETTINGS, lambda: 0.0)
-    assert Memory().recall(core, []) is core
+    assert MemoryJournal().recall(core, []) is core
     assert core.handle(ev.Restarted(0.0), 1.0) != []
 
 

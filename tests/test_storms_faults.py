@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from experiments.storms import StormWorld, parse, play
+from experiments.storms.clock import SkewedCoordinator
 from experiments.storms.commands import perform
 from experiments.storms.setup import ground_of
+from testbed.messages import JobSpec
 
 GROUND = (
     "campus hosts=3 on_demand=0 buildings=1 mix=one spare=0\n0 start\n1 submit a steps=300 payload=2000000\n"
@@ -37,6 +39,14 @@ def world_at(until_s: float, *lines: str) -> StormWorld:
         "stale ^a 3",
         "stale @a 3",
         "oom @a a",
+        "upon MigrationAdmitted * oom it a",
+        "upon SnapshotTaken * oom it a",
+        "upon JobDispatched * after=0.1 oom it a",
+        "tear 0.3",
+        "restart 1 clock=1e6",
+        "restart 1 clock=-1e6",
+        "usurp 0.3",
+        "usurp 6",
         "overtake @a SnapshotTaken 1",
         "overtake @a Grant 0.1",
         "repeat @a StartJob",
@@ -80,3 +90,38 @@ def test_a_stale_disk_has_what_it_had() -> None:
 
 def test_a_slow_disk_delays_the_receivers_word() -> None:
     assert len(world_at(12.0, "5 drag ^a 3 5").facts) < len(world_at(12.0).facts)
+
+
+def test_an_event_that_was_being_written_when_the_coordinator_died_is_not_in_its_journal() -> None:
+    world = world_at(7.99, "8 tear 0.5", "8.1 submit b steps=10")
+    world.torn_for_s = 0.5
+    world.submit(JobSpec("c", 10, 0.1, 100_000))
+    assert "c" not in world.jobs
+    assert world.connections.refused
+    world.run(12.0)
+    assert "c" in world.jobs, "its user heard no answer and submitted it again"
+
+
+def test_a_coordinators_clock_leaps_at_a_restart_and_never_goes_back() -> None:
+    world = world_at(9.5, "8 restart 0.5 clock=1000")
+    core = world.coordinator
+    assert isinstance(core, SkewedCoordinator)
+    assert core.cluster.now_s - world.now_s == pytest.approx(1000.0, abs=1.0)
+    world = world_at(9.5, "8 restart 0.5 clock=-1000")
+    assert -1.5 < world.coordinator.ahead_s < 0.0  # type: ignore[attr-defined]
+
+
+def test_a_coordinator_whose_journal_another_took_decides_nothing_more_and_its_agents_go_to_the_other() -> (
+    None
+):
+    world = world_at(8.5, "8 usurp 3")
+    old = world.machines["h1"].link
+    assert old is not None
+    assert not old.coordinator_open
+    assert old.agent_open
+    world.run(13.0)
+    new = world.machines["h1"].link
+    assert new is not None
+    assert new is not old
+    assert new.coordinator_open
+    assert world.counts["fault: coordinator usurped"] == 1

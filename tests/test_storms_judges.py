@@ -64,7 +64,7 @@ def test_a_window_in_which_a_cable_was_slow_is_not_held_against_the_system() -> 
 def test_background_traffic_is_told_to_the_coordinator_and_taken_off_what_it_gives_out() -> None:
     script = parse(STORY + "2 background h1 h2 9e6")
     world, up = StormWorld(ground_of(script)), DirectedLink("h1", "a1")
-    share = migration_shares(world.stage.campus)[up]
+    share = migration_shares(world.env.campus)[up]
     for line in script.lines:
         world.run(line.at_s)
         perform(world, line)

@@ -22,6 +22,33 @@ NOTICED = {
     "agent says a step too much": "",
     "agent keeps computing": "kills its processes after",
     "tell before kill": "kills its processes after",
+    "holders forgotten": "the coordinator knows of",
+}
+GROUND = "campus hosts=4 on_demand=0 buildings=1 mix=one spare=0\n0 start\n"
+MOVE = "1 submit a steps=300 payload=30000000\n6 reclaim @a 12\n30 return *\n"
+SMALL = "1 submit a steps=100 payload=2000000\n"
+# What a few lines are enough for: the lines, and what is then broken.
+NOTICED_IN = {
+    "agent does not try again": (
+        "6 upon MigrationAdmitted * fail * sending 5 retry=1\n" + MOVE,
+        "events at",
+    ),
+    "destination lost, nothing done": (
+        MOVE + "6 upon Migrate * after=0.5 reclaim >a\n",
+        "known to be closed or gone",
+    ),
+    "closed host not let go": (
+        MOVE + "6 upon Migrate * after=0.5 reclaim >a\n",
+        "known to be closed or gone",
+    ),
+    "agent starts without a lease": ("1 late * 1.9 8\n" + SMALL, "which has no lease"),
+    "agent calls every end finished": (SMALL + "6 oom @a a\n", "says that it has finished"),
+    "ended not heard after a restart": (SMALL + "11 restart 3\n", "had said that it has finished"),
+    "stored not heard after a restart": (
+        SMALL + "4 upon CheckpointReceived * restart 0.5\n",
+        "the coordinator knows of",
+    ),
+    "no fence margin": (SMALL + "6 pause @a 5\n6 cut @a 0 0\n", "more than one copy computes"),
 }
 
 
@@ -48,6 +75,17 @@ def test_a_broken_rule_is_noticed(name: str) -> None:
     failure = mutation.attempt(name, FEW_STORMS).failure
     assert failure is not None
     assert NOTICED[name] in failure.rule
+
+
+@pytest.mark.parametrize("name", NOTICED_IN)
+def test_a_broken_rule_is_noticed_in_a_few_lines(name: str) -> None:
+    lines, rule = NOTICED_IN[name]
+    script = parse(GROUND + lines)
+    assert play(script).failure is None
+    with planted(BY_NAME[name]):
+        failure = play(script).failure
+    assert failure is not None
+    assert rule in failure.rule
 
 
 def test_a_broken_rule_that_few_storms_meet_is_noticed_by_the_scenario_that_one_left() -> None:

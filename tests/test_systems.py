@@ -162,7 +162,7 @@ def rates_beside_research(system: str) -> tuple[float, list[float], float]:
     for name in ("a", "b", "c"):
         world.submit(job(name, payload_bytes=60_000_000))
     world.run(6.0)
-    network = world.stage.wire.network
+    network = world.env.network.fluid
     for _ in range(400):
         world.run(world.now_s + 0.1)
         flows = list(network.flows_from("h1"))

@@ -206,7 +206,7 @@ def test_one_zone_of_one_machine_leaves_most_hosts_loyal_and_says_so_and_nine_do
     assert len(leavers(together)) >= 5
 
 
-def test_a_record_without_drops_is_played_as_it_is_and_nobody_is_said_to_leave(tmp_path: Path) -> None:
+def test_record_without_drops_is_played_as_it_is_and_no_host_is_said_to_leave(tmp_path: Path) -> None:
     for text in (spot([4] * 400), "time,event,node\n0,add,a\n9000,add,b\n"):
         trace = loaded(tmp_path, text)
         assert trace.origin.endswith("played 1 times as fast")

@@ -140,7 +140,7 @@ def test_bursts_may_keep_to_one_building() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_half_of_the_hosts_are_lent_and_nobody_is_reclaimed_who_is_not(seed: int) -> None:
+def test_half_of_the_hosts_are_lent_and_only_lent_hosts_are_reclaimed(seed: int) -> None:
     _, trace = full(seed)  # a Trace refuses a host that is reclaimed twice
     share = statistics_of(seed)["hosts lent, on average"]
     assert share == pytest.approx(50.0, abs=6.0)
@@ -179,7 +179,7 @@ def test_more_reclaims_than_hosts_allow_are_refused() -> None:
         generate(greedy)
 
 
-def test_who_is_away_at_the_start_returns_first_and_has_no_reclaim() -> None:
+def test_host_away_at_the_start_returns_before_it_is_reclaimed() -> None:
     _, trace = full(2)
     first: dict[str, str] = {}
     for event in trace.owner_events:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from experiments.inputs.scenario import (
 )
 from experiments.inputs.traces import (
     Trace,
-    load_preemptions,
-    load_spot_trace,
     load_trace,
 )
 from experiments.inputs.traces.availability_counts import fit_counts, parse_counts
@@ -221,15 +218,6 @@ def test_a_malformed_file_says_where_and_what_is_allowed(case: str, tmp_path: Pa
     assert allowed in caught.value.allowed, caught.value
     assert str(caught.value).startswith(f"{file}: ")
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("load", [load_spot_trace, load_preemptions])
-def test_a_loader_of_one_format_names_the_file_too(load: Callable[..., object], tmp_path: Path) -> None:
-    file = tmp_path / "bad"
-    file.write_text("x")
-    for path in (file, tmp_path / "missing"):
-        with pytest.raises(SpecError, match=path.name):
-            load(path, HOSTS, duration_s=60.0, owners=Owners(), seed=1)
 
 
 @settings(max_examples=200)

@@ -181,7 +181,9 @@ async def offer(sender: Channel[Message], manifest: Manifest, transfer: str = "t
     if not isinstance(answer, Describe):
         return answer
     await sender.send(Contents(manifest))
-    return await sender.receive()
+    while isinstance(answer := await sender.receive(), Busy):
+        pass
+    return answer
 
 
 async def send_a_part_and_stop(

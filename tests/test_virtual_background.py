@@ -42,7 +42,7 @@ def test_an_idle_campus_has_left_what_the_trace_says() -> None:
 
 
 def left(world: VirtualWorld, which: str) -> float:
-    network, ends = world.stage.wire.network, {"core", "d1", "d2", "d3", "d4"}
+    network, ends = world.env.network.fluid, {"core", "d1", "d2", "d3", "d4"}
     links = [
         link
         for link in campus54().capacity_bytes_per_s

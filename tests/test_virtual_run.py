@@ -26,7 +26,6 @@ from experiments.inputs.scenario import (
 from experiments.inputs.traces import Trace, generate
 from experiments.results.events_file import event_lines
 from experiments.worlds.virtual import (
-    Faults,
     VirtualRun,
     VirtualWorld,
     simulate,
@@ -233,7 +232,7 @@ def test_faults_are_planned_on_the_heap_of_the_run() -> None:
     def plan(world: VirtualWorld) -> None:
         world.at(20.0, lambda: world.kill("h3", again_after_s=1.0))
 
-    run = demo(faults=Faults(plan=plan))
+    run = demo(plan=plan)
     joined = [fact for fact in story_of(run, f.HostJoined) if getattr(fact, "host", "") == "h3"]
     assert [getattr(fact, "incarnation", 0) for fact in joined] == [1, 2]
     assert run.summary().invariants_broken == []

@@ -53,7 +53,7 @@ def at_s(world: VirtualWorld, kind: type) -> list[float]:
 
 def promises(world: VirtualWorld) -> list[Any]:
     share = world.coordinator.cluster.share
-    context = RunContext(0, Scale(), world.stage.campus, share, 10.0, 20.0, ended_at_s=world.now_s)
+    context = RunContext(0, Scale(), world.env.campus, share, 10.0, 20.0, ended_at_s=world.now_s)
     return broken(world.facts, context)
 
 
@@ -96,7 +96,7 @@ def test_a_quiet_host_s_heartbeats_are_sent_again_after_a_fault_until_one_is_ack
             beats.append(world.now_s)
 
     world = a_world()
-    world.stage.told = told
+    world.env.told = told
     world.run(30.0)
     assert beats == []
     world.pause("h1", 1.0)
@@ -150,7 +150,7 @@ def test_a_killed_agent_is_born_again_with_what_its_disk_holds() -> None:
 def test_messages_wait_behind_a_link_that_is_down_and_arrive_in_order() -> None:
     world = a_world(quiet=False)
     host = a_running_job(world, job(steps=60))
-    access = world.stage.campus.access_link(host)
+    access = world.env.campus.access_link(host)
     world.set_link(access.a, access.b, 0.0)
     world.run(world.now_s + 1.0)
     assert of(world, f.HostLost) == []
@@ -165,7 +165,7 @@ def test_a_host_behind_a_link_that_stays_down_is_given_up_after_its_lease(quiet:
     world = a_world(quiet=quiet)
     host = a_running_job(world, job())
     down_s = world.now_s
-    access = world.stage.campus.access_link(host)
+    access = world.env.campus.access_link(host)
     world.set_link(access.a, access.b, 0.0)
     world.run(down_s + 10.0)
     [lost] = at_s(world, f.HostLost)
@@ -182,7 +182,7 @@ def test_a_slow_link_makes_a_transfer_longer() -> None:
     for factor in (1.0, 0.1):
         world = a_world()
         host = a_running_job(world, job(payload_bytes=8_000_000), 2.0)
-        access = world.stage.campus.access_link(host)
+        access = world.env.campus.access_link(host)
         world.set_link(access.a, access.b, factor)
         world.reclaim(host, 60.0)
         world.run(61.0)
@@ -260,7 +260,7 @@ def test_a_host_that_drains_takes_no_new_transfer_and_finishes_those_that_flow()
     while not world.machines[host].transfers:
         world.run(world.now_s + 0.05)
     world.run(world.now_s + 0.05)
-    world.stage.machines[standby].isolate_at_s = world.now_s + 30.0  # the switch only: nobody is told
+    world.env.machines[standby].isolate_at_s = world.now_s + 30.0  # the switch only: nobody is told
     flowing = next(iter(world.machines[host].transfers.values()))
     world.run(world.now_s + 20.0)
     ends = [fact for fact in of(world, f.TransferFinished) if fact.destination == standby]
@@ -283,11 +283,11 @@ def test_research_is_cut_by_a_closed_host_and_goes_on_after() -> None:
     world = a_world(hosts=4, research=[ResearchFlow("h1", "h2")])
     world.research.begin()
     key = "research 0"
-    assert key in world.stage.wire.network
+    assert key in world.env.network.fluid
     world.reclaim("h2")
-    assert key not in world.stage.wire.network
+    assert key not in world.env.network.fluid
     world.give_back("h2")
-    assert key in world.stage.wire.network
+    assert key in world.env.network.fluid
 
 
 # ---------------------------------------------------------------- rates
@@ -314,7 +314,7 @@ def test_the_aggregate_bucket_holds_migrations_to_their_share_even_if_grants_are
         world.run(world.now_s + 0.1)
         to = next(iter(world.machines[host].transfers))
         world.transfers.regrant(world.machines[host], *to, 1e9)
-        rates[enforcement] = sum(f.rate_bytes_per_s for f in world.stage.wire.network.flows_from(host))
+        rates[enforcement] = sum(f.rate_bytes_per_s for f in world.env.network.fluid.flows_from(host))
     carried = 10e6 * 1448 / 1514
     assert rates[Enforcement.PACE] == pytest.approx(0.7 * carried)
     assert rates[Enforcement.NONE] == pytest.approx(carried)
@@ -353,11 +353,11 @@ def test_a_transfer_cut_half_way_sends_the_rest_only() -> None:
     world = a_world(hosts=3, costs=replace(COSTS, snapshot_s=(0.02, 0.02)))
     host = a_running_job(world, job(steps=10_000, payload_bytes=30_000_000, loss_budget_s=60.0), 2.0)
     world.reclaim(host, 60.0)
-    while not any(t.key in world.stage.wire.network for t in world.machines[host].transfers.values()):
+    while not any(t.key in world.env.network.fluid for t in world.machines[host].transfers.values()):
         world.run(world.now_s + 0.05)
     [transfer] = world.machines[host].transfers.values()
     world.run(world.now_s + 1.0)
-    moved = world.stage.wire.network.flow(transfer.key).moved(world.now_s)
+    moved = world.env.network.fluid.flow(transfer.key).moved(world.now_s)
     world.transfers.cut_receiver(transfer.order.destination.host, 0.0, "the cable was pulled")
     world.run(20.0)
     first = of(world, f.TransferFinished)[0]

@@ -29,8 +29,7 @@ class Silent:
         self.core, self.now_s = world.coordinator, world.now_s
         self.job = self.core.cluster.jobs["a"]
         for host in self.core.cluster.hosts.values():
-            host.lease_until_s = inf
-        self.core.cluster.watch()
+            self.core.cluster.lease(host, inf)
 
     def say(self, host: str, message: m.FromAgent) -> list[do.Effect]:
         return self.core.handle(ev.AgentSaid(host, message), self.now_s)
@@ -52,7 +51,7 @@ class Silent:
         cluster.flows.clear()
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
         dispatch(cluster, self.job, to)
-        [(sender, _)] = orders(cluster.take_outbox(), m.SendStored)
+        [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)
         assert self.job.phase is Phase.FETCHING
         return sender, to.name
 

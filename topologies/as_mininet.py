@@ -20,16 +20,14 @@ from typing import Any
 
 from mininet.topo import Topo
 
-if (
-    importlib.util.find_spec("topologies") is None
-):  # `mn --custom` executes this file with its own interpreter
+# `mn --custom` executes this file with its own interpreter
+if importlib.util.find_spec("topologies") is None:
     sys.path.append(str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
 
 from topologies import files, presets
 from topologies.errors import SpecError
-from topologies.spec import SUBNET, Campus, Host, Link
-
-MBIT_PER_S = 125_000.0
+from topologies.spec import SUBNET, Campus
+from topologies.units import MBIT_PER_S
 
 
 class CampusTopo(Topo):  # type: ignore[misc]
@@ -39,11 +37,18 @@ class CampusTopo(Topo):  # type: ignore[misc]
         """Called by Topo. SpecError if the file is wrong."""
         described = campus if isinstance(campus, Campus) else files.load(campus)
         for host in described.hosts:
-            self.addHost(host.name, **_host_options(host))
+            mac = (b"\x02\x00" + host.address.packed).hex(":")
+            self.addHost(host.name, ip=f"{host.address}/{SUBNET.prefixlen}", mac=mac)
         for number, switch in enumerate(described.switches, start=1):
             self.addSwitch(switch.name, dpid=f"{number:x}")
         for link in described.links:
-            self.addLink(link.a, link.b, **_link_options(link))
+            # TCLink's units: Mbit/s, a text with a unit, percent
+            options: dict[str, Any] = {"bw": link.rate_bytes_per_s / MBIT_PER_S}
+            if link.delay_s:
+                options["delay"] = f"{link.delay_s * 1e6:.0f}us"
+            if link.loss:
+                options["loss"] = link.loss * 100
+            self.addLink(link.a, link.b, **options)
 
 
 def campus54_topo() -> CampusTopo:
@@ -54,21 +59,6 @@ def campus54_topo() -> CampusTopo:
 def three_tier_topo(hosts: int = 12, buildings: int = 3, on_demand: int = 0) -> CampusTopo:
     """A campus of any size; SpecError says which argument is wrong."""
     return CampusTopo(presets.three_tier(hosts=hosts, buildings=buildings, on_demand=on_demand))
-
-
-def _host_options(host: Host) -> dict[str, Any]:
-    mac = (b"\x02\x00" + host.address.packed).hex(":")
-    return {"ip": f"{host.address}/{SUBNET.prefixlen}", "mac": mac}
-
-
-def _link_options(link: Link) -> dict[str, Any]:
-    """TCLink's units: Mbit/s, a text with a unit, percent."""
-    options: dict[str, Any] = {"bw": link.rate_bytes_per_s / MBIT_PER_S}
-    if link.delay_s:
-        options["delay"] = f"{link.delay_s * 1e6:.0f}us"
-    if link.loss:
-        options["loss"] = link.loss * 100
-    return options
 
 
 def _or_exit(make: Callable[..., Topo]) -> Callable[..., Topo]:

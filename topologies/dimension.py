@@ -2,7 +2,7 @@
 
 Every number of a description that has units carries its dimension in the metadata of its dataclass field
 (`rate_bytes_per_s: float = field(metadata=RATE)`). `scale` multiplies by it and the scenario files write units from it;
-nobody guesses from the name of a field.
+nothing is guessed from the name of a field.
 """
 
 from __future__ import annotations
@@ -83,6 +83,5 @@ DURATION = _metadata(Dimension.DURATION)
 RATE = _metadata(Dimension.RATE)
 RATE_CHANGE = _metadata(Dimension.RATE_CHANGE)
 PER_TIME = _metadata(Dimension.PER_TIME)
-HELD: Metadata = MappingProxyType(
-    {"dimension": "held"}
-)  # the dimension of the field that holds the whole object
+# the dimension of the field that holds the whole object
+HELD: Metadata = MappingProxyType({"dimension": "held"})

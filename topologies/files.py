@@ -4,7 +4,8 @@ A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and thre
 To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`; a switch of
 an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
-host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus.
+host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus. A network
+in GraphML is read as it is (`graphml`).
 """
 
 from __future__ import annotations
@@ -108,8 +109,15 @@ GROUP = Section(
 
 
 def load(path: str | Path) -> Campus:
-    """The campus of a file, or of "example:NAME". SpecError says file, key, value and what is allowed."""
+    """The campus of a file (TOML, or GraphML if its name ends so), or of "example:NAME".
+
+    SpecError says file, key, value and what is allowed.
+    """
     file = find(path, EXAMPLES)
+    if file.suffix == ".graphml":
+        from topologies import graphml
+
+        return graphml.load(file)
     return loads(toml.read_text(file, "a campus file (TOML)"), str(path))
 
 

@@ -7,9 +7,8 @@ import difflib
 from topologies.errors import SpecError
 from topologies.spec import Campus, DirectedLink, Link, Tier
 
-MOST_KNOWN = (
-    1 << 17
-)  # routes that are remembered: flows are few, and the same ones are asked for again and again
+# routes that are remembered: flows are few, and the same ones are asked for again and again
+MOST_KNOWN = 1 << 17
 
 
 class Routes:
@@ -31,22 +30,20 @@ class Routes:
         if known is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            known = self._known[a, b] = self._walk(a, b)
+            self._check(a)
+            self._check(b)
+            up: list[DirectedLink] = []
+            down: list[DirectedLink] = []
+            from_a, to_b = a, b
+            while from_a != to_b:
+                if self._depth[from_a] >= self._depth[to_b]:
+                    up.append(self._up[from_a])
+                    from_a = self._parent[from_a]
+                else:
+                    down.append(self._down[to_b])
+                    to_b = self._parent[to_b]
+            known = self._known[a, b] = (*up, *reversed(down))
         return known
-
-    def _walk(self, a: str, b: str) -> tuple[DirectedLink, ...]:
-        self._check(a)
-        self._check(b)
-        up: list[DirectedLink] = []
-        down: list[DirectedLink] = []
-        while a != b:
-            if self._depth[a] >= self._depth[b]:
-                up.append(self._up[a])
-                a = self._parent[a]
-            else:
-                down.append(self._down[b])
-                b = self._parent[b]
-        return (*up, *reversed(down))
 
     def links_of(self, a: str, b: str) -> tuple[Link, ...]:
         """The cables from a to b, in order, with their rates, delays and losses."""

@@ -2,7 +2,7 @@
 
 Both follow paper A, section IV-A: hosts hang on access switches, access switches on the distribution switch of their
 building, distribution switches on one core. The coordinator and the on-demand hosts are no volunteers: they stand with
-the core, because their links must not be the ones that the experiment is about, and because a path from anybody to
+the core, because their links must not be the ones that the experiment is about, and because a path from any host to
 them then crosses exactly one building. In `campus54` the coordinator hangs on the core switch itself (the paper knows
 four buildings and no more); in `three_tier` it shares a server room, a building of its own called `room`, with the
 on-demand hosts, so that "same building" never holds between a volunteer and rented capacity.
@@ -17,6 +17,7 @@ from itertools import chain, islice
 
 from topologies.addresses import building_addresses
 from topologies.errors import SpecError
+from topologies.keys import Whole
 from topologies.spec import (
     MAX_PORTS,
     Building,
@@ -44,7 +45,7 @@ A6000 = GpuModel("a6000", 48e9, 8.6)
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """So many parts of the volunteers (`weight`) have `gpus` GPUs of this model each."""
+    """A share of the volunteers (`weight` over the sum of weights) that have `gpus` GPUs of this model each."""
 
     model: GpuModel
     gpus: int
@@ -66,9 +67,8 @@ _CAMPUS54 = (
     ("ee", 2.5, ((RTX3090, 1, 7), (RTX4090, 1, 5), (A6000, 2, 2))),
     ("physics", 1.0, ((RTX3090, 1, 5), (RTX4090, 1, 4), (A6000, 2, 4))),
 )
-_CAMPUS54_PER_SWITCH = (
-    7  # two access switches a building: some same-building paths cross the distribution switch
-)
+# two access switches a building: some same-building paths cross the distribution switch
+_CAMPUS54_PER_SWITCH = 7
 
 
 def campus54() -> Campus:
@@ -115,7 +115,12 @@ def three_tier(
     _whole("buildings", buildings, 1, min(MAX_BUILDINGS, hosts))
     _whole("on_demand", on_demand, 0, MAX_PORTS - 2)
     _whole("hosts_per_access", hosts_per_access, 1, MAX_PORTS - 1)
-    uplinks = _per_building("uplink_bytes_per_s", uplink_bytes_per_s, buildings)
+    uplinks = uplink_bytes_per_s
+    if isinstance(uplinks, int | float):
+        uplinks = [uplinks] * buildings
+    if len(uplinks) != buildings:
+        allowed = f"one rate, or one for each of the {buildings} buildings"
+        raise SpecError("uplink_bytes_per_s", list(uplinks), allowed)
     dealt = _deal(mix, hosts)
     tree = _Tree(name, core_bytes_per_s)
     for i in range(buildings):
@@ -290,14 +295,6 @@ def _deal(mix: Sequence[GpuShare], hosts: int) -> list[tuple[GpuModel, int]]:
     return result
 
 
-def _per_building(key: str, rate: float | Sequence[float], buildings: int) -> Sequence[float]:
-    if isinstance(rate, int | float):
-        return [rate] * buildings
-    if len(rate) != buildings:
-        raise SpecError(key, list(rate), f"one rate, or one for each of the {buildings} buildings")
-    return rate
-
-
 def _whole(key: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise SpecError(key, value, f"a whole number from {low} to {high}")
+    if allowed := Whole(low, high).wrong(value):
+        raise SpecError(key, value, allowed)

@@ -10,7 +10,7 @@ process): a scale that makes a transfer shorter than those measures the machine,
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from topologies.dimension import NUMBER, Dimension
@@ -39,7 +39,7 @@ class Scale:
                 )
 
     def factor(self, dimension: Dimension) -> float:
-        """What a quantity of this dimension is multiplied by: bytes^a time^b."""
+        """Factor of a quantity of this dimension: bytes^a time^b."""
         of_bytes, of_time = dimension.value
         return float(self.bytes**of_bytes * self.time**of_time)
 
@@ -58,42 +58,30 @@ class Scale:
 
 
 def _scaled(thing: T, dimension: Dimension | None, scale: Scale) -> T:
+    """The thing with every number in it multiplied; `dimension` is that of the field that holds it."""
     if isinstance(thing, bool) or thing is None:
         return thing
     if isinstance(thing, int | float):
-        return cast(T, _number(thing, dimension, scale))
+        if dimension is None:
+            raise TypeError(f"a number without a dimension cannot be scaled: {thing!r}")
+        if dimension is Dimension.NUMBER:
+            return thing
+        result = thing * scale.factor(dimension)
+        return cast(T, round(result) if isinstance(thing, int) else result)
     if isinstance(thing, tuple):
         return cast(T, tuple(_scaled(item, dimension, scale) for item in thing))
-    if is_dataclass(thing) and not isinstance(thing, type):
-        return cast(T, _described(thing, dimension, scale))
-    return thing
-
-
-def _number(value: float, dimension: Dimension | None, scale: Scale) -> float:
-    if dimension is None:
-        raise TypeError(f"a number without a dimension cannot be scaled: {value!r}")
-    if dimension is Dimension.NUMBER:
-        return value
-    result = value * scale.factor(dimension)
-    return round(result) if isinstance(value, int) else result
-
-
-def _described(thing: Any, held: Dimension | None, scale: Scale) -> Any:
+    if not is_dataclass(thing) or isinstance(thing, type):
+        return thing
     changes = {}
     for each in fields(thing):
-        old = getattr(thing, each.name)
-        new = _scaled(old, _dimension_of(each, held, old), scale)
+        old, declared = getattr(thing, each.name), each.metadata.get("dimension")
+        if declared == "held":
+            declared = dimension
+        elif declared is None and isinstance(old, int):
+            declared = Dimension.NUMBER  # a count
+        elif declared is None and isinstance(old, float):
+            raise TypeError(f"field {each.name} declares no dimension")
+        new = _scaled(old, declared, scale)
         if new is not old:
             changes[each.name] = new
-    return replace(thing, **changes) if changes else thing
-
-
-def _dimension_of(each: Field[Any], held: Dimension | None, value: object) -> Dimension | None:
-    declared = each.metadata.get("dimension")
-    if declared == "held":
-        return held
-    if declared is None and isinstance(value, int):
-        return Dimension.NUMBER  # a count
-    if declared is None and isinstance(value, float):
-        raise TypeError(f"field {each.name} declares no dimension")
-    return cast("Dimension | None", declared)
+    return cast(T, replace(cast(Any, thing), **changes)) if changes else thing

@@ -21,16 +21,15 @@ from typing import NamedTuple
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
 
-NAME = re.compile(
-    r"[a-z][a-z0-9]{0,8}"
-)  # an interface is called NAME-eth1023: 15 characters at most in Linux
+# an interface is called NAME-eth1023: 15 characters at most in Linux
+NAME = re.compile(r"[a-z][a-z0-9]{0,8}")
 NAME_RULE = "a name of 1 to 9 lower-case letters and digits that begins with a letter"
 MAX_PORTS = 1023  # ports of one Linux bridge
 SUBNET = ipaddress.IPv4Network("10.0.0.0/8")
 
 
 class Role(StrEnum):
-    """What a host is for."""
+    """Purpose of a host."""
 
     VOLUNTEER = "volunteer"  # lent by an owner who may take it back at any second
     ON_DEMAND = "on_demand"  # always there, at cost k a job
@@ -46,7 +45,7 @@ class Tier(StrEnum):
 
 
 class Fabric(StrEnum):
-    """What the switches of a live campus are made of."""
+    """Kind of the switches of a live campus."""
 
     BRIDGE = "bridge"  # kernel bridges: one path between any two nodes
     OPENVSWITCH = "openvswitch"  # programmed by an OpenFlow controller: several paths
@@ -172,7 +171,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ResearchReserve:
-    """What migrations must leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
+    """Capacity that migrations leave on every link: max(beta B, minimum) (paper A, section VII-B)."""
 
     beta: float = field(default=0.3, metadata=NUMBER)
     minimum_bytes_per_s: float = field(default=0.0, metadata=RATE)
@@ -212,7 +211,9 @@ class Campus:
         _unique("hosts.*.address", (str(h.address) for h in self.hosts))
         _unique("gpu_models", (g.name for g in self.gpu_models))
         self._check_members()
-        self._check_one_coordinator()
+        coordinators = [host.name for host in self.hosts_of(Role.COORDINATOR)]
+        if len(coordinators) != 1:
+            raise SpecError("hosts.*.role", coordinators, "exactly one host with the role coordinator")
         self._check_links()
 
     @cached_property
@@ -276,11 +277,6 @@ class Campus:
                     f"switches.{switch.name}.building", switch.building, f"one of {sorted(names)}"
                 )
 
-    def _check_one_coordinator(self) -> None:
-        found = [h.name for h in self.hosts_of(Role.COORDINATOR)]
-        if len(found) != 1:
-            raise SpecError("hosts.*.role", found, "exactly one host with the role coordinator")
-
     def _check_links(self) -> None:
         nodes = {node.name for node in self.nodes}
         degree = dict.fromkeys(nodes, 0)
@@ -308,17 +304,12 @@ class Campus:
                 raise SpecError(f"links.{link.a}-{link.b}", "a second one", "one link between two nodes")
             joined.add(frozenset((link.a, link.b)))
             parent[root(link.a)] = root(link.b)
-        self._check_connected(nodes, {n: root(n) for n in nodes})
-        self._check_degrees(degree)
-
-    @staticmethod
-    def _check_connected(nodes: set[str], roots: dict[str, str]) -> None:
-        first = roots[min(nodes)]
-        apart = sorted(n for n in nodes if roots[n] != first)
+        first = min(nodes)
+        apart = sorted(n for n in nodes if root(n) != root(first))
         if apart:
-            raise SpecError(
-                "links", apart[:5], f"links that join every node; these are cut off from {min(nodes)}"
-            )
+            allowed = f"links that join every node; these are cut off from {first}"
+            raise SpecError("links", apart[:5], allowed)
+        self._check_degrees(degree)
 
     def _check_degrees(self, degree: dict[str, int]) -> None:
         for host in self.hosts:

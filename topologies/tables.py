@@ -86,7 +86,7 @@ class Table:
 
 
 def allowed_text(dimension: Dimension, infinite: str | None = None) -> str:
-    """What a value of this dimension may look like, in words."""
+    """Allowed values of a dimension, in words."""
     if dimension is Dimension.NUMBER:
         return "a finite number"
     try:

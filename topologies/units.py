@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 
 MBIT_PER_S = 125_000.0  # bytes per second
 GBIT_PER_S = 125_000_000.0
-MIB = 1 << 20
 HOUR_S = 3600.0
 # payload and wire bytes of a full TCP segment at an MTU of 1500: Ethernet, IPv4 and TCP headers with timestamps
 SEGMENT_BYTES, FRAME_BYTES = 1448, 1514

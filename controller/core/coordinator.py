@@ -1,7 +1,8 @@
 """The coordinator's decisions as one function: (event, now) -> effects, and the time at which it wants to be woken.
 
-What follows from an event is decided here and in the modules of `lifecycle` that it calls. They all work on one `Cluster`, and
-nothing else does; what follows is put into its outbox, in order.
+What an event means is decided in the modules of `lifecycle`, which work on one `Cluster`, and nothing else does. They put what
+follows into its outbox, in order, and note what is left to be done once at the end of every event (`conclusion`): idle GPUs
+offered, checkpoints planned, links shared. So the way of an event is: `handle`, its function, `conclude`, `announce`.
 
 Same events, same effects: a coordinator that is handed the events of a journal is the one that wrote it (see `recovery`).
 """
@@ -15,6 +16,7 @@ from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership, resync
 from controller.core.lifecycle.announcements import announce
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
+from controller.core.lifecycle.conclusion import conclude
 from controller.core.lifecycle.dispatch import (
     choose_offer,
     expire_offers,
@@ -23,10 +25,9 @@ from controller.core.lifecycle.dispatch import (
     serve_waiting,
     submit,
 )
-from controller.core.lifecycle.grants import settle
 from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
 from controller.core.lifecycle.migration import retry_degraded
-from controller.core.lifecycle.protection import improve_standby, protect
+from controller.core.lifecycle.protection import improve_standby
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again
 from controller.core.model import effects as do
@@ -36,9 +37,9 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.placement.hazard import Experience, HazardWindow
-from controller.core.policies.table import LEARNERS, policy
+from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
-from controller.core.settings import DAY_S, Settings
+from controller.core.settings import Settings
 from testbed import messages as m
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink, Role
@@ -56,12 +57,7 @@ class Coordinator:
     def __init__(
         self, campus: Campus, settings: Settings, draw: Callable[[], float], secret: bytes = b""
     ) -> None:
-        row = policy(
-            settings.policy,
-            settings.day_s / DAY_S,
-            alpha=settings.stability_penalty,
-            k_min=settings.k_min,
-        )
+        row = policy_of(settings)
         learner = LEARNERS.get(settings.learner, row.learner)(settings)
         if not any(host.role is Role.ON_DEMAND for host in campus.hosts):
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
@@ -104,7 +100,10 @@ class Coordinator:
             for kept in gathered.kept:
                 self._react(kept)
         if self._reunion is None:
+            ticks = now_s >= self._tick_s
             self._do_what_is_due()
+            reclaims = isinstance(event, ev.AgentSaid) and isinstance(event.message, m.OwnerReclaims)
+            conclude(cluster, in_a_hurry=reclaims and not ticks)
         announce(cluster)
         if cluster.queue.controller.level != level:
             cluster.record(facts.LevelLearned(cluster.queue.controller.level))
@@ -148,7 +147,6 @@ class Coordinator:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
                 cluster.links_measured({DirectedLink(source, to): rate for source, to, rate in research})
-                protect(cluster)
             case ev.Restarted(silent_s):
                 self._reunion = resync.begin(cluster, self._reunion)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
@@ -203,16 +201,13 @@ class Coordinator:
         resume_requeued(cluster)
         if now_s >= cluster.next_word_s():
             ask_again(cluster)
-        if now_s >= cluster.regrant_at_s:
-            settle(cluster)
+        cluster.rates_stale |= now_s >= cluster.regrant_at_s
+        cluster.plan_stale |= now_s >= min(cluster.plan_at_s, self._tick_s)
         if now_s >= self._tick_s:
             self._tick_s = now_s + cluster.settings.control_period_s
             retry_degraded(cluster)
             serve_waiting(cluster)
             improve_standby(cluster)
-            protect(cluster)
-        elif now_s >= cluster.plan_at_s:
-            protect(cluster)
 
     def _begin_ticking(self) -> None:
         if self._tick_s == inf:

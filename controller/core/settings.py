@@ -19,10 +19,9 @@ class Settings:
     level_start: float = 1.0  # r_0
     level_max: float = 8.0  # r_max
     learner: str = ""  # of policies.LEARNERS; empty: the policy's
-    offer_ttl_s: float = inf
-    spare_gpus: int = (
-        0  # free GPUs that are not offered to the queue, so that a migration finds a destination
-    )
+    offer_ttl_s: float = inf  # a spot offer that was not used for so long is gone
+    # free GPUs that are not offered to the queue, so that a migration finds a destination
+    spare_gpus: int = 0
     checkpoint_share: float = 0.2  # beta of eq. (9)
     stability_penalty: float = 1.0  # alpha of eq. (11)
     max_load: float = 1.0  # theta of Algorithm 2
@@ -30,18 +29,17 @@ class Settings:
     restart_s: float = 10.0  # T_r
     snapshot_s: float = 0.0  # what a snapshot takes before its first byte leaves, whatever its size,
     snapshot_bytes_per_s: float = inf  # and W: how fast its payload is written
-    control_period_s: float = 10.0
-    lease_s: float = 3.0
-    heartbeat_s: float = 1.0
-    fence_margin_s: float = 0.5
-    hazard_window_s: float = 14 * DAY_S
-    prior_hazard_per_s: float = (
-        1.0 / DAY_S
-    )  # believed before anything was seen, as firmly as one event deserves
-    day_s: float = DAY_S
+    control_period_s: float = 10.0  # between two ticks: checkpoints are planned anew at the latest
+    lease_s: float = 3.0  # no job runs longer after the last acknowledged heartbeat of its host
+    heartbeat_s: float = 1.0  # between two heartbeats of an agent
+    fence_margin_s: float = 0.5  # the coordinator waits so much longer than a lease
+    hazard_window_s: float = 14 * DAY_S  # how far back owners' reclaims count
+    # believed before anything was seen, as firmly as one event deserves
+    prior_hazard_per_s: float = 1.0 / DAY_S
+    day_s: float = DAY_S  # length of a day in the run's time scale
     day_start_s: float = 0.0  # time of day at which the run starts
     head_stores: bool = False  # the coordinator's machine has an agent and keeps checkpoints: a head node
-    policy: str = "reclaimnet"
+    policy: str = "reclaimnet"  # row of `policies.table` (`policy_of`)
 
     def writes_s(self, payload_bytes: float) -> float:
         """Seconds from the order to take a snapshot of so much to its first byte; the job stands still for it."""

@@ -30,7 +30,6 @@ from controller.openflow.tables import (
     GroupKind,
     Installed,
     Output,
-    Rule,
     SwitchTables,
     ToGroup,
     as_installed,
@@ -124,12 +123,21 @@ class FabricController(OSKenApp):  # type: ignore[misc]
 
     @set_ev_cls(ofp_event.EventOFPGroupDescStatsReply, [MAIN_DISPATCHER, CONFIG_DISPATCHER])  # type: ignore[untyped-decorator]
     def groups_reported(self, event: Any) -> None:
-        """Collect the groups that a new switch has."""
+        """Collect the groups that a new switch has; None for one of a form that `_update` never sends."""
         session = self._session(event)
-        if session:
-            found = {each.group_id: _group_of(each, event.msg.datapath.ofproto) for each in event.msg.body}
-            session.groups = {**(session.groups or {}), **found}
-            self._begin(session, event.msg)
+        if not session:
+            return
+        protocol = event.msg.datapath.ofproto
+        kinds = {protocol.OFPGT_SELECT: GroupKind.SELECT, protocol.OFPGT_FF: GroupKind.FAST_FAILOVER}
+        session.groups = session.groups or {}
+        for group in event.msg.body:
+            ways = [
+                (b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets
+            ]
+            known = group.type in kinds and all(ports == [watched] for _, watched, ports in ways)
+            buckets = tuple(Bucket(port, weight) for weight, port, _ in ways)
+            session.groups[group.group_id] = Group(kinds[group.type], buckets) if known else None
+        self._begin(session, event.msg)
 
     @set_ev_cls(ofp_event.EventOFPBarrierReply, [MAIN_DISPATCHER])  # type: ignore[untyped-decorator]
     def barrier_passed(self, event: Any) -> None:
@@ -211,7 +219,16 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         for number, group in update.groups_changed.items():
             datapath.send_msg(group_mod(protocol.OFPGC_MODIFY, number, group))
         for rule in update.rules_added:
-            datapath.send_msg(_flow_mod(datapath, rule))
+            datapath.send_msg(
+                parser.OFPFlowMod(
+                    datapath,
+                    cookie=rule.cookie,
+                    table_id=rule.table,
+                    priority=rule.priority,
+                    match=parser.OFPMatch(**dict(rule.match)),
+                    instructions=_instructions(datapath, rule.action),
+                )
+            )
         for cookie in update.cookies_deleted:
             datapath.send_msg(
                 parser.OFPFlowMod(
@@ -247,18 +264,6 @@ class FabricController(OSKenApp):  # type: ignore[misc]
         type(self).tell(msgspec.json.encode({"event": event, "at_s": time.monotonic(), **facts}).decode())
 
 
-def _flow_mod(datapath: Any, rule: Rule) -> Any:
-    parser = datapath.ofproto_parser
-    return parser.OFPFlowMod(
-        datapath,
-        cookie=rule.cookie,
-        table_id=rule.table,
-        priority=rule.priority,
-        match=parser.OFPMatch(**dict(rule.match)),
-        instructions=_instructions(datapath, rule.action),
-    )
-
-
 def _instructions(datapath: Any, action: Action) -> list[Any]:
     parser, protocol = datapath.ofproto_parser, datapath.ofproto
     match action:
@@ -283,13 +288,3 @@ def _instructions(datapath: Any, action: Action) -> list[Any]:
                 parser.OFPActionOutput(protocol.OFPP_IN_PORT),
             ]
     return [parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)]
-
-
-def _group_of(reported: Any, protocol: Any) -> Group | None:
-    """A group as a switch reports it; None unless it is of a form that `_update` sends."""
-    kinds = {protocol.OFPGT_SELECT: GroupKind.SELECT, protocol.OFPGT_FF: GroupKind.FAST_FAILOVER}
-    kind = kinds.get(reported.type)
-    ways = [(b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in reported.buckets]
-    if kind is None or any(ports != [watched] for _, watched, ports in ways):
-        return None
-    return Group(kind, tuple(Bucket(port, weight) for weight, port, _ in ways))

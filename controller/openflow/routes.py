@@ -20,7 +20,7 @@ no rule names is dropped: there is no flooding, so loops in the cabling are harm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import chain
 
 from controller.openflow.tables import (
@@ -52,10 +52,19 @@ def tables(topology: Topology, dead: DeadTrunks = ()) -> dict[str, SwitchTables]
     targets = [name for name, stations in topology.stations_at.items() if stations]
     distances = {target: distances_to(target, live) for target in targets}
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
+    own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
+    classification = [
+        Rule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
+        *(
+            Rule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", dscp)), GotoTable(OWN))
+            for dscp in own_dscps
+        ),
+        Rule(CLASSIFY, 1, (), GotoTable(RESEARCH)),
+    ]
     made = {}
     for switch in topology.switches:
         groups: dict[int, Group] = {}
-        rules = list(_classification()) + list(_arp(topology, switch))
+        rules = [*classification, *_arp(topology, switch)]
         for number, target in enumerate(targets):
             own, research = 2 * number + 1, 2 * number + 2
             if target != switch:
@@ -143,18 +152,15 @@ def distances_to(target: str, live: dict[str, list[str]]) -> dict[str, int]:
 def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[str, list[str]]) -> Group:
     """The next hop, then every neighbour whose own way does not lead back here."""
     first = hops[switch]
-    around = [n for n in live[switch] if n != first and not _passes(n, switch, hops)]
+    ways = [first]
+    for neighbour in live[switch]:
+        node = neighbour
+        while node in hops and node != switch:
+            node = hops[node]
+        if neighbour != first and node != switch:
+            ways.append(neighbour)
     ports = topology.ports[switch]
-    return Group(GroupKind.FAST_FAILOVER, tuple(Bucket(ports[n]) for n in [first, *around]))
-
-
-def _passes(start: str, switch: str, hops: dict[str, str]) -> bool:
-    node: str | None = start
-    while node is not None:
-        if node == switch:
-            return True
-        node = hops.get(node)
-    return False
+    return Group(GroupKind.FAST_FAILOVER, tuple(Bucket(ports[n]) for n in ways))
 
 
 def _share(topology: Topology, switch: str, distance: dict[str, int], live: dict[str, list[str]]) -> Group:
@@ -169,14 +175,6 @@ def _share(topology: Topology, switch: str, distance: dict[str, int], live: dict
             Bucket(ports[n], max(1, round(MAX_WEIGHT * r / most))) for n, r in zip(nearer, rates, strict=True)
         ),
     )
-
-
-def _classification() -> Iterator[Rule]:
-    yield Rule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP))
-    for own in TrafficClass:
-        if own is not TrafficClass.RESEARCH:
-            yield Rule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", own.dscp)), GotoTable(OWN))
-    yield Rule(CLASSIFY, 1, (), GotoTable(RESEARCH))
 
 
 def _arp(topology: Topology, switch: str) -> Iterable[Rule]:

@@ -108,20 +108,19 @@ def _at_once(count: int, sets: int, law: WaveLaw) -> dict[str, Any]:
 
 
 def _over_time(name: str, count: int) -> dict[str, Any]:
-    runs = [_online(name, seed, count) for seed in range(SEEDS)]
+    """One rule on the link over time, a run a seed."""
+    rule = name.partition(";")[0]
+    runs = []
+    for seed in range(SEEDS):
+        link = OnlineLink(RULES[rule], varies=rule == "fluid EDF", shares_rest=name != FLOORS_ONLY)
+        for request in arrivals(count, random.Random(f"admission over time {seed}")):
+            link.arrive(request)
+        link.finish()
+        runs.append(link)
     return {
         "admitted": _figure([run.admitted / count for run in runs]),
         "missed": sum(run.missed for run in runs),
     }
-
-
-def _online(name: str, seed: int, count: int) -> OnlineLink:
-    rule = name.partition(";")[0]
-    link = OnlineLink(RULES[rule], varies=rule == "fluid EDF", shares_rest=name != FLOORS_ONLY)
-    for request in arrivals(count, random.Random(f"admission over time {seed}")):
-        link.arrive(request)
-    link.finish()
-    return link
 
 
 def _across(sets: int) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from topologies.presets import campus54, three_tier
 from topologies.spec import Campus as Description
 
 STOCK_DESCRIPTORS = 16384  # what Mininet's own fixLimits asks for
-OVERLAPPED = ("wait_for_bpf_load",)
 SETTLE_S = 2.0  # before each run: the kernel removes the last one's empty namespaces in the background
 DOWN_PHASES = ("cables_gone", "kill")
 TARGETS = {"up": 4.0, "down": 8.0}
@@ -197,14 +196,12 @@ def memory_available_bytes() -> int:
 
 def memory_of_family_bytes() -> int:
     """Proportional memory of this process's descendants (a page shared by n processes counts 1/n in each)."""
-    return sum(_proportional_bytes(pid) for pid in _descendants(os.getpid()))
-
-
-def _proportional_bytes(pid: int) -> int:
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
-    return 0
+    total = 0
+    for pid in _descendants(os.getpid()):
+        with contextlib.suppress(OSError, StopIteration):  # it may have ended
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+    return total
 
 
 def _descendants(pid: int) -> list[int]:

@@ -98,7 +98,7 @@ def _gaps(rule: Rule, spots_h: list[float]) -> Any:
             return draw < rule.level - (rule.fewer if is_between else 0.0) - waiting
 
         def _pass_spots(self, now_h: float) -> float:
-            """Nobody is in service: on to the first spot after now. One that was used is over, roundings of `now` apart."""
+            """No job is in service: on to the first spot after now. One that was used is over, roundings of `now` apart."""
             self._coming += self._is_coming_used
             self._is_coming_used = False
             while self._coming < len(spots_h) and spots_h[self._coming] <= now_h:

@@ -6,7 +6,7 @@ kept of each run: over all jobs from the first on, which contains the learning, 
 `fixed r*` does not learn: it has the exact r of the case. Its spread is what chance alone does to a run of that length,
 and no controller's cost can be expected closer to cost* than that. `hindsight r` knows the history beforehand and has
 the one r that keeps the target exactly on it: how far its cost is from cost* is what the history itself does to
-whoever keeps the delay.
+any rule that keeps the delay.
 
 A run's cost is that of the offers it happened to get, so it says little of what was learned. What was learned is judged
 by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age`, whose
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import prepare
 from experiments.benchmarks.controllers_laws import measure_laws
-from experiments.benchmarks.controllers_report import draw
 from experiments.benchmarks.controllers_traces import hindsight_level, measure_traces
+from experiments.benchmarks.tables import short
+from experiments.results.pictures import canvas
 from experiments.results.statistics import interval
 from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import TARGETS, Target
@@ -174,3 +175,76 @@ def _saving(case: Target, cost: float) -> float | None:
 def _write(out: Path, result: Mapping[str, Any]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "controllers.json").write_text(json.dumps(result, indent=1))
+
+
+COLOURS = {
+    "hindsight": "#d0b000",
+    "fixed": "#9a9a9a",
+    "algorithm1": "#c0703a",
+    "replay": "#2f6f9f",
+    "age": "#3f8f4f",
+}
+SPREAD = 0.18  # between the points of one case
+MOST, LARGEST = 1.5, 1.5  # delay over delta, cost over the best, at which the axes end
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Delay over delta and cost over its reference, a row a case; records below, if they were measured."""
+    rows = list(_rows(result))
+    title = "All jobs from a cold start on (95 % intervals; records: 90 % of replicates)"
+    with canvas(path, 1, 2, (10.5, 1.2 + 0.42 * len(rows)), title, sharey=True) as (figure, [panels]):
+        for place, (_, bound, controllers) in enumerate(rows):
+            for order, (name, (delay, cost)) in enumerate(controllers.items()):
+                y = place + SPREAD * (order - (len(controllers) - 1) / 2)
+                _mark(panels[0], y, delay, name, None if place else name, MOST)
+                _mark(panels[1], y, cost, name, None, LARGEST)
+            if bound is not None:
+                panels[1].plot([bound, bound], [place - 0.4, place + 0.4], color="black", linewidth=1.2)
+        panels[0].set(
+            xlabel="delay / delta",
+            xlim=(0.5, MOST),
+            yticks=range(len(rows)),
+            yticklabels=[r[0] for r in rows],
+        )
+        panels[1].set(xlabel="cost / cost of the best r;  bar: bound over all policies", xlim=(0.7, LARGEST))
+        panels[0].set_ylim(len(rows) - 0.4, -0.6)
+        for panel in panels:
+            panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        figure.legend(loc="outside lower center", ncols=5)
+
+
+Spread = tuple[float, float, float]
+
+
+def _rows(result: Mapping[str, Any]) -> Iterator[tuple[str, float | None, dict[str, tuple[Spread, Spread]]]]:
+    """(label, bound, {controller: (delay over delta, cost over reference)}), each as (mean, low, high)."""
+    for name, case in result["cases"].items():
+        bound, star = case["age_aware_bound"], case["cost_star"]
+        controllers = {
+            key: (_scaled(of["delay_h"], case["delta_h"]), _scaled(of["cost"], star))
+            for key, of in case["controllers"].items()
+        }
+        yield f"{name}, {case['delta_h']:g} h", bound and bound / star, controllers
+    for name, record in result.get("traces", {}).items():
+        for share, of_all in record.get("deltas", {}).items():
+            controllers = {}
+            for key, of in of_all.items():
+                mean, low, high = _scaled(of["cost_against_fixed"], 1.0)
+                over_fixed = 1.0 + mean, 1.0 + low, 1.0 + high
+                controllers[key] = _scaled(of["delay_over_delta"], 1.0), over_fixed
+            yield f"{short(name)}, {share}", None, controllers
+
+
+def _scaled(spread: Mapping[str, float], by: float) -> Spread:
+    return spread["mean"] / by, spread["low"] / by, spread["high"] / by
+
+
+def _mark(panel: Any, y: float, spread: Spread, name: str, label: str | None, end: float) -> None:
+    """A point with its interval; beyond the end of the axis an arrow, and the number."""
+    mean, low, high = spread
+    colour = COLOURS[name.split()[0]]
+    panel.plot([low, high], [y, y], color=colour, linewidth=1.5)
+    panel.plot([mean], [y], "o", color=colour, markersize=4, label=label)
+    if mean > end:
+        panel.plot([end], [y], ">", color=colour, markersize=6, clip_on=False)
+        panel.annotate(f"{mean:.2f}   ", (end, y), color=colour, ha="right", va="center", fontsize=8)

@@ -64,29 +64,21 @@ def on_and_off(rng: Generator, until_h: float) -> Floats:
     return np.concatenate(offers)
 
 
-def _mixed(rng: Generator, n: int) -> Floats:
-    return np.where(rng.random(n) < 0.9, rng.exponential(2.0, n), rng.exponential(102.0, n))
-
-
-def _by_day(at_h: Floats) -> Floats:
-    return np.where(at_h % DAY_H < DAY_H / 2.0, 1.0 / 6.0, 1.0 / 60.0)
-
-
-def _over_the_year(at_h: Floats) -> Floats:
-    return (1.0 + 0.8 * np.sin(2.0 * np.pi * at_h / YEAR_H)) / MEAN_H
-
-
 LAWS: dict[str, Callable[[Generator, float], Floats]] = {
     "every 12 h": renewal(lambda rng, n: np.full(n, MEAN_H)),
     "Weibull, shape 3": renewal(lambda rng, n: MEAN_H / 0.89298 * rng.weibull(3.0, n)),
     "Weibull, shape 1/2": renewal(lambda rng, n: MEAN_H / 2.0 * rng.weibull(0.5, n)),
-    "hyperexponential": renewal(_mixed),
+    "hyperexponential": renewal(
+        lambda rng, n: np.where(rng.random(n) < 0.9, rng.exponential(2.0, n), rng.exponential(102.0, n))
+    ),
     "lognormal, sigma 2": renewal(lambda rng, n: rng.lognormal(np.log(MEAN_H) - 2.0, 2.0, n)),
     "two at once": batches(2),
     "eight at once": batches(8),
     "on and off": on_and_off,
-    "by day": varying(_by_day, 1.0 / 6.0),
-    "over the year": varying(_over_the_year, 1.8 / MEAN_H),
+    "by day": varying(lambda at_h: np.where(at_h % DAY_H < DAY_H / 2.0, 1.0 / 6.0, 1.0 / 60.0), 1.0 / 6.0),
+    "over the year": varying(
+        lambda at_h: (1.0 + 0.8 * np.sin(2.0 * np.pi * at_h / YEAR_H)) / MEAN_H, 1.8 / MEAN_H
+    ),
     "rare": renewal(lambda rng, n: rng.exponential(20.0 * MEAN_H, n)),
 }
 CONTROLLERS: dict[str, Callable[[float, float], Controller]] = {
@@ -96,7 +88,7 @@ CONTROLLERS: dict[str, Callable[[float, float], Controller]] = {
 
 
 def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
-    """{law: {delta: {controller: figures}}}, and who is beyond MOST_OFF or MOST_DEARER, on average over the seeds."""
+    """{law: {delta: {controller: figures}}}, and which are beyond MOST_OFF or MOST_DEARER, on average over the seeds."""
     laws = {
         name: {f"{delta_h:g}": _measure(name, delta_h, seeds, jobs) for delta_h in DELTAS_H} for name in LAWS
     }
@@ -112,8 +104,18 @@ def measure_laws(seeds: int, jobs: int) -> dict[str, Any]:
 
 
 def _measure(law: str, delta_h: float, seeds: int, jobs: int) -> dict[str, dict[str, float]]:
-    rows = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
-    return {name: _figures(np.array([row[name] for row in rows]), delta_h) for name in rows[0]}
+    """Of each controller: mean and worst delay over delta, and mean cost."""
+    histories = [one_history(law, delta_h, seed, jobs) for seed in range(seeds)]
+    figures = {}
+    for name in histories[0]:
+        delays_h, costs = np.array([each[name] for each in histories]).T
+        delays = delays_h / delta_h
+        figures[name] = {
+            "delay_over_delta": float(delays.mean()),
+            "worst_off": float(np.abs(delays - 1.0).max()),
+            "cost": float(costs.mean()),
+        }
+    return figures
 
 
 def one_history(law: str, delta_h: float, seed: int, jobs: int) -> dict[str, tuple[float, float]]:
@@ -128,13 +130,4 @@ def one_history(law: str, delta_h: float, seed: int, jobs: int) -> dict[str, tup
     return {
         name: (float(np.nanmean(course.delays_h)), float(np.nanmean(course.costs)))
         for name, course in courses.items()
-    }
-
-
-def _figures(rows: Floats, delta_h: float) -> dict[str, float]:
-    delays = rows[:, 0] / delta_h
-    return {
-        "delay_over_delta": float(delays.mean()),
-        "worst_off": float(np.abs(delays - 1.0).max()),
-        "cost": float(rows[:, 1].mean()),
     }

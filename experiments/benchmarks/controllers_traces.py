@@ -14,7 +14,7 @@ no controller of paper B's form can do better. Differences are paired; intervals
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,19 @@ def resampled(gaps_h: Floats, least_h: float, rng: Generator) -> Floats:
 
 
 def _measure_delta(gaps_h: Floats, gap_h: float, share: float, replicates: int) -> dict[str, Any]:
-    rows = [dict(_replicate(gaps_h, gap_h, share * gap_h, default_rng(seed))) for seed in range(replicates)]
-    return {name: _figures(rows, name, share * gap_h) for name in rows[0]}
+    """Of each controller: delay over delta, cost, and cost against the r that is best in hindsight, of all replicates."""
+    delta_h = share * gap_h
+    rows = [dict(_replicate(gaps_h, gap_h, delta_h, default_rng(seed))) for seed in range(replicates)]
+    best = np.array([row[FIXED][1] for row in rows])
+    figures = {}
+    for name in rows[0]:
+        delays_h, costs = np.array([row[name] for row in rows]).T
+        figures[name] = {
+            "delay_over_delta": _spread(delays_h / delta_h),
+            "cost": _spread(costs),
+            "cost_against_fixed": _spread(costs / best - 1.0),
+        }
+    return figures
 
 
 def _replicate(
@@ -137,16 +148,6 @@ def hindsight_level(piece: Piece, delta_h: float) -> float:
         delay_h = replay(Rule(level), piece.job_times_h, piece.spot_times_h, piece.draws).mean_delay_s
         low, high = (level, high) if delay_h <= delta_h else (low, level)
     return low
-
-
-def _figures(rows: Sequence[Mapping[str, tuple[float, float]]], name: str, delta_h: float) -> dict[str, Any]:
-    delays, costs = np.array([row[name] for row in rows]).T
-    against = costs / np.array([row[FIXED][1] for row in rows]) - 1.0
-    return {
-        "delay_over_delta": _spread(delays / delta_h),
-        "cost": _spread(costs),
-        "cost_against_fixed": _spread(against),
-    }
 
 
 def _spread(values: Floats) -> dict[str, float]:

@@ -20,7 +20,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,13 @@ from controller.core.lifecycle.candidates import (
     residual,
 )
 from controller.core.lifecycle.checkpoint_plans import plan_all
+from controller.core.lifecycle.conclusion import TOGETHER_S
 from controller.core.lifecycle.grants import committed
-from controller.core.lifecycle.protection import TOGETHER_S
 from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
+from experiments.results.pictures import canvas
 from testbed.messages import OwnerReclaims, OwnerReturns
 
 SIZES = (54, 500, 5_000, 50_000)
@@ -74,8 +75,6 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
 
     About a minute, most of it to build the campus of 50 000 hosts; `quick` leaves it out. Needs no root.
     """
-    from experiments.benchmarks.decisions_report import draw
-
     rehearse()
     sizes = {hosts: measure_size(hosts) for hosts in (QUICK_SIZES if quick else SIZES)}
     result = {
@@ -126,7 +125,7 @@ class AtWork:
         self._next = 0
 
     def all_times(self) -> dict[str, list[float]]:
-        """What is measured, by name: seconds of each sample. The first periodic ticks tell everybody everything."""
+        """What is measured, by name: seconds of each sample. The first periodic ticks tell every agent everything."""
         for _ in range(3):
             self._periodic_tick()
         few = max(5, self.samples // 4)
@@ -233,3 +232,29 @@ def _verdict(sizes: dict[int, dict[str, Any]]) -> dict[str, bool]:
         ticks = (sizes[500][name]["median_s"] for name in ("ten_reclaims", "tick"))
         verdict["ten reclaims are not ten times one"] = next(ticks) < SIMULTANEOUS * next(ticks)
     return verdict
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Time over size, both logarithmic: ours with its 99th percentile, the goals, and what paper A printed."""
+    sizes = list(result["sizes"])
+    with canvas(path, 1, 1, (7.5, 4.8)) as (_, [[axes]]):
+        lines = (("tick", "#2f6f9f", "o", "one tick: P1, P2, P3"), ("p2", "#5a9a5a", "s", "P2 alone"))
+        for name, colour, marker, label in lines:
+            medians, tails = (
+                [result["sizes"][n][name][key] * 1e3 for n in sizes] for key in ("median_s", "p99_s")
+            )
+            axes.plot(sizes, medians, color=colour, marker=marker, label=f"{label}, median")
+            axes.fill_between(
+                sizes, medians, tails, color=colour, alpha=0.2, linewidth=0, label="to the 99th percentile"
+            )
+        paper, goals = result["paper"]["tick_s"], result["targets"]["tick_s"]
+        axes.plot(
+            list(paper), [s * 1e3 for s in paper.values()], "D--", color="#b5652b", label="paper A, Fig. 8"
+        )
+        axes.plot(
+            list(goals), [s * 1e3 for s in goals.values()], "_", color="#a02020", markersize=22, label="goal"
+        )
+        axes.set(xscale="log", yscale="log", xlabel="hosts (a job on each second one)", ylabel="ms")
+        axes.set_title(f"The coordinator's tick grows like size^{result['growth_exponent']:.2f}")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)

@@ -55,12 +55,9 @@ def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETT
     idle = volunteers[1::2]
     for number, host in enumerate(volunteers[::2]):
         _run_job(world, f"job{number + 1}", host, rng.choice(idle), rng)
-    core.handle(ev.AgentSaid(volunteers[-1].name, _hello(volunteers[-1])), HISTORY_S)  # starts the clock
+    hello = Hello(volunteers[-1].name, 1, 7200, [], [], [], True)
+    core.handle(ev.AgentSaid(volunteers[-1].name, hello), HISTORY_S)  # starts the clock
     return core
-
-
-def _hello(host: HostState) -> Hello:
-    return Hello(host.name, 1, 7200, [], [], [], True)
 
 
 def _remember_owners(world: Cluster, volunteers: list[HostState], rng: Random) -> None:

@@ -6,8 +6,8 @@ then happens has the log-likelihood
 
     sum of log h(host, hour) over the day's emergencies  -  the integral of h over the time that hosts were lent,
 
-and the better forecast has more of it: the score is proper, so that who knows the true rates is best on average, and
-whoever says too much or too little loses, also by being sure of an hour or a host that was seen too seldom. Given are the
+and the better forecast has more of it: the score is proper, so that a forecast of the true rates is best on average, and
+one that says too much or too little loses, also by being sure of an hour or a host that was seen too seldom. Given are the
 differences to "one rate", in nats an emergency, over all held-out days together; intervals are 90 % of resampled days.
 Drawn histories have a last row, the truth itself: more cannot be had.
 """
@@ -40,12 +40,13 @@ from experiments.benchmarks.hazard_records import (
     drawn,
     recorded,
 )
+from experiments.results.pictures import canvas
 
 WINDOW_S = 14 * DAY_S  # the coordinator's default, as is the prior
 PRIOR = Experience(1.0, DAY_S)
 FIRST_DAYS = 2  # not held out: something has to be known
 HOUR_S = DAY_S / HOURS
-LEAST = 1e-12  # per second; who says never is not asked to pay for ever
+LEAST = 1e-12  # per second; a forecast of never does not lose for ever
 LEAST_EMERGENCIES = 30  # in a record: fewer say nothing
 RESAMPLES, BOUNDS = 2_000, (0.05, 0.95)
 BASE, TRUTH = "one rate", "the truth"
@@ -56,10 +57,16 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
 
     SpecError: a file in `data` is no record.
     """
-    from experiments.benchmarks.hazard_report import draw
-
     result: dict[str, Any] = {"default": DEFAULT, "window_days": WINDOW_S / DAY_S, "records": {}}
-    for name, record in _records(data, 14 if quick else 42):
+    days = 14 if quick else 42
+    found = [
+        ("peaks, hosts differ", drawn(1, peaks=True, differ=True, days=days)),
+        ("peaks, hosts alike", drawn(2, peaks=True, differ=False, days=days)),
+        ("no peaks, hosts differ", drawn(3, peaks=False, differ=True, days=days)),
+        ("no peaks, hosts alike", drawn(4, peaks=False, differ=False, days=days)),
+    ]
+    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
+    for name, record in found + [(f"{path.parent.name} {path.stem}", recorded(path)) for path in paths]:
         if record.emergencies >= LEAST_EMERGENCIES and record.days > FIRST_DAYS:
             result["records"][name] = _summary(record)
     result["total"] = {
@@ -72,17 +79,6 @@ def measure_hazard(out: Path, data: Path | None = None, *, quick: bool = False) 
     return result
 
 
-def _records(data: Path | None, days: int) -> list[tuple[str, HazardRecord]]:
-    found = [
-        ("peaks, hosts differ", drawn(1, peaks=True, differ=True, days=days)),
-        ("peaks, hosts alike", drawn(2, peaks=True, differ=False, days=days)),
-        ("no peaks, hosts differ", drawn(3, peaks=False, differ=True, days=days)),
-        ("no peaks, hosts alike", drawn(4, peaks=False, differ=False, days=days)),
-    ]
-    paths = sorted(p for p in data.rglob("*") if p.suffix in (".json", ".csv")) if data else []
-    return found + [(f"{path.parent.name} {path.stem}", recorded(path)) for path in paths]
-
-
 def _summary(record: HazardRecord) -> dict[str, Any]:
     """Of each forecast: nats more than `BASE` over all held-out days, the same an emergency, and its interval."""
     forecasts = dict(FORECASTS)
@@ -91,22 +87,18 @@ def _summary(record: HazardRecord) -> dict[str, Any]:
     scores, emergencies = judge(record, forecasts)
     rng = np.random.default_rng(1)
     days = rng.integers(0, len(emergencies), (RESAMPLES, len(emergencies)))
-    return {
-        "emergencies": int(emergencies.sum()),
-        "days": len(emergencies),
-        "forecasts": {name: _gain(of - scores[BASE], emergencies, days) for name, of in scores.items()},
-    }
-
-
-def _gain(nats: Floats, emergencies: Floats, resampled: Any) -> dict[str, float]:
-    each = nats[resampled].sum(axis=1) / np.maximum(1.0, emergencies[resampled].sum(axis=1))
-    low, high = np.quantile(each, BOUNDS)
-    total = float(nats.sum())
-    return {"nats": total, "each": total / float(emergencies.sum()), "low": float(low), "high": float(high)}
+    gains: dict[str, dict[str, float]] = {}
+    for name, of in scores.items():
+        nats = of - scores[BASE]
+        each = nats[days].sum(axis=1) / np.maximum(1.0, emergencies[days].sum(axis=1))
+        low, high = np.quantile(each, BOUNDS).tolist()
+        total = float(nats.sum())
+        gains[name] = {"nats": total, "each": total / float(emergencies.sum()), "low": low, "high": high}
+    return {"emergencies": int(emergencies.sum()), "days": len(emergencies), "forecasts": gains}
 
 
 def true_rates(record: HazardRecord) -> Forecast:
-    """What nobody can know: the hazard of emergencies that the history was drawn from."""
+    """What no forecast can know: the hazard of emergencies that the history was drawn from."""
     assert record.truth is not None
     owners = record.truth
 
@@ -173,7 +165,7 @@ class _Day:
             rates = np.maximum(LEAST, forecast(seen, host, self.began_s))
             total -= float(rates @ lent_s)
             total += math.fsum(
-                n * math.log(rates[hour]) for (who, hour), n in self.taken.items() if who == host
+                n * math.log(rates[hour]) for (taken, hour), n in self.taken.items() if taken == host
             )
         return total
 
@@ -186,3 +178,27 @@ def _remember(seen: HazardWindow, events: Sequence[tuple[float, str, int]]) -> N
             seen.lend(host, at_s)
         else:
             seen.withdraw(host, at_s)
+
+
+COLOURS = ("#9a9a9a", "#2f6f9f", "#c0703a", "#3f8f4f", "#d0b000")
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Gains with their intervals, a row a history."""
+    records = list(result["records"].items())
+    names = [*result["total"], "the truth"]
+    with canvas(path, 1, 1, (8.0, 1.4 + 0.45 * len(records))) as (_, [[axes]]):
+        for order, (name, colour) in enumerate(zip(names, COLOURS, strict=True)):
+            rows = [
+                (y, of["forecasts"][name]) for y, (_, of) in enumerate(records) if name in of["forecasts"]
+            ]
+            shifted = [y + 0.15 * (order - 2) for y, _ in rows]
+            axes.hlines(shifted, [g["low"] for _, g in rows], [g["high"] for _, g in rows], color=colour)
+            axes.plot([g["each"] for _, g in rows], shifted, "o", color=colour, markersize=4, label=name)
+        axes.set_yticks(
+            range(len(records)), [f"{name}\n({of['emergencies']})" for name, of in records], fontsize=8
+        )
+        axes.invert_yaxis()
+        axes.axvline(0.0, color="#bbbbbb", linewidth=0.8, zorder=0)
+        axes.set_xlabel("log-likelihood of held-out days, nats an emergency more than one rate for all")
+        axes.legend(fontsize=8)

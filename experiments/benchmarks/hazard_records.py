@@ -8,7 +8,6 @@ say which instance went.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -47,9 +46,9 @@ def drawn(seed: int, *, peaks: bool, differ: bool, hosts: int = HOSTS, days: int
     """A campus whose hazards are known."""
     rng = stream(seed, "hazards")
     base = Owners(day_start_s=0.0) if peaks else Owners(day_start_s=0.0, peaks=())
+    factors = [rng.gammavariate(SHAPE, 1.0 / SHAPE) if differ else 1.0 for _ in range(hosts)]
     truth = {
-        f"h{n}": replace(base, hazard_per_s=base.hazard_per_s * (_factor(rng) if differ else 1.0))
-        for n in range(hosts)
+        f"h{n}": replace(base, hazard_per_s=base.hazard_per_s * factor) for n, factor in enumerate(factors)
     }
     events: list[Event] = []
     for host, owners in truth.items():
@@ -83,22 +82,14 @@ def of_spells(spells: list[LentSpell]) -> HazardRecord:
 
 def of_counts(counts: Counts) -> HazardRecord:
     """So many hosts as the record ever had; time 0 is its first sample."""
-    return HazardRecord(
-        tuple(_of_counts(counts, Random("counts"))), int(len(counts.available) * counts.gap_s // DAY_S) + 1
-    )
-
-
-def _of_counts(counts: Counts, rng: Random) -> Iterator[Event]:
+    rng, events = Random("counts"), list[Event]()
     away = [f"i{n}" for n in range(max(counts.available))]
     lent = [away.pop() for _ in range(counts.available[0])]
-    yield from ((0.0, host, LEND) for host in lent)
+    events += ((0.0, host, LEND) for host in lent)
     for step, (before, after) in enumerate(pairwise(counts.available)):
         for share in sorted(rng.random() for _ in range(abs(after - before))):
             taken, given = (lent, away) if after < before else (away, lent)
             host = taken.pop(rng.randrange(len(taken)))
             given.append(host)
-            yield (step + share) * counts.gap_s, host, EMERGENCY if after < before else LEND
-
-
-def _factor(rng: Random) -> float:
-    return rng.gammavariate(SHAPE, 1.0 / SHAPE)
+            events.append(((step + share) * counts.gap_s, host, EMERGENCY if after < before else LEND))
+    return HazardRecord(tuple(events), int(len(counts.available) * counts.gap_s // DAY_S) + 1)

@@ -2,7 +2,7 @@
 
 In a network namespace of its own the programs hang on the loopback as on a host's interface. Right after the store a
 datagram is sent, which the loopback delivers within the sender's system call: so the latency is the store's and the next
-packet's way through the stack, and does not depend on when somebody else's packet would have come or its process been
+packet's way through the stack, and does not depend on when another packet would have come or its process been
 scheduled. The kernel's clock stamps both moments (`set_at_ns` just before the store, `first_drop_ns` in the program).
 Beside it: how long `nft` or `iptables`, started as a process by a script, takes to add a rule that drops the same.
 """
@@ -65,30 +65,25 @@ def measure_kill_switch(rounds: int = ROUNDS) -> dict[str, Any]:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _in_child(writer, rounds)
+        answer: dict[str, Any] = {"cannot": "the measuring process was interrupted"}
+        try:
+            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "no network namespace may be made")
+            answer = _measure(rounds)
+        except (OSError, BpfError, NetlinkRefused, subprocess.SubprocessError) as error:
+            answer = {"cannot": f"{error}"}
+        finally:
+            with os.fdopen(writer, "w") as file:
+                json.dump(answer, file)
+            os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as file:
         text = file.read()
     os.waitpid(child, 0)
-    answer: dict[str, Any] = json.loads(text) if text else {"cannot": "the measuring process died"}
+    answer = json.loads(text) if text else {"cannot": "the measuring process died"}
     if "cannot" in answer:
         raise CannotMeasureError(answer["cannot"])
     return answer
-
-
-def _in_child(writer: int, rounds: int) -> None:
-    """Says what it found, or why not; ends the process."""
-    answer: dict[str, Any] = {"cannot": "the measuring process was interrupted"}
-    try:
-        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "no network namespace may be made")
-        answer = _measure(rounds)
-    except (OSError, BpfError, NetlinkRefused, subprocess.SubprocessError) as error:
-        answer = {"cannot": f"{error}"}
-    finally:
-        with os.fdopen(writer, "w") as file:
-            json.dump(answer, file)
-        os._exit(0)
 
 
 def _measure(rounds: int) -> dict[str, Any]:
@@ -142,17 +137,15 @@ def _rule_times_s(path: str, rule: FirewallRule) -> list[float]:
     try:
         for arguments in rule.prepare:
             _call([path, *arguments.split()])
-        return [_rule_s(path, rule) for _ in range(RULE_ROUNDS)]
+        times_s = []
+        for _ in range(RULE_ROUNDS):
+            began_s = time.monotonic()
+            _call([path, *rule.close.split()])
+            times_s.append(time.monotonic() - began_s)
+            _call([path, *rule.open.split()])
+        return times_s
     except subprocess.CalledProcessError:
         return []
-
-
-def _rule_s(path: str, rule: FirewallRule) -> float:
-    began_s = time.monotonic()
-    _call([path, *rule.close.split()])
-    taken_s = time.monotonic() - began_s
-    _call([path, *rule.open.split()])
-    return taken_s
 
 
 def _call(command: list[str]) -> None:

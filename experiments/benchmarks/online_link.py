@@ -1,8 +1,8 @@
 """One link over time: migrations arrive, some are admitted, and what was admitted is followed to its last byte.
 
 Constant rates: each flow has its floor until its last byte, and what no floor needs is shared max-min
-(`admission.share_totals`), so that
-a flow that is done early leaves room; or, as a second baseline, no flow gets more than its floor.
+(`admission.share_totals`), so that a flow that is done early leaves room; or, as a second baseline, no flow gets more than its
+floor.
 Rates that vary: the timetable, planned anew at each arrival from what is left.
 """
 

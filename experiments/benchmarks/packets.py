@@ -48,7 +48,11 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
 
     Needs root and clang (one case is compiled for it); BpfError says so. Takes about 5 s.
     """
-    harness_ns = _harness_ns(rounds, repeat)
+    nothing_fd = load_nothing()
+    try:
+        harness_ns = _least_ns(nothing_fd, packet(0), rounds, repeat)
+    finally:
+        os.close(nothing_fd)
     measured = {name: case(rounds, repeat) for name, case in _cases().items()}
     result = {
         "kernel": os.uname().release,
@@ -163,14 +167,6 @@ def _loaded(is_rewritten: bool) -> Iterator[HostPrograms]:
         host.close()
 
 
-def _harness_ns(rounds: int, repeat: int) -> int:
-    fd = load_nothing()
-    try:
-        return _least_ns(fd, packet(0), rounds, repeat)
-    finally:
-        os.close(fd)
-
-
 def _least_ns(fd: int, frame: bytes, rounds: int, repeat: int) -> int:
     return min(run(fd, frame, repeat=repeat).duration_ns for _ in range(rounds))
 
@@ -193,15 +189,11 @@ def packet(dscp: int, payload_bytes: int = 1448, key: FlowKey = KEY) -> bytes:
         key.destination.packed,
     ]
     header = struct.pack("!BBHHHBBH4s4s", *fields)
-    fields[7] = _checksum(header)
+    checksum = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    while checksum >> 16:
+        checksum = (checksum & 0xFFFF) + (checksum >> 16)
+    fields[7] = ~checksum & 0xFFFF
     return ethernet + struct.pack("!BBHHHBBH4s4s", *fields) + tcp + bytes(payload_bytes)
-
-
-def _checksum(header: bytes) -> int:
-    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:

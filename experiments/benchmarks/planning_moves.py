@@ -9,10 +9,8 @@ anew at each move, the same for all rules. Notices are long enough; hazards are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from random import Random
-from typing import Any
 
 import numpy as np
 
@@ -78,13 +76,17 @@ class PlanningSetup:
         return seen.upper_column(self.hosts, HISTORY_S)
 
     def candidates(self, source: int, size: float, left_s: float, rng: Random) -> Candidates:
-        """Who is free now, as P2 sees them."""
+        """The hosts that are free now, as P2 sees them."""
         free = [n for n in range(len(self.hosts)) if n != source and rng.random() < FREE]
         others = np.array([rng.uniform(LEAST_LEFT, 1.0) for _ in self.rate])
         rows = np.array(free or [(source + 1) % len(self.hosts)])
         between = (self.rate * others)[self.ways[rows][:, [*rows, source]]].min(axis=2)
         reclaims = self.believed_per_s[rows] * left_s
         one = np.ones(len(rows))
+        slowness = np.where(np.isfinite(between[:, :-1]), 1.0 / between[:, :-1], 0.0)
+        others_count = len(rows) - 1
+        onward_s = slowness.sum(axis=1) / max(1, others_count) * size + RESTART_S
+        away_s = onward_s if others_count else np.full(1, np.nan)
         return Candidates(
             np.array(self.hosts, dtype=object)[rows],
             self.buildings[rows],
@@ -95,14 +97,8 @@ class PlanningSetup:
             between[:, -1],
             np.exp(-reclaims),
             reclaims,
-            self._away_s(between[:, :-1], size),
+            away_s,
         )
-
-    @staticmethod
-    def _away_s(between: Floats, size: float) -> Floats:
-        slowness = np.where(np.isfinite(between), 1.0 / between, 0.0)
-        count = len(between) - 1
-        return np.full(1, np.nan) if count == 0 else slowness.sum(axis=1) / count * size + RESTART_S
 
 
 def measure_moves(jobs: int) -> dict[str, dict[str, float]]:
@@ -111,34 +107,29 @@ def measure_moves(jobs: int) -> dict[str, dict[str, float]]:
     found = {name: np.array([_life(ground, rule, n) for n in range(jobs)]) for name, rule in RULES.items()}
     first = found[next(iter(RULES))][:, 0]
     chosen = np.random.default_rng(1).integers(0, jobs, (RESAMPLES, jobs))
-    return {name: _figures(of, first, chosen) for name, of in found.items()}
-
-
-def _figures(of: Floats, first: Floats, chosen: Any) -> dict[str, float]:
-    more = of[:, 0][chosen].mean(axis=1) / first[chosen].mean(axis=1) - 1.0
-    low, high = np.quantile(more, BOUNDS)
-    return {
-        "under_way_s": float(of[:, 0].mean()),
-        "moves": float(of[:, 1].mean()),
-        "more": float(of[:, 0].mean() / first.mean() - 1.0),
-        "low": float(low),
-        "high": float(high),
-    }
+    measured = {}
+    for name, of in found.items():
+        more = of[:, 0][chosen].mean(axis=1) / first[chosen].mean(axis=1) - 1.0
+        low, high = np.quantile(more, BOUNDS).tolist()
+        measured[name] = {
+            "under_way_s": float(of[:, 0].mean()),
+            "moves": float(of[:, 1].mean()),
+            "more": float(of[:, 0].mean() / first.mean() - 1.0),
+            "low": low,
+            "high": high,
+        }
+    return measured
 
 
 def _life(ground: PlanningSetup, rule: Selector, number: int) -> tuple[float, int]:
     """(seconds under way, moves) of one job until it is done."""
-    moves = list(_moves(ground, rule, number))
-    return sum(moves), len(moves)
-
-
-def _moves(ground: PlanningSetup, rule: Selector, number: int) -> Iterator[float]:
     rng = Random(f"job {number}")
     size, left_s, host = (
         payload_bytes(rng),
         rng.expovariate(1.0 / MEAN_RUN_S),
         rng.randrange(len(ground.hosts)),
     )
+    under_way_s = 0.0
     for move in range(MOST_MOVES):
         event = Random(f"job {number}, move {move}")
         found = ground.candidates(host, size, left_s, event)
@@ -146,10 +137,11 @@ def _moves(ground: PlanningSetup, rule: Selector, number: int) -> Iterator[float
             ground.hosts[host], size, 0.0, 0.0, left_s, None, RESTART_S, str(ground.buildings[host])
         )
         choice = rule(wanted, found, draw=event.random())
-        assert isinstance(choice, DestinationChoice)  # somebody is always free, and nothing else is asked for
-        yield choice.migration_s
+        assert isinstance(choice, DestinationChoice)  # a host is always free, and nothing else is asked for
+        under_way_s += choice.migration_s
         host = ground.hosts.index(choice.host)
         stays_s = event.expovariate(1.0) / float(ground.hazard_per_s[host])
         if stays_s >= left_s:
-            return
+            return under_way_s, move + 1
         left_s -= stays_s
+    return under_way_s, MOST_MOVES

@@ -15,13 +15,15 @@ import importlib.util
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from controller.core.queueing.replay import Rule, prepare, replay
-from experiments.benchmarks import queue_picture
+from experiments.results.pictures import canvas
 from experiments.theory.paper_b import targets
 from experiments.worlds.queue.ages import under_ages
 from experiments.worlds.queue.cases import (
@@ -69,7 +71,12 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     prepare()
     missing = [name for name, module in (("numba", "numba"), *PEERS.items()) if not _is_there(module)]
     speed = {case.name: _speed(case, sizes, seed) for case in _raced()}
-    agreement = [_agreement(case, sizes.case, seed + place) for place, case in enumerate(cases())]
+    agreement = []
+    for place, case in enumerate(cases()):
+        estimate = simulate(case.model, sizes.case, seed + place)
+        exact = {"exact_cost": case.cost, "exact_delay_h": case.delay_h}
+        means = _means(case, estimate.cost, estimate.delay_h)
+        agreement.append({"family": case.family, "case": case.name, **exact, **means})
     paper = [speed[case.name][OURS]["jobs_per_cpu_s"] for case in _raced() if case.family == "paper's policy"]
     worst = max(agreement, key=lambda row: float(row["errors"]))
     result = {
@@ -90,7 +97,7 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "queue.json").write_text(json.dumps(result, indent=2) + "\n")
-    queue_picture.draw(result, out / "queue.svg")
+    draw(result, out / "queue.svg")
     return result
 
 
@@ -114,8 +121,8 @@ def _speed(case: QueueCase, sizes: Sizes, seed: int) -> dict[str, dict[str, Any]
     """One row a system. The peers' first jobs are those of the rows above them."""
     timing, estimate = _timed(lambda: simulate(case.model, sizes.ours, seed), sizes.ours)
     rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
-    rows[KERNEL] = _row(case, _ours, sizes.kernel, seed)
-    rows[PLAIN] = _row(case, _plain, sizes.plain, seed)
+    rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
+    rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
     for name, module in PEERS.items():
         if _is_there(module):
             peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
@@ -127,18 +134,11 @@ def _row(case: QueueCase, system: System, jobs: int, seed: int) -> dict[str, Any
     history = DrawnHistory(case.model.jobs, case.model.spots, seed).whole(jobs)
     timing, fates = _timed(lambda: system(case.model, history), jobs)
     means = _means(case, *fates.means(case.model.k, BATCHES))
-    return timing | means | {"differing_jobs": fates.differences(_ours(case.model, history))}
+    return timing | means | {"differing_jobs": fates.differences(_replayed(case.model, history))}
 
 
-def _ours(model: Model, history: Piece) -> Fates:
-    return _fates(model, history, compiled=True)
-
-
-def _plain(model: Model, history: Piece) -> Fates:
-    return _fates(model, history, compiled=False)
-
-
-def _fates(model: Model, history: Piece, *, compiled: bool) -> Fates:
+def _replayed(model: Model, history: Piece, *, compiled: bool = True) -> Fates:
+    """Ours, in machine code or as Python."""
     outcome = replay(model.rule, *history, model.offer_ttl_h, record=True, compiled=compiled)
     assert outcome.decisions is not None
     assert outcome.delays_s is not None
@@ -164,12 +164,6 @@ def _means(case: QueueCase, cost: Mean, delay_h: Mean) -> dict[str, Any]:
     }
 
 
-def _agreement(case: QueueCase, jobs: int, seed: int) -> dict[str, Any]:
-    estimate = simulate(case.model, jobs, seed)
-    exact = {"family": case.family, "case": case.name, "exact_cost": case.cost, "exact_delay_h": case.delay_h}
-    return exact | _means(case, estimate.cost, estimate.delay_h)
-
-
 def _is_there(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
@@ -178,3 +172,77 @@ def _processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+OUR_COLOUR, PEER_COLOUR = "#2f6f9f", "#b5652b"
+LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.9}
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Two panels: speed on a log scale, agreement in standard errors."""
+    title = f"Paper B's queue, simulated: {result['machine']['processor']}, one core"
+    with canvas(path, 1, 2, (14, 6), title, width_ratios=[1, 1.1]) as (_, [[left, right]]):
+        _draw_speed(left, result)
+        _draw_agreement(right, result)
+
+
+def _draw_speed(axes: Any, result: Mapping[str, Any]) -> None:
+    systems = list(next(iter(result["speed"].values())))
+    height = 0.8 / len(result["speed"])
+    for place, (case, rows) in enumerate(result["speed"].items()):
+        for line, name in enumerate(systems):
+            rate = rows[name]["jobs_per_cpu_s"]
+            y = line + (place - (len(result["speed"]) - 1) / 2) * height
+            axes.barh(
+                y,
+                rate,
+                height * 0.9,
+                color=OUR_COLOUR if name.startswith("ours") else PEER_COLOUR,
+                alpha=1 - 0.18 * place,
+            )
+            axes.annotate(
+                f" {case}  {_rate(rate)}",
+                (rate, y),
+                va="center",
+                fontsize=7.5,
+                color="#333333",
+                zorder=3,
+                bbox=LABEL,
+            )
+    goal = result["targets"]["jobs_per_cpu_s"]
+    axes.axvline(goal, color="#3a8a45", linewidth=1)
+    axes.annotate(f"goal {_rate(goal)} ", (goal, -0.62), ha="right", fontsize=8, color="#3a8a45")
+    axes.set_xscale("log")
+    axes.set_xlim(1e4, 2e9)
+    axes.set_ylim(len(systems) - 0.4, -0.75)
+    axes.set_yticks(range(len(systems)), [name.replace(", ", ",\n") for name in systems], fontsize=9)
+    axes.set_xlabel("jobs per second of processor time (log)")
+    axes.set_title("Speed; histories are given to all rows but the first", fontsize=10)
+
+
+def _draw_agreement(axes: Any, result: Mapping[str, Any]) -> None:
+    families = [(name, list(rows)) for name, rows in groupby(result["agreement"], lambda row: row["family"])]
+    for line, (_, rows) in enumerate(families):
+        for exact, mean, color, above in (
+            ("exact_cost", "cost", OUR_COLOUR, -0.13),
+            ("exact_delay_h", "delay_h", PEER_COLOUR, 0.13),
+        ):
+            means = ((*row[mean], row[exact]) for row in rows)
+            distances = [(value - target) / error if error else 0.0 for value, error, target in means]
+            label = {"cost": "mean cost", "delay_h": "mean delay"}[mean] if line == 0 else None
+            axes.scatter(distances, [line + above] * len(rows), s=22, color=color, alpha=0.7, label=label)
+    limit = result["targets"]["errors"]
+    axes.axvspan(-limit, limit, color="#e6f2e7", zorder=0)
+    axes.axvline(0.0, color="#999999", linewidth=0.8)
+    axes.set_xlim(-limit - 1, limit + 1)
+    axes.set_yticks(
+        range(len(families)), [f"{name}\n{len(rows)} cases" for name, rows in families], fontsize=9
+    )
+    axes.invert_yaxis()
+    axes.set_xlabel("simulated less exact, in standard errors (green: within four)")
+    axes.set_title(f"Agreement with theory, {result['jobs']['case'] / 1e6:g} M jobs a case", fontsize=10)
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _rate(jobs_per_s: float) -> str:
+    return f"{jobs_per_s / 1e6:.3g} M/s" if jobs_per_s >= 1e6 else f"{jobs_per_s / 1e3:.3g} k/s"

@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -103,7 +102,10 @@ def measure_rates(out: Path, *, quick: bool = False) -> dict[str, Any]:
         "measured_s": measured_s,
         "goal": GOAL,
         "settings": measured,
-        "verdict": {name: _verdict(of_setting) for name, of_setting in measured.items()},
+        "verdict": {
+            name: {system: _is_met(found) for system, found in of_setting.items()}
+            for name, of_setting in measured.items()
+        },
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "rates.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -125,40 +127,26 @@ def _measure(
         report | {"grant_bytes_per_s": grant, "goodput_over_grant": report["goodput_bytes_per_s"] / grant}
         for report, grant in zip(granted, setting.grants_bytes_per_s, strict=True)
     ]
-    return _summary(flows) | _research(research, setting)
-
-
-def _summary(flows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ratios = [flow["goodput_over_grant"] for flow in flows]
-    return {
-        "flows": list(flows),
+    measured = {
+        "flows": flows,
         "worst_goodput_over_grant": max(ratios, key=lambda ratio: max(GOAL[0] - ratio, ratio - GOAL[1])),
         "median_goodput_over_grant": statistics.median(ratios),
         "bucket_drops": sum(flow["bucket_drops"] for flow in flows),
         "retransmits": sum(flow["retransmits"] for flow in flows),
     }
-
-
-def _research(reports: Sequence[dict[str, Any]], setting: Setting) -> dict[str, Any]:
-    if not reports:
-        return {}
-    goodput = reports[0]["goodput_bytes_per_s"]
-    return {
-        "research": {
-            "goodput_bytes_per_s": goodput,
+    for report in research:
+        measured["research"] = {
+            "goodput_bytes_per_s": report["goodput_bytes_per_s"],
             "rest_bytes_per_s": setting.rest_bytes_per_s,
-            "goodput_over_rest": goodput / setting.rest_bytes_per_s,
-            "retransmits": reports[0]["retransmits"],
+            "goodput_over_rest": report["goodput_bytes_per_s"] / setting.rest_bytes_per_s,
+            "retransmits": report["retransmits"],
         }
-    }
-
-
-def _verdict(of_setting: dict[str, Any]) -> dict[str, bool]:
-    """Which systems meet the goal in a setting."""
-    return {name: _is_met(measured) for name, measured in of_setting.items()}
+    return measured
 
 
 def _is_met(measured: dict[str, Any]) -> bool:
+    """Whether every flow gets its grant and no more, without a drop."""
     ratios = [flow["goodput_over_grant"] for flow in measured["flows"]]
     return GOAL[0] <= min(ratios) and max(ratios) <= GOAL[1] and not measured["bucket_drops"]
 
@@ -169,28 +157,26 @@ def _draw(result: dict[str, Any], path: Path) -> None:
     title = f"Goodput of each flow over its grant: {timing}; green: 0.97 to 1.00; {rest}"
     with canvas(path, 2, 3, (15, 8), title, sharey=True) as (_, panels):
         for axes, (name, of_setting) in zip(panels.flat, result["settings"].items(), strict=False):
-            _draw_setting(axes, name, of_setting)
+            axes.axhspan(*GOAL, color="#9fd0a4", zorder=0)
+            for place, (kind, system) in enumerate(of_setting.items()):
+                ratios = [flow["goodput_over_grant"] for flow in system["flows"]]
+                spread = [place + 0.09 * (n - (len(ratios) - 1) / 2) for n in range(len(ratios))]
+                axes.scatter(
+                    spread, ratios, s=28, color="#2f6f9f" if kind.startswith("ours") else "#b5652b", zorder=3
+                )
+                research = system.get("research")
+                words = f"{system['bucket_drops']} drops\n{system['retransmits']} retr."
+                words += f"\nrest {research['goodput_over_rest']:.2f}" if research else ""
+                axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color="#444444")
+            axes.set_yscale("log")
+            axes.set_ylim(0.005, 400)
+            axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
+            axes.set_xticks(
+                range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8
+            )
+            axes.set_title(name, fontsize=10)
+            axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         for axes in panels.flat[len(result["settings"]) :]:
             axes.set_visible(False)
         for axes in panels[:, 0]:
             axes.set_ylabel("goodput / grant (log)")
-
-
-def _draw_setting(axes: Any, name: str, of_setting: dict[str, Any]) -> None:
-    axes.axhspan(*GOAL, color="#9fd0a4", zorder=0)
-    for place, (kind, system) in enumerate(of_setting.items()):
-        ratios = [flow["goodput_over_grant"] for flow in system["flows"]]
-        spread = [place + 0.09 * (n - (len(ratios) - 1) / 2) for n in range(len(ratios))]
-        axes.scatter(
-            spread, ratios, s=28, color="#2f6f9f" if kind.startswith("ours") else "#b5652b", zorder=3
-        )
-        research = system.get("research")
-        words = f"{system['bucket_drops']} drops\n{system['retransmits']} retr."
-        words += f"\nrest {research['goodput_over_rest']:.2f}" if research else ""
-        axes.annotate(words, (place, 0.006), ha="center", va="bottom", fontsize=7.5, color="#444444")
-    axes.set_yscale("log")
-    axes.set_ylim(0.005, 400)
-    axes.set_yticks([0.1, 0.5, 1, 10, 100], ["0.1", "0.5", "1", "10", "100"])
-    axes.set_xticks(range(len(of_setting)), [kind.replace(" ", "\n") for kind in of_setting], fontsize=8)
-    axes.set_title(name, fontsize=10)
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)

@@ -157,7 +157,7 @@ def rates_network(senders: int) -> Iterator[RatesNetwork]:
             stack.callback(made.close)
             return made
 
-        switch, sink = node(_nothing), node(Sink().serve)
+        switch, sink = node(lambda order: {}), node(Sink().serve)
         hosts = [node(Sender().serve) for _ in range(senders)]
         switch.run("ip", "link", "add", "name", "bridge0", "type", "bridge")
         switch.run("ip", "link", "set", "bridge0", "up")
@@ -210,10 +210,6 @@ def _rate(rate_bytes_per_s: float, ceil_bytes_per_s: float) -> str:
     return f"{rates} burst {burst} cburst {burst} quantum 65536"
 
 
-def _nothing(_: dict[str, Any]) -> dict[str, Any]:
-    return {}
-
-
 class Sink:
     """Counts what arrives from each address; made in the parent, opened in its own namespace."""
 
@@ -260,7 +256,12 @@ class Sender:
 
     def serve(self, order: dict[str, Any]) -> dict[str, Any]:
         """Sends until the sink hangs up."""
-        programs = self._load()
+        if self._programs is None:
+            self._programs = load_host_programs()
+            egress_fd, ingress_fd = self._programs.egress_fd, self._programs.ingress_fd
+            with NetlinkSocket() as netlink:
+                netlink.send(host_requests(socket.if_nametoindex("e0"), egress_fd, ingress_fd, "e0"))
+        programs = self._programs
         enforcement, grant = Enforcement(order["enforcement"]), order["grant"]
         TSO_RTT_LOG.write_text(self._tso_rtt_log)
         traffic_class = TrafficClass.RESEARCH if grant is None else TrafficClass.PLANNED
@@ -284,14 +285,6 @@ class Sender:
             "bucket_drops": counted.dropped_packets if counted else 0,
         }
 
-    def _load(self) -> HostPrograms:
-        if self._programs is None:
-            self._programs = load_host_programs()
-            egress_fd, ingress_fd = self._programs.egress_fd, self._programs.ingress_fd
-            with NetlinkSocket() as netlink:
-                netlink.send(host_requests(socket.if_nametoindex("e0"), egress_fd, ingress_fd, "e0"))
-        return self._programs
-
 
 def _be_node(channel: socket.socket, serve: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """The life of a node's process: it ends with its parent."""
@@ -306,13 +299,9 @@ def _be_node(channel: socket.socket, serve: Callable[[dict[str, Any]], dict[str,
             line = lines.readline()
             if not line:
                 break
-            reply = _served(serve, json.loads(line))
+            try:
+                reply = serve(json.loads(line))
+            except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
+                reply = {"error": repr(error)}
     finally:
         os._exit(0)
-
-
-def _served(serve: Callable[[dict[str, Any]], dict[str, Any]], order: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return serve(order)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the parent says it
-        return {"error": repr(error)}

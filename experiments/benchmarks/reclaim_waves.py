@@ -80,23 +80,30 @@ def across_a_campus(count: int, rng: random.Random) -> tuple[list[MigrationReque
     )
     share, routes = migration_share(campus.capacity_bytes_per_s, campus.research_reserve), Routes(campus)
     hosts = [host.name for host in campus.hosts if host.role is Role.VOLUNTEER]
-    return [_across(f"m{n:02}", rng, hosts, routes) for n in range(count)], share
-
-
-def _across(key: str, rng: random.Random, hosts: Sequence[str], routes: Routes) -> MigrationRequest:
-    source, destination = rng.sample(hosts, 2)
-    window_s = time_s(rng)
-    start_s = rng.choice([0.0, 0.0, rng.uniform(0.0, 60.0)])
-    cap = rng.choice([math.inf, math.inf, rng.uniform(20e6, 80e6)])
-    links, size = routes.route(source, destination), payload_bytes(rng)
-    return MigrationRequest(key, size, start_s + window_s, 0.0, links, start_s, cap_bytes_per_s=cap)
+    requests = []
+    for number in range(count):
+        source, destination = rng.sample(hosts, 2)
+        window_s = time_s(rng)
+        start_s = rng.choice([0.0, 0.0, rng.uniform(0.0, 60.0)])
+        cap = rng.choice([math.inf, math.inf, rng.uniform(20e6, 80e6)])
+        links, size = routes.route(source, destination), payload_bytes(rng)
+        due_s = start_s + window_s
+        requests.append(
+            MigrationRequest(f"m{number:02}", size, due_s, 0.0, links, start_s, cap_bytes_per_s=cap)
+        )
+    return requests, share
 
 
 def most_deliverable(requests: Sequence[MigrationRequest], share: Share, now_s: float = 0.0) -> int:
     """The largest number of them that some schedule delivers in time. RuntimeError if HiGHS does not finish."""
     moments = {now_s, *(max(now_s, r.start_s) for r in requests), *(r.due_s for r in requests)}
     spans = list(pairwise(sorted(at_s for at_s in moments if at_s >= now_s)))
-    flows = [(k, i) for k, r in enumerate(requests) for i, s in enumerate(spans) if _within(r, s, now_s)]
+    flows = [
+        (k, i)
+        for k, r in enumerate(requests)
+        for i, s in enumerate(spans)
+        if max(now_s, r.start_s) <= s[0] and s[1] <= r.due_s
+    ]
     # columns: bytes of each (flow, span), then whether each flow is chosen; bytes in units of the largest payload
     unit = max((r.payload_bytes for r in requests), default=1.0)
     lengths_s = [until_s - from_s for from_s, until_s in spans]
@@ -120,7 +127,7 @@ def _limits(
     lengths_s: Sequence[float],
     unit: float,
 ) -> LinearConstraint:
-    """Who is chosen is delivered whole; in each span each link carries no more than its share."""
+    """A chosen flow is delivered whole; in each span each link carries no more than its share."""
     links = sorted({link for r in requests for link in r.links}, key=str)
     rows = lil_matrix((len(requests) + len(links) * len(lengths_s), len(flows) + len(requests)))
     limits = [0.0] * len(requests) + [
@@ -133,7 +140,3 @@ def _limits(
         for link in requests[k].links:
             rows[len(requests) + links.index(link) * len(lengths_s) + i, column] = 1.0
     return LinearConstraint(rows.tocsr(), -np.inf, np.array(limits))
-
-
-def _within(request: MigrationRequest, span: tuple[float, float], now_s: float) -> bool:
-    return max(now_s, request.start_s) <= span[0] and span[1] <= request.due_s

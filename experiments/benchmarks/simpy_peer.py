@@ -49,9 +49,15 @@ class _Queue:
     def jobs(self) -> Process:
         for number, at_h in enumerate(self.times_h):
             yield self.env.timeout(at_h - self.env.now)
-            if self._takes_standing_offer():
+            while self._standing_until_h and self._standing_until_h[0] <= self.env.now:
+                self._standing_until_h.popleft()
+            rule, age_h = self.model.rule, self.env.now - self._gap_began_h
+            is_between = rule.admit_until_age_s <= age_h < rule.admit_from_age_s
+            level = rule.level - (rule.fewer if is_between else 0.0)
+            if self._standing_until_h:
+                self._standing_until_h.popleft()
                 self._done(number, SPOT, 0.0)
-            elif self._admits(self.draws[number]):
+            elif self.draws[number] < level - len(self._waiting):
                 self.env.process(self._wait(number))
             else:
                 self._done(number, REFUSED, 0.0)
@@ -86,16 +92,6 @@ class _Queue:
             self._waiting.remove(turn)
         decision = int(turn.value or LEFT) if turn.triggered else LEFT
         self._done(number, decision, self.env.now - since_h)
-
-    def _takes_standing_offer(self) -> bool:
-        while self._standing_until_h and self._standing_until_h[0] <= self.env.now:
-            self._standing_until_h.popleft()
-        return bool(self._standing_until_h) and self._standing_until_h.popleft() > 0.0
-
-    def _admits(self, draw: float) -> bool:
-        rule, age_h = self.model.rule, self.env.now - self._gap_began_h
-        is_between = rule.admit_until_age_s <= age_h < rule.admit_from_age_s
-        return draw < rule.level - (rule.fewer if is_between else 0.0) - len(self._waiting)
 
     def _done(self, number: int, decision: int, delay_h: float) -> None:
         self.decisions[number], self.delays_h[number] = decision, delay_h

@@ -82,7 +82,13 @@ def measure_transfer(
     rows = []
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
-        _require_room(places, size_bytes)
+        for place, path in places.items():
+            # the sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free
+            needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
+            if (free := shutil.disk_usage(path).free) < needed:
+                raise SetupError(
+                    f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}"
+                )
         sender, receiver = stack.enter_context(_joined_processes())
         sender.ask("prepare", str(places["tmpfs"]), size_bytes)
         for number in range(WARM_UP_ROUNDS + rounds):
@@ -93,7 +99,13 @@ def measure_transfer(
     out.mkdir(parents=True, exist_ok=True)
     (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
     _draw(result, out / "transfer.svg")
-    _print(result)
+    count = len(result["rounds"])
+    print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
+    for kind, label in _KINDS.items():
+        rate, ratio = result["median_bytes_per_s"][kind], result["ratio_to_bare"][kind]
+        print(f"  {label:<48}{rate / 1e9:6.2f} GB/s {ratio:6.2f} of bare")
+    verdict = "met" if result["goal_met"] else "not met"
+    print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
     return result
 
 
@@ -143,15 +155,6 @@ def _summary(rows: list[dict[str, Any]], size_bytes: int, recycled: bool) -> dic
         "files_recycled": recycled,
         "rounds": rows,
     }
-
-
-def _require_room(places: dict[str, Path], size_bytes: int) -> None:
-    """The sender's contents and two stores of two files lie on tmpfs; spare files may hold a quarter of what is free."""
-    for place, path in places.items():
-        needed = (CONTENTS + 8 if place == "tmpfs" else 8) * size_bytes
-        free = shutil.disk_usage(path).free
-        if free < needed:
-            raise SetupError(f"{path.parent}: {free} bytes free, measuring {size_bytes} bytes needs {needed}")
 
 
 def _directory(stack: ExitStack, parent: Path | None) -> Path:
@@ -208,15 +211,6 @@ def _ip(arguments: str) -> None:
     done = subprocess.run(["ip", *arguments.split()], check=False, capture_output=True, text=True)
     if done.returncode:
         raise SetupError(f"ip {arguments}: {done.stderr.strip()} (needs root, veth and iproute2)")
-
-
-def _enter_namespace(parent: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        raise SetupError("the measuring process lost its parent")
-    if libc.unshare(_CLONE_NEWNET) != 0:
-        raise SetupError(f"unshare(CLONE_NEWNET): {os.strerror(ctypes.get_errno())}")
 
 
 class _Sender:
@@ -340,32 +334,22 @@ def _reply(value: object) -> None:
 
 def _obey(role: str, parent: int) -> None:
     """The life of a measuring process: a namespace, an address, then order after order."""
-    _enter_namespace(parent)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SetupError("the measuring process lost its parent")
+    if libc.unshare(_CLONE_NEWNET) != 0:
+        raise SetupError(f"unshare(CLONE_NEWNET): {os.strerror(ctypes.get_errno())}")
     _reply("in its namespace")
     sys.stdin.readline()
-    _configure(SENDER if role == "send" else RECEIVER)
+    name, address = f"rnm{os.getpid()}", SENDER if role == "send" else RECEIVER
+    for arguments in ("link set lo up", f"addr add {address}/30 dev {name}", f"link set {name} up"):
+        _ip(arguments)
     _reply("has its address")
     worker = _Sender() if role == "send" else _Receiver()
     for line in sys.stdin:
         order, *arguments = json.loads(line)
         _reply(getattr(worker, order)(*arguments))
-
-
-def _configure(address: str) -> None:
-    name = f"rnm{os.getpid()}"
-    for arguments in ("link set lo up", f"addr add {address}/30 dev {name}", f"link set {name} up"):
-        _ip(arguments)
-
-
-def _print(result: dict[str, Any]) -> None:
-    print(
-        f"{result['size_bytes'] >> 20} MiB over a veth pair, medians of {len(result['rounds'])} rounds (bare: the best of each)"
-    )
-    for kind, label in _KINDS.items():
-        rate, ratio = result["median_bytes_per_s"][kind], result["ratio_to_bare"][kind]
-        print(f"  {label:<48}{rate / 1e9:6.2f} GB/s {ratio:6.2f} of bare")
-    verdict = "met" if result["goal_met"] else "not met"
-    print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
 
 
 def _draw(result: dict[str, Any], path: Path) -> None:

@@ -3,8 +3,8 @@
 Each run is a process of its own, one after the other, so that its processor time and its memory are its own; what is
 counted is processor time of one core (the machine may be busy), of the trace, the run and its summary together, without
 the start of Python. The modules that an event passes through are machine code, which is built first if
-need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Who shares the
-machine's caches makes a run slower, by a third at times, and nobody makes it quicker: so that system is run ONE_SYSTEM_TRIES
+need be; the one system that has a goal of its own is run as Python, too, which must give the same journal. Others that share the
+machine's caches make a run slower, by a third at times, and none makes it quicker: so that system is run ONE_SYSTEM_TRIES
 times, and the fastest is held against its goal. A larger campus has jobs and reclaims in proportion; *flows* are transfers of
 checkpoints, and there are more of them where more jobs run.
 Exponents are slopes of log time over log size by least squares, with the coefficient of determination beside them.
@@ -33,6 +33,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import generate
 from experiments.inputs.traces.paper_campus import DAYS, paper_scenario
 from experiments.results.events_file import digest
+from experiments.results.pictures import canvas
 from experiments.runtime import native
 from experiments.runtime.workers import workers
 from experiments.worlds.virtual.run import simulate
@@ -115,8 +116,6 @@ def measure_virtual(
 
     Some three minutes; `quick` takes two days instead of 61 and of a week, and judges nothing.
     """
-    from experiments.benchmarks.virtual_report import draw
-
     days, week = (QUICK_DAYS, QUICK_DAYS) if quick else (DAYS, WEEK)
     sizes = QUICK_HOSTS if quick else tuple(sorted(set(hosts)))
     factors = JOB_FACTORS[:2] if quick else JOB_FACTORS
@@ -246,3 +245,45 @@ def _figures(run: MeasuredRun) -> dict[str, Any]:
 def _growth(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
     """None where there are fewer than two sizes."""
     return asdict(Growth.of(points)) if len({size for size, _ in points}) > 1 else None
+
+
+def progress_line(run: MeasuredRun) -> str:
+    """One run that is over."""
+    case = run.case
+    what = f"{case.system}, {case.hosts} hosts, {case.days:g} days, {case.jobs:g} x jobs"
+    how = "" if run.native else ", as Python"
+    return f"{what}{how}: {run.cpu_s:.1f} s, {run.flows} flows, {run.events_per_s:,.0f} events/s"
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Three panels: systems beside their goal, growth with hosts, growth with flows."""
+    with canvas(path, 1, 3, (13.5, 4.4)) as (_, [[left, middle, right]]):
+        goals, systems = result["targets"], result["systems"]
+        left.barh(list(systems), [run["cpu_s"] for run in systems.values()], color="#2f6f9f")
+        left.invert_yaxis()
+        left.set_title(f"All {len(systems)} together {result['all_systems_cpu_s']:.0f} s")
+        left.set_xlabel("s of one core")
+        _grow(middle, [(run["case"]["hosts"], run["cpu_s"]) for run in result["by_hosts"]], "hosts", result)
+        _grow(right, [(run["flows"], run["cpu_s"]) for run in result["by_flows"]], "flows", result)
+        if result["verdict"]:
+            tries_s = result["one_system_cpu_s"]
+            left.plot(
+                tries_s, [len(systems) - 1] * len(tries_s), "o", color="black", markersize=4, label="its runs"
+            )
+            goal = f"goal for the fastest run of {list(systems)[-1]}"
+            left.axvline(goals["one_system_cpu_s"], color="#a02020", linestyle="--", label=goal)
+            left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.12), ncols=2)
+            left.set_title(f"{left.get_title()} (goal {goals['all_systems_cpu_s']:g} s)")
+            week = goals["week_of_500_hosts_cpu_s"]
+            middle.plot([500], [week], "_", color="#a02020", markersize=22, label="goal")
+            middle.legend(fontsize=8)
+
+
+def _grow(axes: Any, points: Sequence[tuple[float, float]], size: str, result: Mapping[str, Any]) -> None:
+    axes.plot(*zip(*points, strict=True), "o-", color="#2f6f9f", label="measured")
+    axes.set(xscale="log", yscale="log", xlabel=size, ylabel="s of one core")
+    axes.set_xticks([x for x, _ in points], [f"{x:,g}" for x, _ in points])
+    axes.minorticks_off()
+    growth = result["growth"][size]
+    axes.set_title(f"Grows like {size}^{growth['exponent']:.2f}" if growth else size)
+    axes.grid(alpha=0.3)

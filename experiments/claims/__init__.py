@@ -3,4 +3,4 @@
 `framework` is what every claim is made of, `paper_a` and `paper_b` are the claims, `reproduce` runs one after the other,
 `registry` is the literal dict of them all: a new
 table or figure is one file and one row there. May import
-`benchmarks` and below. Begin with `paper_b/b2`, then `framework/claim`."""
+`benchmarks` and below. Begin with `paper_b/figures`, then `framework/claim`."""

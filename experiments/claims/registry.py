@@ -1,4 +1,4 @@
-"""Every claim there is. A new table or figure is one file and one row."""
+"""Every claim there is. A new table or figure is one file and one row; paper B's figures are rows of `figures`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,7 @@ from experiments.claims.paper_a import (
     table3,
     table4,
 )
-from experiments.claims.paper_b import (
-    b2,
-    b3,
-    b4,
-    b5,
-)
+from experiments.claims.paper_b import figures
 from topologies.errors import SpecError
 
 ALL = (
@@ -45,17 +40,14 @@ ALL = (
     gap.CLAIM,
     partial.CLAIM,
     kill.CLAIM,
-    b2.CLAIM,
-    b3.CLAIM,
-    b4.CLAIM,
-    b5.CLAIM,
+    *figures.CLAIMS,
     queue.CLAIM,
 )
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
 
 
 def chosen(names: Sequence[str]) -> list[Claim]:
-    """Those named, in the order of the registry, each once; `all` or nothing names all. SpecError: no such claim."""
+    """The claims named, in the order of the registry, each once; `all` or nothing names all. SpecError: no such claim."""
     by_lower = {name.lower(): name for name in CLAIMS}
     unknown = [name for name in names if name.lower() not in {*by_lower, "all"}]
     if unknown:

@@ -26,6 +26,7 @@ from experiments.claims.framework.index import write_index
 from experiments.claims.framework.records import PICTURE, ClaimRecord, write_record
 from experiments.claims.framework.results import page as page_of_results
 from experiments.claims.framework.values import read, write
+from experiments.claims.framework.verdicts import judge
 from experiments.claims.registry import chosen
 from experiments.runtime.revision import revision
 
@@ -38,7 +39,8 @@ COLOURS = {
     Level.NOT_REPRODUCED: "red",
 }
 
-MOST_SAID = 4  # checks of a claim on the terminal; the page has all
+# checks of a claim on the terminal; the page has all
+MOST_SAID = 4
 
 
 def reproduce(
@@ -66,55 +68,43 @@ def reproduce(
         workers = os.cpu_count() or 1
         place = out / claim.name
         config = Config(place, quick=quick, seeds=seeds, workers=workers, systems=tuple(systems))
-        verdicts.append(_one(console, claim, config))
-        _say(console, claim, verdicts[-1], config.directory)
+        verdicts.append(verdict := _one(console, claim, config))
+        console.print(
+            f"[bold]{claim.name}[/bold] {claim.title}: [{COLOURS[verdict.level]}]{verdict.level}[/{COLOURS[verdict.level]}]"
+        )
+        open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
+        for check in open_checks[:MOST_SAID]:
+            console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
+        if (more := len(open_checks) - MOST_SAID) > 0:
+            console.print(f"   and {more} more that do not hold or cannot be told, see the page")
+        console.print(f"   {place}: values.csv, curves.csv, {PICTURE}", markup=False)
         page = write_index(out)
     if result is not None:
         result.write_text(page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
-    console.print(_table(claims, verdicts))
+    table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
+    for claim, verdict in zip(claims, verdicts, strict=True):
+        colour = COLOURS[verdict.level]
+        held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
+        table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
+    console.print(table)
     console.print(f"{page}: all claims run so far")
     return int(any(verdict.level is Level.NOT_REPRODUCED for verdict in verdicts))
 
 
 def _one(console: Console, claim: Claim, config: Config) -> ClaimVerdict:
+    """Run, write, draw and judge one claim. Picture and verdict are of what is written, not of what was in memory."""
     began_s = time.monotonic()
-    with _bar(console) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         task = bar.add_task(claim.name, total=None)
 
         def progress(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
         write(claim.run(replace(config, progress=progress)), config.directory)
-    values = read(config.directory)  # picture and verdict are of what is written, not of what was in memory
+    values = read(config.directory)
     claim.draw(values, config.directory / PICTURE)
-    verdict = claim.check(values)
+    verdict = judge(claim, values)
     spent_s = time.monotonic() - began_s
     write_record(ClaimRecord.of(claim, verdict, is_quick=config.quick, spent_s=spent_s), config.directory)
     return verdict
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-
-
-def _say(console: Console, claim: Claim, verdict: ClaimVerdict, directory: Path) -> None:
-    colour = COLOURS[verdict.level]
-    console.print(f"[bold]{claim.name}[/bold] {claim.title}: [{colour}]{verdict.level}[/{colour}]")
-    open_checks = [check for check in verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
-    for check in open_checks[:MOST_SAID]:
-        console.print(f"   {check.outcome} ({check.kind}): {check.text}: {check.detail}", markup=False)
-    if len(open_checks) > MOST_SAID:
-        console.print(
-            f"   and {len(open_checks) - MOST_SAID} more that do not hold or cannot be told, see the page"
-        )
-    console.print(f"   {directory}: values.csv, curves.csv, {PICTURE}", markup=False)
-
-
-def _table(claims: Sequence[Claim], verdicts: Sequence[ClaimVerdict]) -> Table:
-    table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")
-    for claim, verdict in zip(claims, verdicts, strict=True):
-        colour = COLOURS[verdict.level]
-        held = ("{} / {}".format(*verdict.held(kind)) for kind in ClaimKind)
-        table.add_row(claim.name, claim.paper, f"[{colour}]{verdict.level}[/{colour}]", *held)
-    return table

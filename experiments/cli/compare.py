@@ -13,16 +13,15 @@ from experiments.cli.simulate import described_with_trace
 from experiments.compare.comparison import (
     ComparedQuantity,
     Comparison,
-    Played,
     compare,
 )
-from experiments.compare.costs import MeasuredCosts, measure_costs
+from experiments.compare.costs import measure_costs
 from experiments.compare.page import page, told
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces.doubts import tell
 from experiments.results.events_file import write_events
 from experiments.results.live_display import Live
-from experiments.results.provenance import Provenance, provenance
+from experiments.results.provenance import provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.live.run import COMPLETED, run_live
 from experiments.worlds.virtual import simulate
@@ -36,44 +35,36 @@ def compare_file(
     described, trace = described_with_trace(scenario, seed, records)
     console.print(f"[bold]{described.name}[/bold]: live, then virtual; {trace.origin}")
     tell(console, trace.warnings)
-    outcome = run_live(described, trace, out, lambda: Live.of(described, console))
-    live = Played(outcome.facts, outcome.context)
+    live = run_live(described, trace, out, lambda: Live.of(described, console))
     assumed = costs_of(settings_of(described.played()))
     measured = measure_costs(live.facts, described.scale.apply(trace), assumed)
-    told_costs = simulate(described, trace, costs=measured.costs, quiet=False)
+    virtual = simulate(described, trace, costs=measured.costs, quiet=False)
     usual = simulate(described, trace, quiet=False)
-    virtual = Played(told_costs.facts, told_costs.context)
-    judged, beside = compare(live, virtual), compare(live, Played(usual.facts, usual.context))
+    judged, beside = compare(live, virtual), compare(live, usual)
     write_events(out / "virtual.jsonl", virtual.facts)
     origin = provenance(described)
     (out / "compare.html").write_text(
         page(described.name, live, virtual, judged, beside, measured, assumed, origin), encoding="utf-8"
     )
-    (out / "compare.json").write_bytes(_record(judged, beside, measured, origin))
-    _tell(console, out, judged, beside)
-    ended = outcome.context.ended == COMPLETED
-    return _status(judged) if ended else ExitStatus.CUT_SHORT
-
-
-def _status(judged: Comparison) -> ExitStatus:
-    if judged.reasons:
-        return ExitStatus.CUT_SHORT
-    return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
-
-
-def _record(judged: Comparison, usual: Comparison, measured: MeasuredCosts, origin: Provenance) -> bytes:
     record = {
         "near": judged.is_near,
         "not_to_be_believed": judged.reasons,
         "jobs": len(judged.jobs),
         "same_ways": judged.same_ways,
         "quantities": [_row(quantity) for quantity in judged.quantities],
-        "at_usual_costs": [_row(quantity) for quantity in usual.quantities],
+        "at_usual_costs": [_row(quantity) for quantity in beside.quantities],
         "costs": measured.costs,
         "observations": measured.counts,
         "provenance": origin,
     }
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    (out / "compare.json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+    console.print(_table(judged, beside))
+    for reason in judged.reasons:
+        console.print(f"[yellow]not judged:[/yellow] {reason}")
+    console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
+    if judged.reasons or live.context.ended != COMPLETED:
+        return ExitStatus.CUT_SHORT
+    return ExitStatus.KEPT if judged.is_near else ExitStatus.BROKEN
 
 
 def _row(quantity: ComparedQuantity) -> dict[str, object]:
@@ -84,7 +75,7 @@ def _row(quantity: ComparedQuantity) -> dict[str, object]:
     }
 
 
-def _tell(console: Console, out: Path, judged: Comparison, usual: Comparison) -> None:
+def _table(judged: Comparison, usual: Comparison) -> Table:
     table = Table(title=f"{judged.same_ways} of {len(judged.jobs)} jobs went the same way")
     for name in ("", "live", "fitted to it", "difference", "at usual costs", "difference", "allowed"):
         table.add_column(name, justify="right" if name else "left")
@@ -98,10 +89,7 @@ def _tell(console: Console, out: Path, judged: Comparison, usual: Comparison) ->
             _difference(other),
             f"{one.tolerance:.0%}",
         )
-    console.print(table)
-    for reason in judged.reasons:
-        console.print(f"[yellow]not judged:[/yellow] {reason}")
-    console.print(f"{out / 'compare.html'}, {out / 'compare.json'}", highlight=False)
+    return table
 
 
 def _difference(quantity: ComparedQuantity) -> str:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.cli.results import write_results
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import Trace, trace_of
 from experiments.inputs.traces.doubts import tell
-from experiments.results import report
 from experiments.results.live_display import Live
-from experiments.results.promises import TIMED
-from experiments.results.provenance import Provenance, provenance
+from experiments.results.provenance import provenance
 from experiments.runtime.ending import ExitStatus
-from experiments.worlds.live.run import COMPLETED, LiveOutcome, run_live
+from experiments.worlds.live.run import COMPLETED, run_live
 
 
 def demo(
@@ -49,31 +48,9 @@ def play(
     tell(console, trace.warnings)
     display = partial(Live.of, scenario, console)
     outcome = run_live(scenario, trace, out, display, directed=directed, owners_gid=owners_gid)
-    write(console, out, outcome, provenance(scenario))
-    return exit_status(outcome)
-
-
-def write(console: Console, out: Path, outcome: LiveOutcome, origin: Provenance) -> None:
-    """summary.json, report.html, and the table on the terminal."""
-    report.write_summary(out, outcome.summary, origin)
-    page = report.write(out, outcome.summary, outcome.facts, outcome.context, origin)
-    console.print(report.summary_table(outcome.summary))
-    registered_s = outcome.summary.fidelity.figures["agents_registered_s"]
-    console.print(f"all agents had registered {registered_s:.2f} s after the campus stood")
-    tell(console, outcome.summary.warnings)
-    for broken in outcome.summary.invariants_broken:
-        console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
-        for line in broken.story:
-            console.print(f"    {line}", markup=False, highlight=False)
-    for reason in outcome.summary.fidelity.reasons:
-        console.print(f"[yellow]not to be believed:[/yellow] {reason}")
-    if not outcome.summary.fidelity.valid:
-        console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
-    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
-
-
-def exit_status(outcome: LiveOutcome) -> ExitStatus:
-    """0 if all was well; 1 if a promise was broken; 3 if the run was cut short."""
-    if outcome.summary.invariants_broken:
+    registered_s = outcome.context.fidelity.figures["agents_registered_s"]
+    said = f"all agents had registered {registered_s:.2f} s after the campus stood"
+    summary = write_results(console, out, outcome, provenance(scenario), said)
+    if summary.invariants_broken:
         return ExitStatus.BROKEN
     return ExitStatus.KEPT if outcome.context.ended == COMPLETED else ExitStatus.CUT_SHORT

@@ -16,6 +16,7 @@ from experiments.cli.options import (
     console,
 )
 from experiments.runtime import ending, native
+from topologies.spec import Fabric
 
 app = typer.Typer(
     name="reclaimnet",
@@ -255,6 +256,17 @@ def up(
         int | None, typer.Option(help="Buildings, if no campus is named; 3, if there are as many hosts.")
     ] = None,
     agents: Annotated[bool, typer.Option(help="Start the coordinator and the agents too.")] = True,
+    fabric: Annotated[
+        Fabric | None, typer.Option("--fabric", help="Switches of another kind than the campus file says.")
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            "--controller",
+            metavar="tcp:ADDRESS:PORT|unix:PATH",
+            help="An OpenFlow controller instead of the campus's own; tcp: inside the switches' namespace.",
+        ),
+    ] = None,
     script: Annotated[
         Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
     ] = None,
@@ -271,6 +283,8 @@ def up(
         hosts=hosts,
         buildings=min(3, hosts) if buildings is None else buildings,
         agents=agents,
+        fabric=fabric,
+        controller=controller,
         script=script,
         owners_gid=group,
     )

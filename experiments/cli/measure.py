@@ -23,6 +23,19 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
+@app.command("fabric")
+def measure_fabric(
+    out: Out = Path("out/fabric"),
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, 5 cuts.")] = False,
+) -> None:
+    """Kernel bridges beside Open vSwitch: throughput, round trips, bring-up; then gaps when trunks are cut."""
+    from experiments.benchmarks.fabric import fabric_table
+    from experiments.benchmarks.fabric import measure_fabric as run
+
+    console.print(fabric_table(run(out, quick=quick)))
+    console.print(f"{out}/fabric.json")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
@@ -46,7 +59,7 @@ def measure_decisions(
 ) -> None:
     """How long the coordinator thinks at 54 to 50 000 hosts, next to paper A's figures."""
     from experiments.benchmarks.decisions import measure_decisions as run
-    from experiments.benchmarks.decisions_report import WHY_PAPER_DIFFERS, decisions_table
+    from experiments.benchmarks.tables import WHY_PAPER_DIFFERS, decisions_table
 
     console.print(decisions_table(run(out, quick=quick)))
     console.print(WHY_PAPER_DIFFERS)
@@ -64,7 +77,7 @@ def measure_hazard(
 ) -> None:
     """Which estimate of owners' hazards foretells held-out days best: by host, by hour of the day, by both."""
     from experiments.benchmarks.hazard import measure_hazard as run
-    from experiments.benchmarks.hazard_report import hazard_table
+    from experiments.benchmarks.tables import hazard_table
 
     console.print(hazard_table(run(out, data, quick=quick)))
     console.print(f"{out}/hazard.json, {out}/hazard.svg")
@@ -81,9 +94,9 @@ def measure_controllers(
     ] = None,
     laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
 ) -> None:
-    """Who keeps the target delay at what cost: paper B's Algorithm 1, replay and age, against exact targets and records."""
+    """Which controller keeps the target delay, at what cost: Algorithm 1, replay, age, beside exact targets and on records."""
     from experiments.benchmarks.controllers import measure_controllers as run
-    from experiments.benchmarks.controllers_report import cases_table, laws_table, traces_table
+    from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 
     result = run(out, quick=quick, seeds=seeds, traces=traces, laws=laws)
     console.print(cases_table(result))
@@ -104,9 +117,9 @@ def measure_virtual(
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 1,
 ) -> None:
     """How quick the virtual world is: 61 days of each system, up to 500 hosts, more and more checkpoint traffic."""
-    from experiments.benchmarks.virtual import HOSTS
+    from experiments.benchmarks.tables import virtual_table
+    from experiments.benchmarks.virtual import HOSTS, progress_line
     from experiments.benchmarks.virtual import measure_virtual as run
-    from experiments.benchmarks.virtual_report import progress_line, virtual_table
 
     if not native.folder().is_dir():
         console.print("the virtual campus is compiled first, a minute or two")
@@ -130,11 +143,11 @@ def measure_queue(
 ) -> None:
     """Paper B's queue simulated: jobs a second beside SimPy and Ciw, and the distance of every case from theory."""
     from experiments.benchmarks.queue import measure_queue as run
-    from experiments.benchmarks.queue_tables import queue_table, verdicts
+    from experiments.benchmarks.tables import queue_table, queue_verdicts
 
     result = run(out, quick=quick)
     console.print(queue_table(result))
-    for line in verdicts(result):
+    for line in queue_verdicts(result):
         console.print(line, markup=False)
     console.print(f"{out}/queue.json, {out}/queue.svg")
 
@@ -145,8 +158,8 @@ def measure_planning(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
 ) -> None:
     """The rows of P1 and P2 side by side: promises broken and work lost, time under way until a job is done."""
-    from experiments.benchmarks.planning import checkpoints_table, destinations_table
     from experiments.benchmarks.planning import measure_planning as run
+    from experiments.benchmarks.tables import checkpoints_table, destinations_table
 
     result = run(out, quick=quick)
     console.print(checkpoints_table(result))

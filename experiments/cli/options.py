@@ -25,7 +25,7 @@ _HELD: dict[Path, IO[str]] = {}
 def _results(path: Path) -> Path:
     """The directory for results, made and taken now: better to fail before the campus stands than after.
 
-    SetupError: another process writes there.
+    It is locked for as long as this process lives. SetupError: another process writes there.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -34,14 +34,8 @@ def _results(path: Path) -> Path:
         lock = (path / LOCK).open("a+")
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}; a directory that can be written") from error
-    if path.resolve() not in _HELD:
-        _take(path, lock)
-        _HELD[path.resolve()] = lock
-    return path
-
-
-def _take(path: Path, lock: IO[str]) -> None:
-    """Lock the directory for as long as this process lives. A lock that cannot be had for another reason is done without."""
+    if path.resolve() in _HELD:
+        return path
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -49,11 +43,14 @@ def _take(path: Path, lock: IO[str]) -> None:
         holder = lock.read().strip() or "another run"
         lock.close()
         raise SetupError(f"{path}: {holder} writes there: wait for its end, or name another --out") from None
-    except OSError:  # a file system without locks
-        return
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()} ({shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])})\n")
-    lock.flush()
+    except OSError:
+        pass  # a file system without locks: done without
+    else:
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} ({shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])})\n")
+        lock.flush()
+    _HELD[path.resolve()] = lock
+    return path
 
 
 def _gid(group: str | None) -> int | None:

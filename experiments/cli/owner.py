@@ -24,7 +24,7 @@ from testbed import owner
 from testbed.clock import MonotonicClock
 from testbed.emulation.safety.ledger import RunningCampus, running_campuses
 from testbed.errors import SetupError, SpecError
-from testbed.messages import HostStatus, Status
+from testbed.messages import Status
 from topologies.units import format_duration
 
 PATIENCE_S = 2.0  # for a coordinator that does not answer
@@ -58,7 +58,21 @@ def status(console: Console, campus_id: str | None) -> None:
         raise SetupError("no campus is running on this machine")
     for campus in found:
         console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
-        console.print(_hosts_table(campus, *_ask(campus)))
+        told, why_not = _ask(campus)
+        title, known = f"{why_not}; switches as the kernel has them", {}
+        if told is not None:
+            title = (
+                f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
+                f"mean delay {format_duration(told.mean_delay_s)}"
+            )
+            known = {host.host: host for host in told.hosts}
+        table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
+        for name in campus.hosts:
+            if campus.switch_pin(name).exists():
+                host = known.get(name)
+                where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
+                table.add_row(name, *where, *_switch_cells(campus.switch_pin(name)))
+        console.print(table)
 
 
 def _tell(console: Console, text: str, agent_obeyed: bool) -> None:
@@ -99,7 +113,7 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
 
 @contextmanager
 def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
-    """SetupError that says who may use the switch, if this user may not."""
+    """SetupError that names the users of the switch, if this one is not among them."""
     try:
         yield
     except BpfError as error:
@@ -109,7 +123,7 @@ def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
 
 
 def _users(pin: Path) -> str:
-    """Those that a pin's mode lets in."""
+    """The users that a pin's mode lets in."""
     found = pin.stat()
     if not found.st_mode & stat.S_IWGRP:
         return "root (a campus started with --group lets a group of owners in)"
@@ -137,32 +151,6 @@ def _ask(campus: RunningCampus) -> tuple[Status | None, str]:
         return None, "only root may ask the coordinator"
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
         return None, "the coordinator does not answer"
-
-
-def _hosts_table(campus: RunningCampus, status: Status | None, why_not: str) -> Table:
-    if status is None:
-        title = f"{why_not}; switches as the kernel has them"
-    else:
-        title = (
-            f"{len(status.waiting)} waiting, r = {status.level:.2f}, mean cost {status.mean_cost:.2f}, "
-            f"mean delay {format_duration(status.mean_delay_s)}"
-        )
-    table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
-    known = {host.host: host for host in status.hosts} if status else {}
-    for name in campus.hosts:
-        if campus.switch_pin(name).exists():
-            table.add_row(
-                name,
-                *_coordinator_cells(known.get(name)),
-                *_switch_cells(campus.switch_pin(name)),
-            )
-    return table
-
-
-def _coordinator_cells(host: HostStatus | None) -> tuple[str, str, str]:
-    if host is None:
-        return "", "", ""
-    return host.building, host.state, " ".join(host.jobs)
 
 
 def _switch_cells(pin: Path) -> tuple[str, str]:

@@ -11,7 +11,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from experiments.compare.comparison import Played
 from experiments.compare.page import told
 from experiments.compare.prediction import (
     Figure,
@@ -54,7 +53,7 @@ def predict_file(
         outcome = run_live(each, trace, folder, partial(Live.of, each, console))
         for reason in outcome.context.fidelity.reasons:
             console.print(f"[yellow]does not count:[/yellow] {reason}")
-        observed.append(Observed(case, each, trace, Played(outcome.facts, outcome.context)))
+        observed.append(Observed(case, each, trace, outcome))
         if outcome.context.ended != COMPLETED:
             is_whole = False
             break

@@ -10,10 +10,9 @@ from rich.console import Console
 
 from controller.core.policies.table import POLICIES
 from controller.warm_up import compile_once
+from experiments.cli.results import write_results
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
-from experiments.inputs.traces.doubts import tell
-from experiments.results import report
 from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
@@ -36,7 +35,8 @@ def simulate_file(
     if system is not None and system not in POLICIES:
         raise SpecError("--system", system, f"oracle, or one of {', '.join(POLICIES)}")
     described, trace = described_with_trace(scenario, seed, records)
-    console.print(f"[bold]{described.name}[/bold]: {_size(described)}, {trace.origin}")
+    size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
+    console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over)
     return write(console, out, run, provenance(described))
@@ -54,23 +54,7 @@ def described_with_trace(
 
 def write(console: Console, out: Path, run: VirtualRun, origin: Provenance) -> int:
     """summary.json, events.jsonl and report.html into `out`, and the table on the terminal; the exit status."""
-    summary = run.summary()
     write_events(out / "events.jsonl", run.facts)
-    report.write_summary(out, summary, origin)
-    page = report.write(out, summary, run.facts, run.context, origin)
-    console.print(report.summary_table(summary))
-    console.print(f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}")
-    for rule, why in summary.not_promised.items():
-        console.print(f"[yellow]not promised:[/yellow] {rule}: {why}")
-    tell(console, summary.warnings)
-    for broken in summary.invariants_broken:
-        console.print(f"[red]broken:[/red] {broken.rule}: {broken.subject}")
-        for line in broken.story:
-            console.print(f"    {line}", markup=False, highlight=False)
-    console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
+    said = f"{run.events} events, {len(run.facts)} facts, sha256 of events.jsonl {digest(run.facts)}"
+    summary = write_results(console, out, run, origin, said)
     return ExitStatus.BROKEN if summary.invariants_broken else ExitStatus.KEPT
-
-
-def _size(scenario: Scenario) -> str:
-    hosts = len(scenario.volunteers)
-    return f"{hosts} volunteer hosts, {format_duration(scenario.duration_s)} of virtual time"

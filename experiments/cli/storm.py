@@ -52,8 +52,18 @@ def storm(
     text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
     for path in (out / "storms.md", *([result] if result else [])):
         path.write_text(text)
-    _tell_failures(console, campaign, out)
-    _tell_counts(console, campaign, out)
+    for failed in one_of_each(campaign.failed):
+        console.print(story(failed), markup=False, highlight=False, soft_wrap=True)
+        console.print()
+    for path in write_failures(campaign, out):
+        console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
+    counts = campaign.counts
+    kinds = sorted(key for key in counts if key.startswith("fault: ") and "upon" not in key)
+    faults = ", ".join(f"{key.removeprefix('fault: ')} {counts[key]}" for key in kinds)
+    console.print(f"{campaign.events} events; faults that took effect: {faults}", highlight=False)
+    names = ("coordinator", "agent", "fact")
+    cases = ", ".join(f"{sum(key.startswith(name) for key in counts)} of {name}" for name in names)
+    console.print(f"cases reached: {cases}; all of them in {out / 'storms.md'}", highlight=False)
     console.print(admissions_told(campaign.counts), highlight=False)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
     return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
@@ -122,23 +132,3 @@ def _played(console: Console, plan: CampaignPlan, workers: int) -> Campaign:
                 console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
 
         return run(plan, workers=workers, progress=progress)
-
-
-def _tell_failures(console: Console, campaign: Campaign, out: Path) -> None:
-    for failed in one_of_each(campaign.failed):
-        console.print(story(failed), markup=False, highlight=False, soft_wrap=True)
-        console.print()
-    for path in write_failures(campaign, out):
-        console.print(f"[red]broken:[/red] replay it with reclaimnet storm --replay {path}", highlight=False)
-
-
-def _tell_counts(console: Console, campaign: Campaign, out: Path) -> None:
-    kinds = sorted(key for key in campaign.counts if key.startswith("fault: ") and "upon" not in key)
-    told = ", ".join(f"{key.removeprefix('fault: ')} {campaign.counts[key]}" for key in kinds)
-    cases = {
-        name: sum(key.startswith(name) for key in campaign.counts)
-        for name in ("coordinator", "agent", "fact")
-    }
-    console.print(f"{campaign.events} events; faults that took effect: {told}", highlight=False)
-    reached = ", ".join(f"{count} of {name}" for name, count in cases.items())
-    console.print(f"cases reached: {reached}; all of them in {out / 'storms.md'}", highlight=False)

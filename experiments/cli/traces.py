@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.inputs.scenario import Scenario, load
-from experiments.inputs.traces.achieved import Statistic, achieved
+from experiments.inputs.traces.achieved import achieved
 from experiments.inputs.traces.doubts import tell
 from experiments.inputs.traces.folder import SCENARIO, write_trace
 from experiments.inputs.traces.generated import generate
@@ -44,8 +44,15 @@ def statistics_table(scenario: Scenario, trace: Trace) -> Table:
     )
     for column in table.columns[2:5]:
         column.justify = "right"
+
+    def told(value: float | None) -> str:
+        if value is None:
+            return "-"
+        return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
     for each in achieved(scenario, trace):
-        table.add_row(*_cells(each))
+        figures = map(told, (each.paper, each.law, each.achieved))
+        table.add_row(each.finding, each.name, *figures, each.unit)
     return table
 
 
@@ -59,13 +66,3 @@ def _trace(
         described = described if seed is None else replace(described, seed=seed)
         trace = generate(described)
     return described, load_trace(records[0], described, *records[1:]) if records else trace
-
-
-def _cells(each: Statistic) -> tuple[str, ...]:
-    return each.finding, each.name, *map(_text, (each.paper, each.law, each.achieved)), each.unit
-
-
-def _text(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

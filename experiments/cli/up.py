@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from mininet.cli import CLI
@@ -16,6 +17,7 @@ from experiments.inputs.scenario.settings import settings_of
 from experiments.worlds.live.world import let_owners, live_world
 from testbed.emulation.campus import LiveCampus
 from topologies import files, presets, toml
+from topologies.spec import Fabric
 
 
 def up(
@@ -26,6 +28,8 @@ def up(
     hosts: int,
     buildings: int,
     agents: bool,
+    fabric: Fabric | None = None,
+    controller: str | None = None,
     script: Path | None = None,
     owners_gid: int | None = None,
 ) -> None:
@@ -33,14 +37,17 @@ def up(
     if script is not None:
         toml.read_text(script, "a file of Mininet commands")
     spec = files.load(campus) if campus is not None else presets.three_tier(hosts, buildings, 1)
+    if fabric is not None:
+        spec = replace(spec, fabric=fabric)
     setLogLevel("output")  # what the command line prints goes through Mininet's log
     if not agents:
-        with LiveCampus(spec) as net:
+        with LiveCampus(spec, controller=controller) as net:
             let_owners(net, owners_gid)
             _command_line(console, net, script)
         return
     scenario = Scenario(spec.name, spec).played()
-    with live_world(scenario, settings_of(scenario), out, owners_gid=owners_gid) as world:
+    settings = settings_of(scenario)
+    with live_world(scenario, settings, out, owners_gid=owners_gid, controller=controller) as world:
         _command_line(console, world.campus, script)
 
 

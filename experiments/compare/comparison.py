@@ -16,19 +16,11 @@ from statistics import fmean, median
 from controller.core.model import facts as f
 from experiments.compare.journeys import Journey, journeys
 from experiments.results.history import Timed
-from experiments.results.run_context import RunContext
+from experiments.worlds.played import Played
 
 TIME_TOLERANCE, RATE_TOLERANCE = 0.10, 0.05
 
 Transfers = dict[tuple[str, int, str, str], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """One run: its facts and what was measured beside them."""
-
-    facts: Sequence[Timed]
-    context: RunContext
 
 
 @dataclass(frozen=True, slots=True)

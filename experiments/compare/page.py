@@ -8,13 +8,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from experiments.compare.comparison import TIME_TOLERANCE, ComparedQuantity, Comparison, Played
+from experiments.compare.comparison import TIME_TOLERANCE, ComparedQuantity, Comparison
 from experiments.compare.costs import MeasuredCosts
 from experiments.compare.journeys import Journey, first_submission_s
 from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report.svg import Axis, Canvas
 from experiments.results.report.timeline import timeline
+from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from topologies.units import format_rate
 

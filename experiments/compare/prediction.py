@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from experiments.compare.comparison import ComparedQuantity, Played, compare
+from experiments.compare.comparison import ComparedQuantity, compare
 from experiments.compare.costs import MeasuredCosts, measure_costs, measure_costs_of
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.accounting import quantile
+from experiments.worlds.played import Played
 from experiments.worlds.virtual import simulate
 from experiments.worlds.virtual.overheads import Overheads, costs_of
 
@@ -43,7 +44,7 @@ class Observed:
     def beside_virtual(self, costs: Overheads) -> tuple[ComparedQuantity, ...]:
         """Its figures beside those of virtual time with these costs."""
         virtual = simulate(self.scenario, self.trace, costs=costs, quiet=False)
-        return compare(self.live, Played(virtual.facts, virtual.context)).quantities
+        return compare(self.live, virtual).quantities
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,7 @@ from experiments.results.losses import (
 )
 from experiments.results.promises import broken
 from experiments.results.run_context import (
-    Death,
-    FidelityRecord,
-    ResearchSample,
     RunContext,
-    SwitchProbe,
     research_shares,
 )
 from experiments.results.summary import (
@@ -56,18 +52,6 @@ from experiments.results.summary import (
 )
 from topologies.units import format_duration
 
-__all__ = [
-    "Death",
-    "FidelityRecord",
-    "ResearchSample",
-    "RunContext",
-    "Summary",
-    "SwitchProbe",
-    "quantile",
-    "summarise",
-]
-
-
 WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
 # of the target: a mean delay this far below it is no noise of a few jobs
 WELL_BELOW = 0.8
@@ -81,6 +65,11 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     egress, switches = journal.of(f.EgressMeasured), context.switches
     drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
     levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
+    shares = research_shares(context)
+    links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
+    if not links:
+        rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
+        links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
         jobs=_jobs(journal),
         migrations=_migrations(journal, ended_s),
@@ -104,7 +93,12 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             research_bytes=sum(e.research_bytes for e in egress),
             peak_migration_bytes_per_s=max((e.peak_migration_bytes_per_s for e in egress), default=0.0),
         ),
-        research=_research(context),
+        research=ResearchFigures(
+            reserve_bytes_per_s=min(reserve for reserve, _ in links),
+            reserve_share=min(reserve / capacity for reserve, capacity in links),
+            lowest_share=min((s.share for s in shares), default=None),
+            samples=len(shares),
+        ),
         cost=Cost(_mean(d.cost for d in dispatched), context.on_demand_cost),
         delay=Delay(_mean(d.delay_s for d in dispatched), context.target_delay_s),
         level=next(levels, None),
@@ -236,32 +230,26 @@ def _emergencies(journal: _Journal) -> Emergencies:
         and completed.get((run.job, run.restored_sequence)) == run.step
         for run in resumed
     ]
-    return Emergencies(
-        count=len(ended),
-        restored_verified=sum(verified),
-        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
-        reclaims=_closings(journal.telling),
-        restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
-        pending=resumed.count(None),
-    )
-
-
-def _closings(facts: Iterable[Timed]) -> int:
-    """Closings that no notice announced; a closing that is said again (by a reconnected agent) is the same one."""
-    closed: set[str] = set()
-    warned: set[str] = set()
-    count = 0
-    for _, fact in only(facts, (f.HostReclaimed, f.HostReturned)):
+    # closings that no notice announced; one that is said again (by a reconnected agent) is the same one
+    reclaims, closed, warned = 0, set[str](), set[str]()
+    for _, fact in only(journal.telling, (f.HostReclaimed, f.HostReturned)):
         match fact:
             case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
                 warned.add(host)
             case f.HostReclaimed(host=host):
-                count += host not in warned and host not in closed
+                reclaims += host not in warned and host not in closed
                 closed.add(host)
             case f.HostReturned(host=host):
                 closed.discard(host)
                 warned.discard(host)
-    return count
+    return Emergencies(
+        count=len(ended),
+        restored_verified=sum(verified),
+        work_lost_s=sum(w.work_s for w in journal.work_lost if w.cause == "emergency"),
+        reclaims=reclaims,
+        restarted=sum(run is not None and run.restored_sequence is None for run in resumed),
+        pending=resumed.count(None),
+    )
 
 
 def _interruptions(journal: _Journal) -> Interruptions:
@@ -282,20 +270,6 @@ def _interruptions(journal: _Journal) -> Interruptions:
         total.events,
         total.gpu_h * SECONDS_AN_HOUR,
         total.per_event_s,
-    )
-
-
-def _research(context: RunContext) -> ResearchFigures:
-    shares = research_shares(context)
-    links = [(s.sample.reserve_bytes_per_s, s.sample.link_capacity_bytes_per_s) for s in shares]
-    if not links:
-        rates = [context.campus.access_link(host.name).rate_bytes_per_s for host in context.campus.hosts]
-        links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
-    return ResearchFigures(
-        reserve_bytes_per_s=min(reserve for reserve, _ in links),
-        reserve_share=min(reserve / capacity for reserve, capacity in links),
-        lowest_share=min((s.share for s in shares), default=None),
-        samples=len(shares),
     )
 
 

@@ -136,30 +136,25 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
         place = places.setdefault(job, _Place())
         stale = getattr(fact, "attempt", place.attempt) < place.attempt
         if not stale and place.where not in (Where.FINISHED, Where.FAILED):
-            place.where = _moved(fact, place.where)
+            match fact:
+                case f.JobSubmitted() if place.where is None:
+                    place.where = Where.ACCEPTED
+                case f.JobQueued() | f.JobRedirected() | f.JobWaits():
+                    place.where = Where.WAITING
+                case f.JobDispatched() | f.JobRunning():
+                    place.where = Where.ON_HOST
+                case f.JobFinished():
+                    place.where = Where.FINISHED
+                case f.JobFailed():
+                    place.where = Where.FAILED
+                case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
+                    place.where = Where.ON_THE_WAY
+                case f.JobStopped():
+                    place.where = Where.INTERRUPTED
+                case f.Granted() if place.where is Where.INTERRUPTED:
+                    place.where = Where.ON_THE_WAY
         place.attempt = max(place.attempt, getattr(fact, "attempt", 0))
     return {job: place.where for job, place in places.items() if place.where is not None}
-
-
-def _moved(fact: f.AnyFact, before: Where | None) -> Where | None:
-    match fact:
-        case f.JobSubmitted() if before is None:
-            return Where.ACCEPTED
-        case f.JobQueued() | f.JobRedirected() | f.JobWaits():
-            return Where.WAITING
-        case f.JobDispatched() | f.JobRunning():
-            return Where.ON_HOST
-        case f.JobFinished():
-            return Where.FINISHED
-        case f.JobFailed():
-            return Where.FAILED
-        case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
-            return Where.ON_THE_WAY
-        case f.JobStopped():
-            return Where.INTERRUPTED
-        case f.Granted() if before is Where.INTERRUPTED:
-            return Where.ON_THE_WAY
-    return before
 
 
 @dataclass(slots=True)

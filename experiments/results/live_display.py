@@ -20,14 +20,12 @@ from rich.text import Text
 from controller.core.model import facts as f
 from controller.core.model.facts import Fact
 from experiments.inputs.scenario import Scenario
-from experiments.results.narration import Narrator, notable, sentence
+from experiments.results.narration import Narrator, notable
 from testbed.messages import HostStatus, Status
 from topologies.dimension import Dimension
 from topologies.scale import Scale
 from topologies.spec import Campus, Role
 from topologies.units import format_duration, format_rate
-
-__all__ = ["Live", "sentence"]
 
 STYLES = {
     "idle": Style(color="green"),

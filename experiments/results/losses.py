@@ -33,7 +33,7 @@ SECONDS_AN_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One attempt that ended before its job: `cause` as in `history`, `is_open` if nobody has gone on with the job."""
+    """One attempt that ended before its job: `cause` as in `history`, `is_open` if no attempt has followed yet."""
 
     at_s: float
     job: str

@@ -48,32 +48,26 @@ class Provenance:
 def provenance(scenario: Scenario | None = None) -> Provenance:
     """That of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
     system = os.uname()
+    try:
+        installed = version(PACKAGE)
+    except PackageNotFoundError:
+        installed = "not installed"
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        cpuinfo = ""
+    models = [
+        line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")
+    ]
+    processor = models[0] if models else "unknown model"  # the kernel names none on some machines (arm64)
     return Provenance(
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        version=_version(),
+        version=installed,
         commit=revision(),
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         kernel=f"{system.sysname} {system.release} {system.machine}",
-        processor=f"{_processor()}, {os.cpu_count()} logical",
+        processor=f"{processor}, {os.cpu_count()} logical",
         python=sys.version.split()[0],
         seed=None if scenario is None else scenario.seed,
         scenario_sha256=None if scenario is None else hashlib.sha256(dumps(scenario).encode()).hexdigest(),
-    )
-
-
-def _version() -> str:
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _processor() -> str:
-    """The first model that the kernel names; some machines (arm64) name none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown model"
     )

@@ -65,17 +65,17 @@ class ResearchShare:
 
 @dataclass(frozen=True, slots=True)
 class SwitchProbe:
-    """One use of an owner's kill-switch, watched by somebody who goes on trying to connect to the host.
-
-    `set_to_closed_s` is how long the call took, `first_drop_after_s` the time from its return to the first packet that the
-    kernel dropped (None: none came). Connections are counted from the return of the call.
-    """
+    """One use of an owner's kill-switch, watched by a prober that goes on trying to connect to the host."""
 
     host: str
     at_s: float
+    # isolate or drain
     kind: str
+    # how long the call took
     set_to_closed_s: float
+    # from the call's return to the first packet that the kernel dropped; None: none came
     first_drop_after_s: float | None
+    # both counted from the call's return
     connections_tried: int
     connections_admitted: int
 
@@ -100,37 +100,38 @@ class FidelityRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One run: times are in seconds since the coordinator started, in the time scale that was played.
-
-    `share` is what migrations may use of each direction of each link, in payload bytes/s (the coordinator's account).
-    `guard_slack`, `guard_burst_bytes` and `guard_burst_s` describe the aggregate bucket that holds a host's migrations: its
-    rate is at most the share times the slack, and it lets a burst pass (that many bytes, or that long at its rate, whichever
-    is more) and one super-packet of debt. `research_tolerance` is the part of
-    the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
-    shaper's own burst borrows from the next window. `not_promised`: rule of `experiments.results.promises` -> why the system that
-    ran does not promise it. `warnings`: what the trace does not put to the test. `level_max`: r_max, the most that paper B's
-    r may be.
-    """
+    """One run: times are in seconds since the coordinator started, in the time scale that was played."""
 
     seed: int
     scale: Scale
     campus: Campus
+    # what migrations may use of each direction of each link, payload bytes/s
     share: Mapping[DirectedLink, float]
     on_demand_cost: float
     target_delay_s: float
+    # live or virtual
     world: str = "live"
     research: Sequence[ResearchSample] = ()
     switches: Sequence[SwitchProbe] = ()
     fidelity: FidelityRecord = field(default_factory=FidelityRecord)
+    # completed, or what cut the run short
     ended: str = "completed"
+    # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
+    # the bucket that holds a host's migrations fills at most at the share times the slack ...
     guard_slack: float = GUARD_SLACK
+    # ... and lets one super-packet of debt pass beside a burst: so many bytes, or so long at its rate, whichever is more
     guard_burst_bytes: float = GUARD_BURST_BYTES
     guard_burst_s: float = GUARD_BURST_S
+    # part of the reserve that a measurement may fall short of it: a receiver's window cuts TCP's bursts at its two ends, and the
+    # shaper's own burst borrows from the next window
     research_tolerance: float = 0.05
+    # rule of `experiments.results.promises` -> why the system that ran does not promise it
     not_promised: Mapping[str, str] = field(default_factory=dict)
+    # what the trace does not put to the test
     warnings: Sequence[str] = ()
+    # r_max, the most that paper B's r may be
     level_max: float = math.inf
 
 

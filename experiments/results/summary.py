@@ -213,10 +213,11 @@ def value_of(summary: Summary, dotted: str) -> float | None:
 
 
 def fields(record: type[Struct] = Summary, prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """(section.name, what is annotated at it) of each figure, in order."""
+    """(section.name, what is annotated at it) of each figure, in order; a section alone has the first line of its docstring."""
     for name, hint in get_type_hints(record, include_extras=True).items():
         kind, *told = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if isinstance(kind, type) and issubclass(kind, Struct):
+            yield f"{prefix}{name}", ((kind.__doc__ or "").partition("\n")[0],)
             yield from fields(kind, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", tuple(told)

@@ -61,15 +61,22 @@ _WORST_FIRST = (ExitStatus.INTERNAL, ExitStatus.BROKEN, ExitStatus.NOT_RUN, Exit
 def run(command: Callable[[], int | None]) -> int:
     """The exit status of a command, which returns it (None: 0); what it raises is told on stderr.
 
-    SIGTERM and SIGHUP end it as SIGINT does: what it has begun is put away, and the status is CUT_SHORT.
+    SIGTERM and SIGHUP end it as SIGINT does: what it has begun is put away, and the status is CUT_SHORT. SIGHUP that is ignored
+    (nohup) stays ignored.
     """
-    _end_on_signals()
+    # A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it
+    # would end on no signal at all: SIGINT is always heard.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _interrupt)
     before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         ended = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
-        return _told(error)
+        return _report(error)
     finally:
         sys.unraisablehook = before
     # typer's own word for an interrupt is 130
@@ -118,60 +125,44 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _told(error: BaseException) -> int:
+def _report(error: BaseException) -> int:
     """The exit status of what was raised, one line for each error that is expected, a traceback for one that is not."""
-    statuses = [status_of(each) for each in leaves(error)]
+    errors = list(leaves(error))
+    statuses = [status_of(each) for each in errors]
     status = next((each for each in _WORST_FIRST if each in statuses), statuses[0])
     with suppress(OSError):  # stderr may be full or closed
         if status == ExitStatus.INTERNAL:
             traceback.print_exception(error)
         said: set[str] = set()  # a nursery may bring the same error many times
-        for each in leaves(error):
-            text = _text(each)
-            if text is not None and text not in said:
-                Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+        for each, ends_with in zip(errors, statuses, strict=True):
+            match each:
+                case SystemExit(code=str()):
+                    text = f"{each.code}"
+                case SystemExit() | BrokenPipeError():
+                    continue
+                case _ if isinstance(each, _UsageError):
+                    rich_utils.rich_format_error(each)
+                    continue
+                case _ if ends_with == ExitStatus.CUT_SHORT:
+                    text = "interrupted"
+                case MemoryError():
+                    text = "there is not enough memory"
+                case ModuleNotFoundError(name="mininet"):
+                    text = (
+                        "Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
+                        "(/usr/bin/python3 -m venv --system-site-packages)"
+                    )
+                case _ if ends_with == ExitStatus.INTERNAL:
+                    text = f"an internal error, a fault of this program: {type(each).__name__}: {each}"
+                case _:
+                    text = f"{each}"
+            if text not in said:
+                console = Console(stderr=True, highlight=False)
+                console.print(f"reclaimnet: {text}", markup=False, soft_wrap=True)
                 said.add(text)
-            elif isinstance(each, _UsageError):
-                rich_utils.rich_format_error(each)
-    if any(isinstance(each, BrokenPipeError) for each in leaves(error)):
+    if any(isinstance(each, BrokenPipeError) for each in errors):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter fails at its last flush
     return status
-
-
-def _text(error: BaseException) -> str | None:
-    match error:
-        case SystemExit(code=str()):
-            return f"reclaimnet: {error.code}"
-        case SystemExit() | BrokenPipeError():
-            return None
-        case _ if isinstance(error, _UsageError):
-            return None  # told in its own frame
-        case _ if status_of(error) == ExitStatus.CUT_SHORT:
-            return "reclaimnet: interrupted"
-        case MemoryError():
-            return "reclaimnet: there is not enough memory"
-        case ModuleNotFoundError(name="mininet"):
-            return (
-                "reclaimnet: Mininet is needed: apt install mininet, and a virtual environment of Debian's own python3 "
-                "(/usr/bin/python3 -m venv --system-site-packages)"
-            )
-        case _ if status_of(error) == ExitStatus.INTERNAL:
-            return f"reclaimnet: an internal error, a fault of this program: {type(error).__name__}: {error}"
-        case _:
-            return f"reclaimnet: {error}"
-
-
-def _end_on_signals() -> None:
-    """SIGTERM and SIGHUP interrupt as SIGINT does; SIGHUP that is ignored (nohup) stays ignored.
-
-    A script's shell has SIGINT ignored in what it starts with `&`. trio hears of an interrupt by SIGINT alone, so there it would
-    end on no signal at all: SIGINT is always heard.
-    """
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) == signal.SIG_DFL:
-            signal.signal(signum, _interrupt)
 
 
 def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:

@@ -24,7 +24,6 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from bpf.caches import fingerprint
 
@@ -37,13 +36,13 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints dispatch grants job_reports "
+        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints conclusion dispatch grants job_reports "
         "membership migration protection second_copy",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
         "controller.core.queueing": "queue",
         "experiments.storms": "clock coverage fault_windows judges world",
-        "experiments.worlds.virtual": "background connections context egress fluid ground_truth heartbeat_elision hosts "
+        "experiments.worlds.virtual": "background connections egress environment fluid ground_truth heartbeat_elision hosts "
         "invariants journal owners process_faults scheduler tick_elision transfers workloads world",
         "testbed.agent.core": "agent lease outbound running stored",
         "testbed.model": "network",
@@ -118,45 +117,35 @@ def build() -> Path:
     """
     if folder().is_dir():
         return folder()
-    KEPT.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
-        made = _compiled(Path(scratch))
-        for earlier in KEPT.glob("native-*"):
-            shutil.rmtree(earlier)
-        made.rename(folder())
-    return folder()
-
-
-def _compiled(scratch: Path) -> Path:
-    """The folder in `scratch` with all extension modules."""
+    from mypyc.build import mypycify
     from setuptools import Distribution
 
     os.environ.setdefault("CC", "clang")  # half of gcc's time
     os.chdir(ROOT)
-    described = {"name": "native", "ext_modules": _extensions(scratch / "source")}
-    command = Distribution(described).get_command_obj("build_ext")
-    command.build_lib, command.build_temp = str(scratch / "made"), str(scratch / "objects")
-    command.ensure_finalized()
-    command.run()
-    return scratch / "made"
-
-
-def _extensions(place: Path) -> list[Any]:
-    """In C, in that folder. What mypyc says on the way (which generators become lists) is said only if it fails."""
-    from mypyc.build import mypycify
-
-    said = io.StringIO()
-    try:
-        with redirect_stdout(said):
-            return mypycify(
-                [_source(name) for name in MODULES],
-                opt_level="1",  # what is left is calls of the interpreter, which no higher level makes quicker
-                debug_level="0",
-                group_name=LIBRARY.removesuffix("__mypyc"),
-                target_dir=str(place),
-            )
-    except SystemExit as failed:
-        sys.exit(f"{said.getvalue()}{failed}")
+    KEPT.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
+        said = (
+            io.StringIO()
+        )  # what mypyc says on the way (which generators become lists) is said only if it fails
+        try:
+            with redirect_stdout(said):
+                extensions = mypycify(
+                    [_source(name) for name in MODULES],
+                    opt_level="1",  # what is left is calls of the interpreter, which no higher level makes quicker
+                    debug_level="0",
+                    group_name=LIBRARY.removesuffix("__mypyc"),
+                    target_dir=f"{scratch}/source",
+                )
+        except SystemExit as failed:
+            sys.exit(f"{said.getvalue()}{failed}")
+        command = Distribution({"name": "native", "ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_lib, command.build_temp = f"{scratch}/made", f"{scratch}/objects"
+        command.ensure_finalized()
+        command.run()
+        for earlier in KEPT.glob("native-*"):
+            shutil.rmtree(earlier)
+        Path(scratch, "made").rename(folder())
+    return folder()
 
 
 if __name__ == "__main__":

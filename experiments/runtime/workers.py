@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 
 from experiments.runtime import native
 
@@ -28,19 +27,16 @@ def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]
 
 
 def _begin(prefer_native: bool) -> None:
-    """Before anything that a task needs is imported."""
+    """Before anything that a task needs is imported. A worker whose parent was killed would wait for ever for its next task, so
+    it ends with its parent."""
     if prefer_native:
         native.prefer()
-    end_with_parent()
-
-
-def end_with_parent() -> None:
-    """A worker whose parent was killed would otherwise wait for ever for its next task."""
     parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
     if parent is not None:
-        threading.Thread(target=_wait_and_end, args=(parent,), daemon=True).start()
-
-
-def _wait_and_end(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
+        threading.Thread(target=end_with_parent, daemon=True).start()

@@ -2,7 +2,7 @@
 
 A storm is a *script*, a text that a person can read: `generate` writes one from a seed, `play` plays it, `shrink` makes
 one that breaks a promise as short as it gets, `campaign` does so for thousands. The scenarios in `tests/scenarios` are
-such scripts. May import everything below `experiments`. Begin with `script.py` (the text), then `verbs.py` (what a line
+such scripts. May import everything below `experiments`. Begin with `script.py` (the text), then `commands.py` (what a line
 does).
 """
 

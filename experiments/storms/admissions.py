@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.core.policies.table import policy
 from experiments.results.exemptions import KINDS, excuse
 from experiments.results.history import Notice, notices, only
 from experiments.results.promises import IN_TIME, not_promised
@@ -40,7 +39,7 @@ def check_admissions(world: StormWorld) -> None:
 
 def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
     """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
-    row = not_promised(policy(world.settings.policy)).get(IN_TIME)
+    row = not_promised(world.policy).get(IN_TIME)
     told = only(world.facts, KINDS)
     for notice in notices(world.facts):
         if notice.admitted_s is None or notice.destination is None:
@@ -59,7 +58,7 @@ def _fault(world: StormWorld, notice: Notice) -> str:
     """The first fault that acted on a migration, of which no fact tells; "" if none did."""
     assert notice.destination is not None
     ends = frozenset((notice.source, notice.destination))
-    way = frozenset(world.stage.routes.route(notice.source, notice.destination))
+    way = frozenset(world.env.routes.route(notice.source, notice.destination))
     acted = (
         fault.cause
         for fault in world.disturbances

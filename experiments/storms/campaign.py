@@ -1,17 +1,16 @@
 """Storms by the thousand: seeds dealt to all cores, what was reached counted together, what failed shrunk.
 
-Each storm stands alone, so the result does not depend on who plays it or in which order. Of the storms that fail in the same way
-one is shrunk: the others are most often the same bug.
+Each storm stands alone, so the result depends neither on the process that plays it nor on the order. Of the storms that fail
+in the same way one is shrunk: the others are most often the same bug.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from experiments.runtime import native
@@ -83,7 +82,11 @@ def run(
             (plan, first, min(first + CHUNK, plan.last)) for first in range(plan.first, plan.last, CHUNK)
         ]
         for part in submit(_play_some, chunks):
-            _add(campaign, part)
+            campaign.storms += part.storms
+            campaign.events += part.events
+            campaign.counts.update(part.counts)
+            campaign.storms_with.update(part.storms_with)
+            campaign.failed += part.failed
             progress(campaign)
         campaign.failed.sort(key=lambda failed: failed.seed)
         chosen = [(plan, failed) for failed in one_of_each(campaign.failed)]
@@ -98,14 +101,6 @@ def one_of_each(failed: Sequence[FailedStorm]) -> list[FailedStorm]:
     for each in failed:
         first.setdefault(each.failure.kind, each)
     return list(first.values())[:MOST_SHRUNK]
-
-
-def _add(campaign: Campaign, part: _Part) -> None:
-    campaign.storms += part.storms
-    campaign.events += part.events
-    campaign.counts.update(part.counts)
-    campaign.storms_with.update(part.storms_with)
-    campaign.failed += part.failed
 
 
 def _play_some(plan: CampaignPlan, first: int, last: int) -> _Part:
@@ -133,19 +128,12 @@ def _shrink_one(plan: CampaignPlan, failed: FailedStorm) -> FailedStorm:
 def _pool(count: int) -> Iterator[_Submit]:
     """A function that plays tasks and gives their results as they end: here, or in as many processes."""
     if count == 1:
-        yield _play_here
+        yield lambda function, tasks: (function(*arguments) for arguments in tasks)
         return
     with workers(count, prefer_native=native.is_preferred()) as pool:
-        yield partial(_play_there, pool)
 
+        def submit(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+            for future in as_completed([pool.submit(function, *arguments) for arguments in tasks]):
+                yield future.result()
 
-def _play_here(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    for arguments in tasks:
-        yield function(*arguments)
-
-
-def _play_there(
-    pool: ProcessPoolExecutor, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
-) -> Iterator[Any]:
-    for future in as_completed([pool.submit(function, *arguments) for arguments in tasks]):
-        yield future.result()
+        yield submit

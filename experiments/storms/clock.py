@@ -6,14 +6,20 @@ than its coordinator counts: `fence_margin_s` must cover the drift over one leas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
 
+from controller.core.coordinator import Coordinator
+from controller.core.model import effects as cdo
+from controller.core.model import events as cev
+from controller.core.settings import Settings
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
+from topologies.spec import Campus
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,47 @@ class SkewedAgent(AgentCore):
         if isinstance(event, ev.Woke) and self.clock.true_s(due_s) <= now_s:
             reading_s = max(reading_s, due_s)
         self.latest_s = reading_s
-        return [self._true(effect) for effect in super().handle(event, reading_s)]
+        return [
+            msgspec.structs.replace(effect, until_s=self.clock.true_s(effect.until_s))
+            if isinstance(effect, do.ExtendLease)
+            else effect
+            for effect in super().handle(event, reading_s)
+        ]
 
     def next_deadline_s(self) -> float:
         """In true time."""
         return self.clock.true_s(super().next_deadline_s())
 
-    def _true(self, effect: do.Effect) -> do.Effect:
-        if isinstance(effect, do.ExtendLease):
-            return msgspec.structs.replace(effect, until_s=self.clock.true_s(effect.until_s))
-        return effect
+
+class SkewedCoordinator(Coordinator):
+    """A coordinator that is handed true time and lives by a clock that leapt at its process's restarts.
+
+    `leaps`: (events handled before it, seconds) of each; the same list for each process that goes on with the journal.
+    """
+
+    def __init__(
+        self, campus: Campus, settings: Settings, draw: Callable[[], float], leaps: list[tuple[int, float]]
+    ) -> None:
+        super().__init__(campus, settings, draw)
+        self.leaps = leaps
+        self.handled = 0
+        self.latest_s = 0.0  # what its clock showed last
+
+    @property
+    def ahead_s(self) -> float:
+        """How far its clock is ahead of true time."""
+        return sum(by_s for after, by_s in self.leaps if self.handled >= after)
+
+    def handle(self, event: cev.Event, now_s: float) -> list[cdo.Effect]:
+        """As the parent's, at the time that its clock shows; woken for a deadline, it sees that the deadline is there."""
+        ahead_s, due_s = self.ahead_s, super().next_deadline_s()
+        self.latest_s = max(self.latest_s, now_s + ahead_s)
+        if isinstance(event, cev.Woke) and due_s - ahead_s <= now_s:
+            self.latest_s = max(self.latest_s, due_s)
+        effects = super().handle(event, self.latest_s)
+        self.handled += 1
+        return effects
+
+    def next_deadline_s(self) -> float:
+        """In true time."""
+        return super().next_deadline_s() - self.ahead_s

@@ -6,10 +6,14 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
     return HOST                            the owner lends it (again); *: all of them do
     kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
-    crash HOST                             the host dies: nobody is told, its disk stays, its clock will begin at zero
+    crash HOST                             the host dies without a word, its disk stays, its clock will begin at zero
     pause HOST FOR_S                       SIGSTOP of the agent; its workloads go on
     cut HOST [AGENT_S [COORDINATOR_S]]     the connection breaks; each side notices after so long
-    restart [DOWN_S]                       the coordinator's process is killed, and begins again from its journal
+    restart [DOWN_S] [clock=BY_S]          the coordinator's process is killed, and begins again from its journal; its machine was
+                                           booted meanwhile, and its clock goes on by so much later (or stands: never back)
+    tear [DOWN_S]                          the same while it writes its next event: that is not in the journal
+    usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and telling what follows;
+                                           another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
     research A B [BYTES_PER_S]             a research flow from A to B begins; greedy without a rate
     background A B BYTES_PER_S             what others send from A to B from now on, wire; the coordinator is told, as by switches
@@ -26,7 +30,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     fail HOST sending|snapshot|workload FOR_S [retry=1]
     oom HOST JOB                           the job's process there is killed by the kernel, not by its agent
     fill HOST | empty HOST                 its disk has no room for more, or has again
-    spoil HOST JOB                         its disk loses the job's checkpoints, and nobody is told
+    spoil HOST JOB                         its disk loses the job's checkpoints without a word
     clock HOST OFFSET_S RATE               from its agent's next start on
     upon NAME HOST [after=S] VERB ...      when a message, a fact or an agent's event of that name happens to HOST (or *)
     expect JOB PHASE [attempt=N]           what the coordinator believes
@@ -46,7 +50,7 @@ from typing import get_args
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.fault_windows import (
-    ANYBODY,
+    ANY_HOST,
     OPERATIONS,
     FaultWindow,
     Trigger,
@@ -60,7 +64,7 @@ from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
 IT = "it"
-FOR_ANYBODY = ("return", "late", "fail")
+FOR_ANY_HOST = ("return", "late", "fail")
 NOT_REPEATED = (m.Hello, m.Welcome, m.Heartbeat, m.HeartbeatAck)  # these begin and keep connections
 REPEATABLE = tuple(
     kind.__name__ for side in (m.ToAgent, m.FromAgent) for kind in get_args(side) if kind not in NOT_REPEATED
@@ -76,6 +80,19 @@ class Verb:
     least: int  # positional words
     most: int
     names_host: bool = True
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def _verb(least: int, most: int, *, names_host: bool = True) -> Callable[[Act], Act]:
+    """Enter a function into `VERBS` under its own name."""
+
+    def add(act: Act) -> Act:
+        VERBS[act.__name__.strip("_")] = Verb(act, least, most, names_host)
+        return act
+
+    return add
 
 
 def perform(world: StormWorld, line: Line, it: str = "") -> None:
@@ -114,7 +131,7 @@ def _check(line: Line, hosts: set[str]) -> None:
     words = line.positional
     if not verb.least <= len(words) <= verb.most:
         raise SpecError(str(line), len(words), f"{verb.least} to {verb.most} arguments after {line.verb}")
-    allowed = hosts | {IT} | ({ANYBODY} if line.verb in FOR_ANYBODY else set())
+    allowed = hosts | {IT} | ({ANY_HOST} if line.verb in FOR_ANY_HOST else set())
     if verb.names_host and words[0][0] not in "@>^" and words[0] not in allowed:
         raise SpecError(str(line), words[0], "a host of the campus, or @job, >job, ^job")
     if line.verb == "upon":
@@ -122,7 +139,7 @@ def _check(line: Line, hosts: set[str]) -> None:
 
 
 def _host(world: StormWorld, name: str, it: str) -> str | None:
-    if name == ANYBODY:
+    if name == ANY_HOST:
         return name
     if name == IT:
         return it if it in world.machines else None
@@ -147,6 +164,7 @@ def _seconds(line: Line, n: int, default: float = 0.0) -> float:
 # ---------------------------------------------------------------- jobs and owners
 
 
+@_verb(0, 10_000, names_host=False)
 def _start(world: StormWorld, line: Line, host: str) -> bool:
     names = line.positional or tuple(world.machines)
     dead = [name for name in names if world.machines[name].core is None]
@@ -154,6 +172,7 @@ def _start(world: StormWorld, line: Line, host: str) -> bool:
     return bool(dead)
 
 
+@_verb(1, 1, names_host=False)
 def _submit(world: StormWorld, line: Line, host: str) -> bool:
     given = line.options
     spec = JobSpec(
@@ -169,6 +188,7 @@ def _submit(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(1, 2)
 def _reclaim(world: StormWorld, line: Line, host: str) -> bool:
     if host not in world.owned:
         return False
@@ -176,8 +196,9 @@ def _reclaim(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(1, 1)
 def _return(world: StormWorld, line: Line, host: str) -> bool:
-    away = [name for name in (world.owned if host == ANYBODY else (host,)) if world.is_away(name)]
+    away = [name for name in (world.owned if host == ANY_HOST else (host,)) if world.is_away(name)]
     for name in away:
         world.give_back(name)
     return bool(away)
@@ -186,16 +207,19 @@ def _return(world: StormWorld, line: Line, host: str) -> bool:
 # ---------------------------------------------------------------- processes and connections
 
 
+@_verb(1, 2)
 def _kill(world: StormWorld, line: Line, host: str) -> bool:
     alive = world.machines[host].core is not None
     world.kill(host, _seconds(line, 1, 0.004))
     return alive
 
 
+@_verb(1, 1)
 def _crash(world: StormWorld, line: Line, host: str) -> bool:
     return world.crash(host)
 
 
+@_verb(2, 2)
 def _pause(world: StormWorld, line: Line, host: str) -> bool:
     machine = world.machines[host]
     if machine.core is None or machine.paused:
@@ -205,6 +229,7 @@ def _pause(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(1, 3)
 def _cut(world: StormWorld, line: Line, host: str) -> bool:
     link = world.machines[host].link
     open_ = link is not None and link.agent_open and not link.cut
@@ -212,13 +237,31 @@ def _cut(world: StormWorld, line: Line, host: str) -> bool:
     return open_
 
 
+@_verb(0, 1, names_host=False)
 def _restart(world: StormWorld, line: Line, host: str) -> bool:
-    return world.restart(_seconds(line, 0, 0.1))
+    try:
+        clock_s = float(line.options.get("clock", 0.0))
+    except ValueError:
+        raise SpecError(str(line), line.options["clock"], "clock=SECONDS") from None
+    return world.restart(_seconds(line, 0, 0.1), clock_s)
+
+
+@_verb(0, 1, names_host=False)
+def _tear(world: StormWorld, line: Line, host: str) -> bool:
+    world.torn_for_s = _seconds(line, 0, 0.1)
+    return False  # counted when it happens
+
+
+@_verb(1, 1, names_host=False)
+def _usurp(world: StormWorld, line: Line, host: str) -> bool:
+    world.usurped_for_s = _seconds(line, 0)
+    return False  # counted when it happens
 
 
 # ---------------------------------------------------------------- links, disks, clocks
 
 
+@_verb(3, 4, names_host=False)
 def _link(world: StormWorld, line: Line, host: str) -> bool:
     a, b = line.positional[:2]
     factor, for_s = _seconds(line, 2), _seconds(line, 3, inf)
@@ -231,18 +274,21 @@ def _link(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(2, 3, names_host=False)
 def _research(world: StormWorld, line: Line, host: str) -> bool:
     source, target = line.positional[:2]
     world.research.add(ResearchFlow(source, target, _seconds(line, 2, inf)))
     return True
 
 
+@_verb(3, 3, names_host=False)
 def _background(world: StormWorld, line: Line, host: str) -> bool:
     source, target = line.positional[:2]
     world.set_background(source, target, _seconds(line, 2))
     return True
 
 
+@_verb(3, 3)
 def _late(world: StormWorld, line: Line, host: str) -> bool:
     by_s, for_s = _seconds(line, 1), _seconds(line, 2)
     world.weather.add(FaultWindow("message", host, world.now_s + for_s, by_s))
@@ -250,6 +296,7 @@ def _late(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(2, 2)
 def _repeat(world: StormWorld, line: Line, host: str) -> bool:
     if line.positional[1] not in REPEATABLE:
         raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
@@ -257,6 +304,7 @@ def _repeat(world: StormWorld, line: Line, host: str) -> bool:
     return False  # counted when it happens
 
 
+@_verb(3, 3)
 def _overtake(world: StormWorld, line: Line, host: str) -> bool:
     if line.positional[1] not in REPEATABLE:
         raise SpecError(str(line), line.positional[1], f"one of {', '.join(REPEATABLE)}")
@@ -265,26 +313,30 @@ def _overtake(world: StormWorld, line: Line, host: str) -> bool:
     return False  # counted when it happens
 
 
+@_verb(3, 3)
 def _mute(world: StormWorld, line: Line, host: str) -> bool:
     to_host, for_s = line.positional[1] == "to", _seconds(line, 2)
     if not world.connections.mute(host, to_host=to_host):
         return False
     if (link := world.machines[host].link) is not None:
-        world.stage.broken_off(link)
+        world.env.broken_off(link)
     world.disturb("one direction was dead", for_s, host=host)
     world.after(for_s, lambda: world.connections.unmute(host, to_host=to_host))
     return True
 
 
+@_verb(1, 1, names_host=False)
 def _freeze(world: StormWorld, line: Line, host: str) -> bool:
     return not world.quiet and world.freeze(_seconds(line, 0))
 
 
+@_verb(2, 2)
 def _step(world: StormWorld, line: Line, host: str) -> bool:
     world.disturb("a clock jumped", world.settings.lease_s, host=host)
     return world.step_clock(host, _seconds(line, 1))
 
 
+@_verb(4, 4, names_host=False)
 def _loss(world: StormWorld, line: Line, host: str) -> bool:
     """A cable of which TCP gets less: a half at 1 % of loss, an eighth at 5 % (no more than a plausible curve)."""
     factor = max(0.05, 1.0 / (1.0 + (_seconds(line, 2) / 0.01) ** 1.2))
@@ -292,6 +344,7 @@ def _loss(world: StormWorld, line: Line, host: str) -> bool:
     return _link(world, slowed, host)
 
 
+@_verb(3, 3)
 def _drag(world: StormWorld, line: Line, host: str) -> bool:
     by_s, for_s, disk = _seconds(line, 1), _seconds(line, 2), world.machines[host].disk
     disk.slow_s = by_s
@@ -304,6 +357,7 @@ def _drag(world: StormWorld, line: Line, host: str) -> bool:
     return True
 
 
+@_verb(2, 2)
 def _rot(world: StormWorld, line: Line, host: str) -> bool:
     had = world.rot(host, line.positional[1])
     if had:
@@ -311,11 +365,13 @@ def _rot(world: StormWorld, line: Line, host: str) -> bool:
     return had
 
 
+@_verb(2, 2)
 def _stale(world: StormWorld, line: Line, host: str) -> bool:
     world.disturb("a disk was stale", inf, host=host)
     return world.roll_back(host, _seconds(line, 1))
 
 
+@_verb(3, 3)
 def _fail(world: StormWorld, line: Line, host: str) -> bool:
     what, for_s = line.positional[1], _seconds(line, 2)
     if what not in OPERATIONS:
@@ -325,6 +381,7 @@ def _fail(world: StormWorld, line: Line, host: str) -> bool:
     return False
 
 
+@_verb(2, 2)
 def _oom(world: StormWorld, line: Line, host: str) -> bool:
     job = line.positional[1]
     killed = world.workloads.kill_from_outside(world.machines[host], job)
@@ -333,14 +390,17 @@ def _oom(world: StormWorld, line: Line, host: str) -> bool:
     return killed
 
 
+@_verb(1, 1)
 def _fill(world: StormWorld, line: Line, host: str) -> bool:
     return world.fill(host, full=True)
 
 
+@_verb(1, 1)
 def _empty(world: StormWorld, line: Line, host: str) -> bool:
     return world.fill(host, full=False)
 
 
+@_verb(2, 2)
 def _spoil(world: StormWorld, line: Line, host: str) -> bool:
     store = world.machines[host].store
     had = any(job == line.positional[1] for job, _ in store)
@@ -350,6 +410,7 @@ def _spoil(world: StormWorld, line: Line, host: str) -> bool:
     return had
 
 
+@_verb(3, 3)
 def _clock(world: StormWorld, line: Line, host: str) -> bool:
     try:
         offset_s, rate = (float(word) for word in line.positional[1:3])
@@ -362,6 +423,7 @@ def _clock(world: StormWorld, line: Line, host: str) -> bool:
 # ---------------------------------------------------------------- triggers, expectations
 
 
+@_verb(3, 10, names_host=False)
 def _upon(world: StormWorld, line: Line, host: str) -> bool:
     action, after_s = action_of(line), float(line.options.get("after", 0.0))
 
@@ -376,6 +438,7 @@ def _upon(world: StormWorld, line: Line, host: str) -> bool:
     return False
 
 
+@_verb(2, 3, names_host=False)
 def _expect(world: StormWorld, line: Line, host: str) -> bool:
     words = line.positional
     if words[0] in world.jobs:
@@ -389,37 +452,3 @@ def _expect(world: StormWorld, line: Line, host: str) -> bool:
     if len(found) != int(count):
         raise broken(world, name, f"{len(found)} facts {kind}, not {count} as expected: {found}")
     return False
-
-
-VERBS: dict[str, Verb] = {
-    "start": Verb(_start, 0, 10_000, names_host=False),
-    "submit": Verb(_submit, 1, 1, names_host=False),
-    "reclaim": Verb(_reclaim, 1, 2),
-    "return": Verb(_return, 1, 1),
-    "kill": Verb(_kill, 1, 2),
-    "crash": Verb(_crash, 1, 1),
-    "pause": Verb(_pause, 2, 2),
-    "cut": Verb(_cut, 1, 3),
-    "restart": Verb(_restart, 0, 1, names_host=False),
-    "link": Verb(_link, 3, 4, names_host=False),
-    "research": Verb(_research, 2, 3, names_host=False),
-    "background": Verb(_background, 3, 3, names_host=False),
-    "late": Verb(_late, 3, 3),
-    "repeat": Verb(_repeat, 2, 2),
-    "fail": Verb(_fail, 3, 3),
-    "overtake": Verb(_overtake, 3, 3),
-    "mute": Verb(_mute, 3, 3),
-    "freeze": Verb(_freeze, 1, 1, names_host=False),
-    "step": Verb(_step, 2, 2),
-    "loss": Verb(_loss, 4, 4, names_host=False),
-    "drag": Verb(_drag, 3, 3),
-    "rot": Verb(_rot, 2, 2),
-    "stale": Verb(_stale, 2, 2),
-    "oom": Verb(_oom, 2, 2),
-    "fill": Verb(_fill, 1, 1),
-    "empty": Verb(_empty, 1, 1),
-    "spoil": Verb(_spoil, 2, 2),
-    "clock": Verb(_clock, 3, 3),
-    "upon": Verb(_upon, 3, 10, names_host=False),
-    "expect": Verb(_expect, 2, 3, names_host=False),
-}

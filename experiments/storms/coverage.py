@@ -56,40 +56,31 @@ def agent_case(core: AgentCore, event: aev.Event) -> str:
         return ""
     name = getattr(thing, "job", None) or getattr(getattr(thing, "checkpoint", None), "job", None)
     name = getattr(name, "name", name)
-    return f"agent: {_message(thing)}{_phase(core, name, thing)}"
-
-
-def _phase(core: AgentCore, name: str | None, thing: Any) -> str:
+    case = f"agent: {_message(thing)}"
     if name is None:
-        return ", busy" if core.running else ", idle"
-    running = core.running.get(name)
-    if running is None:
-        return ", job not here"
-    other = getattr(thing, "attempt", running.attempt) != running.attempt
-    return f", job {running.phase}" + (", another attempt" if other else "")
+        return case + (", busy" if core.running else ", idle")
+    if (running := core.running.get(name)) is None:
+        return f"{case}, job not here"
+    is_other = getattr(thing, "attempt", running.attempt) != running.attempt
+    return f"{case}, job {running.phase}" + (", another attempt" if is_other else "")
 
 
 def fact_case(fact: Fact) -> str:
     """A fact, with its cause if it has one."""
-    told = getattr(fact, "cause", None)
-    reason = _reason(fact)
-    return ", ".join(filter(None, [f"fact: {type(fact).__name__}", told, reason]))
-
-
-def _reason(fact: Fact) -> str:
-    """The fixed part of a reason in words."""
     words = getattr(fact, "reason", "") or ""
-    return NAMES.sub("...", str(words).partition(":")[0].partition(";")[0])[:64]
+    reason = NAMES.sub("...", str(words).partition(":")[0].partition(";")[0])[:64]  # its fixed part
+    return ", ".join(filter(None, [f"fact: {type(fact).__name__}", getattr(fact, "cause", None), reason]))
 
 
 def _message(message: Any) -> str:
     """Its name, with what distinguishes its branches."""
     name = type(message).__name__
     match message:
-        case m.JobEnded() | m.Hello():
-            return (
-                f"{name} {message.outcome}" if isinstance(message, m.JobEnded) else f"{name}{_hello(message)}"
-            )
+        case m.JobEnded():
+            return f"{name} {message.outcome}"
+        case m.Hello():
+            told = [("jobs", message.jobs), ("ended", message.ended), ("stored", message.stored)]
+            return "".join([name, *(f" +{what}" for what, things in told if things)])
         case m.OwnerReclaims():
             return f"{name} {'with notice' if message.notice_s > 0.0 else 'now'}"
         case m.SnapshotTaken() | aev.SnapshotDone() | aev.SnapshotFailed():
@@ -97,16 +88,12 @@ def _message(message: Any) -> str:
         case m.TransferEnded():
             return f"{name} {'well' if message.ok else 'badly'}"
         case aev.SendEnded():
-            return f"{name} {'well' if message.ok else 'badly, may be retried' if message.retryable else 'badly'}"
+            badly = "badly, may be retried" if message.retryable else "badly"
+            return f"{name} {'well' if message.account.ok else badly}"
         case aev.WorkloadEnded():
-            return f"{name} {'finished' if message.finished else 'failed'}"
+            return f"{name} {'finished' if message.ended.outcome == 'finished' else 'failed'}"
         case aev.SwitchRead():
             return f"{name} {'lent' if message.lent else 'noticed' if message.isolate_in_s else 'closed'}"
         case m.StartJob():
             return f"{name} {'from a checkpoint' if message.restore else 'from nothing'}"
     return name
-
-
-def _hello(hello: m.Hello) -> str:
-    told = [("jobs", hello.jobs), ("ended", hello.ended), ("stored", hello.stored)]
-    return "".join(f" +{name}" for name, things in told if things)

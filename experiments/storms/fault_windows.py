@@ -14,7 +14,7 @@ from typing import Any
 from experiments.worlds.virtual.faults import Failure, Faults
 from topologies.spec import DirectedLink
 
-ANYBODY = "*"
+ANY_HOST = "*"
 OPERATIONS = ("sending", "snapshot", "workload")
 
 
@@ -64,16 +64,16 @@ class Disturbance:
 
 
 class Weather:
-    """All spells and triggers. `now_s` tells the time; `noticed` is called with everything that occurs."""
+    """All fault windows and triggers. `now_s` tells the time; `noticed` is called with everything that occurs."""
 
     def __init__(self, now_s: Callable[[], float], noticed: Callable[[str, str], None]) -> None:
         self._now_s, self._noticed = now_s, noticed
-        self._spells: list[FaultWindow] = []
+        self._windows: list[FaultWindow] = []
         self._triggers: list[Trigger] = []
 
-    def add(self, spell: FaultWindow) -> None:
+    def add(self, window: FaultWindow) -> None:
         """From now on."""
-        self._spells = [each for each in self._spells if each.until_s > self._now_s()] + [spell]
+        self._windows = [each for each in self._windows if each.until_s > self._now_s()] + [window]
 
     def await_(self, trigger: Trigger) -> None:
         """From now on, once."""
@@ -81,11 +81,11 @@ class Weather:
 
     def clear(self) -> None:
         """The storm is over."""
-        self._spells, self._triggers = [], []
+        self._windows, self._triggers = [], []
 
     def occurs(self, name: str, host: str) -> None:
-        """Something happened to a host: whoever waits for that acts."""
-        for trigger in [t for t in self._triggers if t.name == name and t.host in (host, ANYBODY)]:
+        """Fire the triggers that wait for this."""
+        for trigger in [t for t in self._triggers if t.name == name and t.host in (host, ANY_HOST)]:
             self._triggers.remove(trigger)
             trigger.act(host)
 
@@ -93,7 +93,11 @@ class Weather:
 
     def faults(self, *, messages: bool) -> Faults:
         """As functions for a world; with `messages` each message is asked about (and so really sent)."""
-        faults = Faults(sending=self._sending, snapshot=self._snapshot, workload=self._workload)
+        faults = Faults(
+            sending=lambda host, order: self._failure("sending", host),
+            snapshot=lambda host, order: self._failure("snapshot", host),
+            workload=lambda host, job, attempt: self._failure("workload", host),
+        )
         return replace(faults, message=self._message) if messages else faults
 
     def _message(self, host: str, message: Any) -> float:
@@ -101,24 +105,17 @@ class Weather:
         late = self._in_force("message", host)
         if late:
             self._noticed("message late", host)
-        return max((spell.by_s for spell in late), default=0.0)
-
-    def _sending(self, host: str, order: Any) -> Failure | None:
-        return self._failure("sending", host)
-
-    def _snapshot(self, host: str, order: Any) -> Failure | None:
-        return self._failure("snapshot", host)
-
-    def _workload(self, host: str, job: str, attempt: int) -> Failure | None:
-        return self._failure("workload", host)
+        return max((window.by_s for window in late), default=0.0)
 
     def _failure(self, what: str, host: str) -> Failure | None:
-        spells = self._in_force(what, host)
-        if not spells:
+        windows = self._in_force(what, host)
+        if not windows:
             return None
         self._noticed(f"{what} fails", host)
-        return Failure(f"the {what} failed", retryable=spells[-1].retryable)
+        return Failure(f"the {what} failed", retryable=windows[-1].retryable)
 
     def _in_force(self, what: str, host: str) -> list[FaultWindow]:
         now_s = self._now_s()
-        return [s for s in self._spells if s.what == what and s.host in (host, ANYBODY) and s.until_s > now_s]
+        return [
+            s for s in self._windows if s.what == what and s.host in (host, ANY_HOST) and s.until_s > now_s
+        ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from controller.core.policies.table import LEARNERS, POLICIES
@@ -23,26 +24,22 @@ SKEWED_SHARE = 0.5
 PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 MESSAGES = (
-    *(
-        "StartJob",
-        "JobStarted",
-        "Migrate",
-        "SnapshotTaken",
-        "CheckpointStored",
-        "SendStored",
-        "TransferEnded",
-        "Hello",
-    ),
-    *(
-        "Welcome",
-        "JobEnded",
-        "StopJob",
-        "Protect",
-        "OwnerReclaims",
-        "OwnerReturns",
-        "CancelTransfers",
-        "Forget",
-    ),
+    "StartJob",
+    "JobStarted",
+    "Migrate",
+    "SnapshotTaken",
+    "CheckpointStored",
+    "SendStored",
+    "TransferEnded",
+    "Hello",
+    "Welcome",
+    "JobEnded",
+    "StopJob",
+    "Protect",
+    "OwnerReclaims",
+    "OwnerReturns",
+    "CancelTransfers",
+    "Forget",
 )
 # Messages that are said twice, or that later ones overtake.
 TWICE = (
@@ -94,7 +91,7 @@ class _Draft:
         return self._some(self.hosts)
 
     def owner(self) -> str:
-        """A volunteer, or where a job is, moves to, or keeps its checkpoints (nothing happens where nobody owns it)."""
+        """A volunteer, or where a job is, moves to, or keeps its checkpoints (nothing happens on a host without an owner)."""
         return self._some(self.owned)
 
     def _some(self, names: Sequence[str]) -> str:
@@ -124,8 +121,9 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
     if gentle:
         for owner in rng.sample(draft.owned, min(len(draft.owned), rng.randint(3, 8))):
             _long_notice(draft, owner, rng.uniform(5.0, STORM_S))
+    drawn = [plan for plan, how in FAULTS.items() for _ in range(how.weight) if not (quiet and how.is_loud)]
     for _ in range(rng.choice([0, 0, 1, 3] if gentle else [4, 10, 25, 50])):
-        _plan_fault(draft)
+        rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
 
@@ -227,17 +225,31 @@ def _plan_research(draft: _Draft) -> None:
         draft.say(rng.uniform(0.0, STORM_S), "background", source, target, rate)
 
 
-def _plan_fault(draft: _Draft) -> None:
-    rng = draft.rng
-    planned = [plan for plan in PLANS for _ in range(plan_weight(plan, quiet=draft.quiet))]
-    rng.choice(planned)(draft, rng.uniform(0.5, STORM_S))
+# ---------------------------------------------------------------- faults
+
+Plan = Callable[[_Draft, float], None]
 
 
-def plan_weight(plan: Callable[[_Draft, float], None], *, quiet: bool) -> int:
-    """How often a kind of fault is drawn."""
-    return 0 if quiet and plan in LOUD else PLANS[plan]
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """How often a kind of fault is drawn; loud ones are done to messages, which a quiet world leaves out."""
+
+    weight: int
+    is_loud: bool = False
 
 
+FAULTS: dict[Plan, FaultKind] = {}
+
+
+def _fault(weight: int, *, is_loud: bool = False) -> Callable[[Plan], Plan]:
+    def add(plan: Plan) -> Plan:
+        FAULTS[plan] = FaultKind(weight, is_loud)
+        return plan
+
+    return add
+
+
+@_fault(3)
 def _kill(draft: _Draft, at_s: float) -> None:
     rng, host = draft.rng, draft.host()
     verb = ("crash", host) if rng.random() < 0.3 else ("kill", host, rng.choice([0.004, 0.5, 5.0]))
@@ -245,19 +257,43 @@ def _kill(draft: _Draft, at_s: float) -> None:
     draft.say(at_s + rng.choice([0.01, 0.3, 2.0, 6.0]), "start")
 
 
+@_fault(2)
 def _pause(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "pause", draft.host(), draft.rng.choice([0.1, 1.0, 1.9, 2.1, 5.0]))
 
 
+@_fault(3)
 def _cut(draft: _Draft, at_s: float) -> None:
     late = [0.0, 0.1, 1.0, 4.0]
     draft.say(at_s, "cut", draft.host(), draft.rng.choice(late), draft.rng.choice(late))
 
 
+@_fault(2)
+def _half_open(draft: _Draft, at_s: float) -> None:
+    """The agent of a job's host stands still; the coordinator learns that the connection is gone, the agent only later."""
+    host = "@" + draft.rng.choice(draft.jobs)
+    draft.say(at_s, "pause", host, draft.rng.choice([3.0, 6.0]))
+    draft.say(at_s + draft.rng.choice([0.0, 0.2, 1.0]), "cut", host, 0.0, 0.0)
+
+
+@_fault(2)
 def _restart(draft: _Draft, at_s: float) -> None:
-    draft.say(at_s, "restart", draft.rng.choice([0.01, 0.3, 1.5, 4.0]))
+    rng = draft.rng
+    clock = [f"clock={rng.choice([-1e9, 0.5, 3.0, 1e3, 1e6]):g}"] if rng.random() < 0.3 else []
+    draft.say(at_s, "restart", rng.choice([0.01, 0.3, 1.5, 4.0]), *clock)
 
 
+@_fault(1)
+def _tear(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "tear", draft.rng.choice([0.01, 0.3, 1.5, 4.0]))
+
+
+@_fault(1, is_loud=True)
+def _usurp(draft: _Draft, at_s: float) -> None:
+    draft.say(at_s, "usurp", draft.rng.choice([0.3, 1.5, 3.0, 8.0]))
+
+
+@_fault(2)
 def _link(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     draft.say(
@@ -269,12 +305,14 @@ def _link(draft: _Draft, at_s: float) -> None:
     )
 
 
+@_fault(2, is_loud=True)
 def _late(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     host = rng.choice([*draft.hosts, "*"])
     draft.say(at_s, "late", host, rng.choice([0.05, 0.4, 1.0, 1.9]), rng.choice([0.1, 1.0, 5.0]))
 
 
+@_fault(3)
 def _fail(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     what = rng.choice(["sending", "sending", "snapshot", "snapshot", "workload"])
@@ -282,17 +320,58 @@ def _fail(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "fail", rng.choice([*draft.hosts, "*"]), what, rng.choice([0.3, 2.0, 6.0]), *retry)
 
 
+@_fault(1)
 def _fill(draft: _Draft, at_s: float) -> None:
     host = draft.rng.choice(draft.hosts)
     draft.say(at_s, "fill", host)
     draft.say(at_s + draft.rng.choice([1.0, 5.0, 15.0]), "empty", host)
 
 
+@_fault(1)
 def _spoil(draft: _Draft, at_s: float) -> None:
     job = draft.rng.choice(draft.jobs)
     draft.say(at_s, "spoil", draft.rng.choice("^^^@>") + job, job)
 
 
+@_fault(4)
+def _passing_failure(draft: _Draft, at_s: float) -> None:
+    """Sendings fail for a while just when a job moves, or is to be restored elsewhere."""
+    rng = draft.rng
+    upon = rng.choice(["MigrationAdmitted", "MigrationAdmitted", "MigrationAdmitted", "JobStopped"])
+    draft.say(at_s, "upon", upon, "*", "fail", "*", "sending", rng.choice([0.5, 2.0]), "retry=1")
+
+
+@_fault(2, is_loud=True)
+def _stale_order(draft: _Draft, at_s: float) -> None:
+    """The order to start a job comes when its owner has taken the host, and perhaps lent it again."""
+    rng, host = draft.rng, draft.rng.choice(draft.owned)
+    draft.say(at_s, "overtake", host, "StartJob", rng.choice([0.3, 1.0]))
+    draft.say(at_s, "upon", "JobDispatched", host, "after=0.1", "reclaim", "it")
+    draft.say(at_s + rng.uniform(0.5, 6.0), "return", "*")
+
+
+@_fault(2, is_loud=True)
+def _lost_word(draft: _Draft, at_s: float) -> None:
+    """What the coordinator says is lost with the connection that it is on."""
+    rng = draft.rng
+    word = rng.choice(
+        ["Grant", "Grant", "Grant", "Expect", "SendStored", "Unprotect", "CancelTransfers", "Forget"]
+    )
+    draft.say(at_s, "upon", word, "*", "cut", "it", rng.choice([0.0, 0.1, 1.0]), rng.choice([0.0, 0.1]))
+
+
+@_fault(2)
+def _kill_process(draft: _Draft, at_s: float) -> None:
+    """A job's process is killed from outside while it starts, runs, is copied, moves or has just arrived."""
+    rng, job = draft.rng, draft.rng.choice(draft.jobs)
+    upon = rng.choice(
+        [*FACTS, "CheckpointTaken", "WorkloadStarted", "SnapshotDone", "JobRunning", "MigrationFinished"]
+    )
+    after = f"after={rng.choice([0.0, 0.01, 0.1, 0.3])}"
+    draft.say(at_s, "upon", upon, "*", after, "oom", rng.choice(["it", "@" + job, ">" + job]), job)
+
+
+@_fault(2)
 def _oom(draft: _Draft, at_s: float) -> None:
     job, rng = draft.rng.choice(draft.jobs), draft.rng
     if rng.random() < 0.5:
@@ -301,19 +380,23 @@ def _oom(draft: _Draft, at_s: float) -> None:
         draft.say(at_s, "oom", "@" + job, job)
 
 
+@_fault(2, is_loud=True)
 def _mute(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     draft.say(at_s, "mute", draft.host(), rng.choice(["to", "from"]), rng.choice([0.3, 1.5, 2.5, 6.0]))
 
 
+@_fault(1, is_loud=True)
 def _freeze(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "freeze", draft.rng.choice([0.1, 1.0, 2.1, 5.0]))
 
 
+@_fault(1, is_loud=True)
 def _step(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "step", draft.rng.choice(draft.hosts), draft.rng.choice([0.1, 1.9, 60.0, 1e6]))
 
 
+@_fault(1)
 def _loss(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     draft.say(
@@ -321,41 +404,48 @@ def _loss(draft: _Draft, at_s: float) -> None:
     )
 
 
+@_fault(1)
 def _drag(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "drag", draft.host(), draft.rng.choice([0.05, 0.5, 3.0]), draft.rng.choice([1.0, 5.0]))
 
 
+@_fault(1)
 def _rot(draft: _Draft, at_s: float) -> None:
     job = draft.rng.choice(draft.jobs)
     draft.say(at_s, "rot", draft.rng.choice("^^^@>") + job, job)
 
 
+@_fault(1)
 def _stale(draft: _Draft, at_s: float) -> None:
     after_s = draft.rng.choice([0.5, 3.0, 8.0])
     draft.say(at_s, "stale", draft.host(), after_s)
     draft.say(at_s + after_s + draft.rng.choice([0.3, 2.0]), "start")
 
 
+@_fault(2, is_loud=True)
 def _overtake(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     draft.say(at_s, "overtake", rng.choice(draft.hosts), rng.choice(TWICE), rng.choice([0.01, 0.1, 1.0]))
 
 
+@_fault(2, is_loud=True)
 def _repeat(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "repeat", draft.rng.choice(draft.hosts), draft.rng.choice(TWICE))
 
 
+@_fault(3)
 def _now(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "reclaim", draft.owner())
-    _all_return(draft, at_s + draft.rng.uniform(0.05, 8.0))
+    draft.say(at_s + draft.rng.uniform(0.05, 8.0), "return", "*")
 
 
+@_fault(9)
 def _notice(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     notice_s = rng.choice([0.3, 1.0, 3.0, 5.0, 8.0, 12.0])
     owner = "@" + rng.choice(draft.jobs) if rng.random() < 0.6 else draft.owner()
     draft.say(at_s, "reclaim", owner, notice_s, *(["grace=1"] if rng.random() < 0.5 else []))
-    _all_return(draft, at_s + notice_s + rng.uniform(-0.5, 6.0))
+    draft.say(at_s + notice_s + rng.uniform(-0.5, 6.0), "return", "*")
 
 
 def _long_notice(draft: _Draft, owner: str, at_s: float) -> None:
@@ -366,11 +456,7 @@ def _long_notice(draft: _Draft, owner: str, at_s: float) -> None:
     draft.say(at_s + notice_s + rng.uniform(0.1, 8.0), "return", owner)
 
 
-def _all_return(draft: _Draft, at_s: float) -> None:
-    """Whoever it was."""
-    draft.say(at_s, "return", "*")
-
-
+@_fault(2)
 def _flap(draft: _Draft, at_s: float) -> None:
     rng, owner = draft.rng, draft.rng.choice(draft.owned)
     for turn in range(rng.randint(2, 5)):
@@ -379,6 +465,7 @@ def _flap(draft: _Draft, at_s: float) -> None:
         draft.say(begin_s + rng.uniform(0.0, 0.4), "return", owner)
 
 
+@_fault(1)
 def _everybody(draft: _Draft, at_s: float) -> None:
     rng = draft.rng
     for owner in draft.owned:
@@ -386,6 +473,7 @@ def _everybody(draft: _Draft, at_s: float) -> None:
         draft.say(at_s + rng.uniform(3.0, 6.0), "return", owner)
 
 
+@_fault(2)
 def _again(draft: _Draft, at_s: float) -> None:
     rng, owner = draft.rng, draft.rng.choice(draft.owned)
     draft.say(at_s, "reclaim", owner, rng.choice([1.0, 4.0]))
@@ -393,11 +481,13 @@ def _again(draft: _Draft, at_s: float) -> None:
     draft.say(at_s + rng.uniform(2.0, 9.0), "return", owner)
 
 
+@_fault(1)
 def _submit_again(draft: _Draft, at_s: float) -> None:
-    """A user who did not hear the answer."""
+    """Submit a job again, as after an answer that was lost."""
     draft.say(at_s, "submit", draft.rng.choice(draft.jobs))
 
 
+@_fault(12)
 def _upon(draft: _Draft, at_s: float) -> None:
     """Something happens to a host in the middle of something else."""
     rng = draft.rng
@@ -420,45 +510,7 @@ def _upon(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "upon", rng.choice(kinds), host, *after, *rng.choice(actions))
     back_s = at_s + rng.uniform(1.0, 8.0)
     draft.say(back_s, "start")
-    _all_return(draft, back_s)
-
-
-PLANS: dict[Callable[[_Draft, float], None], int] = {
-    _kill: 3,
-    _pause: 2,
-    _cut: 3,
-    _restart: 2,
-    _link: 2,
-    _late: 2,
-    _fail: 3,
-    _fill: 1,
-    _spoil: 1,
-    _repeat: 2,
-    _overtake: 2,
-    _oom: 2,
-    _mute: 2,
-    _freeze: 1,
-    _step: 1,
-    _loss: 1,
-    _drag: 1,
-    _rot: 1,
-    _stale: 1,
-    _now: 3,
-    _notice: 9,
-    _flap: 2,
-    _everybody: 1,
-    _again: 2,
-    _submit_again: 1,
-    _upon: 12,
-}
-LOUD = (
-    _late,
-    _repeat,
-    _overtake,
-    _mute,
-    _freeze,
-    _step,
-)  # a world that leaves out messages cannot do these to them
+    draft.say(back_s, "return", "*")
 
 
 def _word(value: object) -> str:

@@ -6,6 +6,7 @@ After each event:
 - a host in touch holds no fresher checkpoint of a job than the coordinator knows of.
 
 Of each order and each word:
+- a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds.
@@ -21,7 +22,6 @@ from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, JobState, Phase
-from controller.core.policies.table import policy
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
@@ -53,7 +53,13 @@ class StormJudges:
         world = self._world
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
-        _check_what_jobs_count_on(world)
+        hosts = world.coordinator.cluster.hosts
+        for job in world.coordinator.cluster.unfinished():
+            goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+            if goes_to is not None and not hosts[goes_to].usable:
+                raise broken(
+                    world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
+                )
         if world.events % LOOK_EVERY == 0:
             for machine in world.machines.values():
                 if machine.core is not None and in_touch(world, machine):
@@ -65,10 +71,8 @@ class StormJudges:
     def agent_hears(self, machine: Machine, event: aev.Event) -> None:
         """A checkpoint is on its disk from here on."""
         match event:
-            case aev.CheckpointReceived(checkpoint):
+            case aev.CheckpointReceived(checkpoint) | aev.SnapshotDone(checkpoint=checkpoint):
                 self._had.add((machine.name, checkpoint.job, checkpoint.sequence))
-            case aev.SnapshotDone(job=job, sequence=sequence):
-                self._had.add((machine.name, job, sequence))
 
     def agent_does(self, world: StormWorld, machine: Machine, effect: ado.Effect) -> None:
         """A process is to start, or a word to be said."""
@@ -79,6 +83,11 @@ class StormJudges:
                 if restore and (machine.name, spec.name, restore.sequence) not in self._had:
                     words = f"it is to resume from checkpoint {restore.sequence}, which was never on the disk of {machine.name}"
                     raise broken(world, spec.name, words)
+            case ado.Send(m.OwnerReclaims(notice_s=0.0)):
+                alive = [process.spec.name for process in machine.processes.values() if process.alive]
+                if alive:
+                    words = f"{machine.name} tells that its owner has it, and kills its processes after"
+                    raise broken(world, alive[0], words)
             case ado.Send(m.JobEnded(job=job, outcome="finished", step=step)):
                 steps = world.jobs[job].spec.steps
                 if step != steps:
@@ -127,7 +136,7 @@ class StormJudges:
     # ------------------------------------------------------------ checkpoints
 
     def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
-        if policy(world.settings.policy).stays or job.landing is not None:
+        if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
@@ -168,20 +177,10 @@ def in_touch(world: StormWorld, machine: Machine) -> bool:
     )
 
 
-def _check_what_jobs_count_on(world: StormWorld) -> None:
-    hosts = world.coordinator.cluster.hosts
-    for job in world.coordinator.cluster.unfinished():
-        goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
-        if goes_to is not None and not hosts[goes_to].usable:
-            raise broken(
-                world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
-            )
-
-
 def _check_rates(world: StormWorld, machine: Machine) -> None:
     assert machine.core is not None
     flows = world.coordinator.cluster.flows
-    for (job, to), sending in machine.core.sendings.table.items():
+    for (job, to), sending in machine.core.outbound.table.items():
         flow = flows.get(f"{job}:{machine.name}>{to}")
         if flow is not None and flow.rate_bytes_per_s != sending.rate_bytes_per_s:
             rate, granted = sending.rate_bytes_per_s, flow.rate_bytes_per_s

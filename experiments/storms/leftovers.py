@@ -6,7 +6,6 @@ What leaks a little in each storm fills a campus in a month.
 from __future__ import annotations
 
 from experiments.storms.world import StormWorld
-from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import broken
 
 
@@ -19,18 +18,14 @@ def check_nothing_is_left(world: StormWorld) -> None:
         for name in sorted(host.jobs):
             raise broken(world, name, f"all is over, and {host.name} holds a GPU for it")
     for machine in world.machines.values():
-        _check_host(world, machine)
-
-
-def _check_host(world: StormWorld, machine: Machine) -> None:
-    core = machine.core
-    for name, _ in machine.processes:
-        raise broken(world, name, f"all is over, and it computes on {machine.name}")
-    for name, _ in machine.transfers:
-        raise broken(world, name, f"all is over, and {machine.name} sends a checkpoint of it")
-    if core is None:
-        return
-    for name in [*core.running, *(job for job, _ in core.sendings.table), *core.ended]:
-        raise broken(world, name, f"all is over, and the agent of {machine.name} still has it in a table")
-    for name, sequence in [*machine.store, *core.stored]:
-        raise broken(world, name, f"all is over, and {machine.name} keeps checkpoint {sequence} of it")
+        core = machine.core
+        for name, _ in machine.processes:
+            raise broken(world, name, f"all is over, and it computes on {machine.name}")
+        for name, _ in machine.transfers:
+            raise broken(world, name, f"all is over, and {machine.name} sends a checkpoint of it")
+        if core is None:
+            continue
+        for name in [*core.running, *(job for job, _ in core.outbound.table), *core.ended]:
+            raise broken(world, name, f"all is over, and the agent of {machine.name} still has it in a table")
+        for name, sequence in [*machine.store, *core.stored]:
+            raise broken(world, name, f"all is over, and {machine.name} keeps checkpoint {sequence} of it")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
+from math import inf
 from typing import Any
 
 from msgspec.structs import replace
@@ -47,7 +48,21 @@ def planted(mutant: Mutant) -> Iterator[None]:
     if original is None:
         raise LookupError(f"mutant {mutant.name}: there is no {mutant.target}")
     changed = mutant.change(original)
-    places = [(owner, name)] if outer else [*_modules_with(original), *_rows_with(original)]
+    places: list[tuple[Any, str]] = [(owner, name)]
+    if not outer:
+        named = [
+            (key, module) for key, module in list(sys.modules.items()) if key.partition(".")[0] in PROGRAM
+        ]
+        places = [
+            (module, key)
+            for _, module in named
+            for key, value in list(vars(module).items())
+            if value is original
+        ]
+        rows = POLICIES.values()
+        places += [
+            (row, each.name) for row in rows for each in fields(row) if getattr(row, each.name) is original
+        ]
     for place, held in places:
         _set(place, held, changed)
     try:
@@ -57,30 +72,26 @@ def planted(mutant: Mutant) -> Iterator[None]:
             _set(place, held, original)
 
 
-def _modules_with(original: Any) -> list[tuple[Any, str]]:
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] in PROGRAM and module is not None
-    ]
-    return [
-        (module, name)
-        for module in modules
-        for name, value in list(vars(module).items())
-        if value is original
-    ]
-
-
-def _rows_with(original: Any) -> list[tuple[Any, str]]:
-    rows = POLICIES.values()
-    return [(row, each.name) for row in rows for each in fields(row) if getattr(row, each.name) is original]
-
-
 def _set(place: Any, name: str, value: Any) -> None:
     if place in POLICIES.values():
         object.__setattr__(place, name, value)  # rows are frozen
     else:
         setattr(place, name, value)
+
+
+LIFE = "controller.core.lifecycle"
+AGENT = "testbed.agent.core"
+ALL: list[Mutant] = []
+
+
+def _mutant(name: str, target: str, how: Callable[[Any], Change] | None = None) -> Callable[[Any], Any]:
+    """Enter a change into `ALL`; `how` makes a change of a function that only meddles."""
+
+    def add(change: Any) -> Any:
+        ALL.append(Mutant(name, target, change if how is None else how(change)))
+        return change
+
+    return add
 
 
 # ---------------------------------------------------------------- ways to be wrong
@@ -89,11 +100,6 @@ def _set(place: Any, name: str, value: Any) -> None:
 def _nothing(original: Any) -> Any:
     """Does nothing, and says that nothing follows."""
     return lambda *given, **named: []
-
-
-def _gives(value: Any) -> Change:
-    """Answers the same to everything."""
-    return lambda original: lambda *given, **named: value
 
 
 def _times(factor: float) -> Change:
@@ -162,12 +168,14 @@ def _after(meddle: Callable[..., None]) -> Change:
     return change
 
 
+@_mutant("no research reserve", "controller.core.admission.admission:migration_share")
 def _all_of_each_link(original: Any) -> Any:
     return lambda capacity, reserve, payload_share=1.0: {
         link: payload_share * b for link, b in capacity.items()
     }
 
 
+@_mutant("grants doubled", "controller.core.admission.admission:share_totals")
 def _twice_the_rates(original: Any) -> Any:
     def wrong(wants: Any, share: Any) -> Any:
         rates, held_by = original(wants, share)
@@ -183,6 +191,7 @@ def _half_the_loss(effect: Any) -> Any:
     return effect
 
 
+@_mutant("worst destination", "controller.core.placement.select:_least_score")
 def _greatest_score(original: Any) -> Any:
     def wrong(rows: Any, there_s: Any, risks: Any, mean_s: Any, alpha: float) -> tuple[int, float]:
         worst = max(rows.tolist(), key=lambda row: (risks[row], there_s[row]))
@@ -191,6 +200,7 @@ def _greatest_score(original: Any) -> Any:
     return wrong
 
 
+@_mutant("agent says a step too much", f"{AGENT}.agent:AgentCore._keep")
 def _a_step_beyond(original: Any) -> Any:
     def wrong(core: Any, checkpoint: Any) -> list[ado.Effect]:
         return [*original(core, replace(checkpoint, step=checkpoint.step + 1))]
@@ -200,42 +210,63 @@ def _a_step_beyond(original: Any) -> Any:
 
 def _lease_of(factor: float) -> Change:
     def change(original: Any) -> Any:
-        def wrong(pulse: Any, number: int) -> list[ado.Effect]:
-            lease_s = pulse.lease_s
-            pulse.lease_s = factor * lease_s
+        def wrong(lease: Any, number: int) -> list[ado.Effect]:
+            lease_s = lease.lease_s
+            lease.lease_s = factor * lease_s
             try:
-                found: list[ado.Effect] = original(pulse, number)
+                found: list[ado.Effect] = original(lease, number)
                 return found
             finally:
-                pulse.lease_s = lease_s
+                lease.lease_s = lease_s
 
         return wrong
 
     return change
 
 
-def _without_the_refusal(*words: str) -> Change:
-    def change(original: Any) -> Any:
-        def wrong(core: Any, order: Any, present: Any, now_s: float) -> str:
-            refusal = str(original(core, order, present, now_s))
-            return "" if any(word in refusal for word in words) else refusal
+@_mutant("agent starts what is stale", f"{AGENT}.agent:AgentCore._start")
+def _as_if_lent_all_along(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> Any:
+        is_lent, core.lent = core.lent, True
+        effects = original(core, replace(order, closures=core.closures), now_s)
+        core.lent = is_lent
+        return effects
 
-        return wrong
-
-    return change
+    return wrong
 
 
+@_mutant("agent starts without a lease", f"{AGENT}.agent:AgentCore._start")
+def _as_if_leased(original: Any) -> Any:
+    def wrong(core: Any, order: Any, now_s: float) -> Any:
+        until_s, core.lease.lease_until_s = core.lease.lease_until_s, inf
+        effects = original(core, order, now_s)
+        core.lease.lease_until_s = until_s
+        return effects
+
+    return wrong
+
+
+@_mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._obey")
+def _deaf_to_forget(original: Any) -> Any:
+    def wrong(core: Any, message: Any, now_s: float) -> Any:
+        return [] if isinstance(message, m.Forget) else original(core, message, now_s)
+
+    return wrong
+
+
+@_mutant("agent never slows down", f"{AGENT}.outbound:Outbound.regrant")
 def _only_higher(original: Any) -> Any:
-    def wrong(sendings: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
-        sending = sendings.table.get((job, destination))
+    def wrong(outbound: Any, job: str, destination: str, rate_bytes_per_s: float) -> list[ado.Effect]:
+        sending = outbound.table.get((job, destination))
         if sending is not None and rate_bytes_per_s < sending.rate_bytes_per_s:
             return []
-        found: list[ado.Effect] = original(sendings, job, destination, rate_bytes_per_s)
+        found: list[ado.Effect] = original(outbound, job, destination, rate_bytes_per_s)
         return found
 
     return wrong
 
 
+@_mutant("no fence margin", f"{LIFE}.membership:disconnect")
 def _margin_ignored(original: Any) -> Any:
     def wrong(cluster: Any, host: Any) -> None:
         original(cluster, host)
@@ -244,10 +275,12 @@ def _margin_ignored(original: Any) -> Any:
     return wrong
 
 
+@_mutant("no wait for leases", f"{LIFE}.membership:disconnect", _after)
 def _fence_at_once(cluster: Any, host: Any) -> None:
     host.fence_at_s = cluster.now_s
 
 
+@_mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there")
 def _land_anyway(original: Any) -> Any:
     def wrong(cluster: Any, job: Any) -> Any:
         final = job.checkpoints.get(job.final_sequence)
@@ -258,6 +291,7 @@ def _land_anyway(original: Any) -> Any:
     return wrong
 
 
+@_mutant("oldest checkpoint", "controller.core.model.cluster:Cluster.freshest")
 def _oldest(original: Any) -> Any:
     def wrong(cluster: Any, job: Any) -> Any:
         reachable = [c for c in job.checkpoints.values() if c.holders]
@@ -266,30 +300,32 @@ def _oldest(original: Any) -> Any:
     return wrong
 
 
+@_mutant("agent numbers a snapshot twice", f"{AGENT}.running:Running.begin_snapshot", _before)
 def _same_number(running: Any) -> None:
     running.last_sequence -= 1
 
 
+@_mutant("completes again", f"{LIFE}.checkpoints:_complete", _before)
 def _forget_completed(cluster: Any, job: Any, host: Any, stored: Any) -> None:
     job.completed.discard(stored.sequence)
 
 
+@_mutant("attempts not counted", f"{LIFE}.dispatch:begin_attempt", _before)
 def _same_attempt(cluster: Any, job: Any, *rest: Any) -> None:
     job.attempt -= 1 if job.attempt > 1 else 0
 
 
+@_mutant("backlog loses the first", f"{LIFE}.dispatch:gpu_freed", _before)
 def _lose_first_waiting(cluster: Any, *rest: Any) -> None:
     cluster.backlog = cluster.backlog[1:]
 
 
+@_mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended")
 def _finished_always(original: Any) -> Any:
-    return lambda core, event: original(core, replace(event, finished=True))
+    return lambda core, event: original(core, replace(event, ended=replace(event.ended, outcome="finished")))
 
 
-def _later(by_s: float) -> Change:
-    return lambda original: lambda *given: original(*given) + by_s
-
-
+@_mutant("silence never noticed", f"{LIFE}.membership:heard", _after)
 def _believes_for_ever(cluster: Any, host: Any) -> None:
     host.lease_until_s = cluster.now_s + 1e6
 
@@ -303,68 +339,50 @@ def _without_what(field: str) -> Callable[..., None]:
     return meddle
 
 
+@_mutant("holders forgotten", f"{LIFE}.checkpoints:_complete", _after)
 def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
     for checkpoint in job.checkpoints.values():
         checkpoint.holders.clear()
 
 
-LIFE = "controller.core.lifecycle"
-AGENT = "testbed.agent.core"
-ALL = (
-    Mutant("no research reserve", "controller.core.admission.admission:migration_share", _all_of_each_link),
-    Mutant("grants doubled", "controller.core.admission.admission:share_totals", _twice_the_rates),
+ALL += [
     Mutant("loss halved", f"{LIFE}.dispatch:begin_attempt", _posting(_half_the_loss)),
     Mutant("loss not told", f"{LIFE}.dispatch:begin_attempt", _unsent(facts.WorkLost)),
-    Mutant("worst destination", "controller.core.placement.select:_least_score", _greatest_score),
     Mutant(
         "tell before kill", f"{AGENT}.effects:kills_first", lambda original: lambda effects: effects[::-1]
     ),
-    Mutant("no fence margin", f"{LIFE}.membership:disconnect", _margin_ignored),
-    Mutant("no wait for leases", f"{LIFE}.membership:disconnect", _after(_fence_at_once)),
     Mutant("never fences", f"{LIFE}.membership:fence", _nothing),
-    Mutant("silence never noticed", f"{LIFE}.membership:heard", _after(_believes_for_ever)),
     Mutant("vault never", f"{LIFE}.second_copy:keep_safe", _nothing),
     Mutant("checkpoints never", f"{LIFE}.checkpoints:stored_by", _nothing),
-    Mutant("oldest checkpoint", "controller.core.model.cluster:Cluster.freshest", _oldest),
-    Mutant("completes again", f"{LIFE}.checkpoints:_complete", _before(_forget_completed)),
-    Mutant("holders forgotten", f"{LIFE}.checkpoints:_complete", _after(_no_holders)),
     Mutant("flows left open", f"{LIFE}.grants:close_flow", _unsent(m.CancelTransfers)),
     Mutant("rates never told", f"{LIFE}.grants:settle", _unsent(m.Grant)),
     Mutant("rates not reminded", f"{LIFE}.grants:tell_grants", _nothing),
-    Mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there", _land_anyway),
     Mutant("destination lost, nothing done", f"{LIFE}.migration:replan", _nothing),
     Mutant("payload counted half", f"{LIFE}.migration:_granted_bytes", _times(0.5)),
-    Mutant("final snapshot late", f"{LIFE}.migration:_final_within_s", _later(3.0)),
+    Mutant(
+        "final snapshot late",
+        f"{LIFE}.migration:final_within_s",
+        lambda original: lambda *given: original(*given) + 3.0,
+    ),
     Mutant("notice believed longer", f"{LIFE}.migration:_notice_s", _times(1.5)),
     Mutant("owner's return not heard", f"{LIFE}.membership:owner_returns", _nothing),
     Mutant("closed host not let go", f"{LIFE}.membership:let_go", _nothing),
     Mutant("offers not withdrawn", f"{LIFE}.dispatch:withdraw_offers", _nothing),
     Mutant("GPU not held", f"{LIFE}.dispatch:reserve", _nothing),
     Mutant("GPU not released", f"{LIFE}.dispatch:release", _nothing),
-    Mutant("attempts not counted", f"{LIFE}.dispatch:begin_attempt", _before(_same_attempt)),
     Mutant("interrupted, not resumed", f"{LIFE}.dispatch:_come_back", _nothing),
-    Mutant("backlog loses the first", f"{LIFE}.dispatch:gpu_freed", _before(_lose_first_waiting)),
     Mutant("nothing forgotten", f"{LIFE}.dispatch:over", _unsent(m.Forget)),
-    Mutant("memory ignored", "controller.core.model.cluster:Cluster.fits", _gives(True)),
+    Mutant(
+        "memory ignored",
+        "controller.core.model.cluster:Cluster.fits",
+        lambda original: lambda *given, **named: True,
+    ),
     Mutant("ends not heard", f"{LIFE}.job_reports:job_ended", _nothing),
     Mutant("stored not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("stored"))),
     Mutant("ended not heard after a restart", f"{LIFE}.resync:judge", _before(_without_what("ended"))),
     Mutant("agent keeps computing", f"{AGENT}.agent:AgentCore._close", _without(ado.KillWorkload)),
-    Mutant("agent says a step too much", f"{AGENT}.agent:AgentCore._keep", _a_step_beyond),
-    Mutant(
-        "agent starts what is stale", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("reclaimed")
-    ),
-    Mutant(
-        "agent starts without a lease", f"{AGENT}.agent:AgentCore._refusal", _without_the_refusal("lease")
-    ),
-    Mutant("agent's lease is long", f"{AGENT}.lease:Pulse.acknowledged", _lease_of(1.5)),
-    Mutant("agent never slows down", f"{AGENT}.outbound:Sendings.regrant", _only_higher),
-    Mutant(
-        "agent numbers a snapshot twice", f"{AGENT}.running:Running.begin_snapshot", _before(_same_number)
-    ),
+    Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
-    Mutant("agent calls every end finished", f"{AGENT}.agent:AgentCore._workload_ended", _finished_always),
-    Mutant("agent forgets nothing", f"{AGENT}.agent:AgentCore._forget", _nothing),
-    Mutant("agent does not try again", f"{AGENT}.outbound:Sendings.retry", _nothing),
-)
+    Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
+]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

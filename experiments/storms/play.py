@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
-from controller.core.policies.table import policy
 from experiments.results.promises import (
     IN_SHARE,
     IN_TIME,
@@ -94,7 +93,8 @@ def play(
     except SpecError:
         raise
     except InvariantBroken as error:
-        failure = _failure(world, error)
+        subject = error.subject.rpartition(": ")[2]
+        failure = StormFailure(subject, error.rule, story_of(world, subject))
     except CRASHES as error:
         failure = _crashed(world, error)
     world.counts["fault: message lost"] += world.connections.lost
@@ -113,7 +113,14 @@ def run(world: StormWorld, script: Script) -> None:
 
 def calm(world: StormWorld) -> None:
     """No more faults, owners return, agents run: every job finishes, within bounds, and all promises were kept."""
-    _end_faults(world)
+    world.weather.clear()
+    world.torn_for_s = world.usurped_for_s = None
+    for link in world.env.campus.links:
+        world.set_link(link.a, link.b, 1.0)
+    for name in world.machines:
+        world.fill(name, full=False)
+        world.start(name)
+        world.give_back(name)
     world.end_background()
     if left := run_until_over(world, CALM_S):
         raise broken(world, min(left), f"not over {CALM_S:.0f} s after the last fault: {left}")
@@ -130,8 +137,13 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
     """Runs on until every job is over, for `within_s` at most; phase and host of each that is not."""
     limit_s = world.now_s + within_s
     while not world.over() and world.now_s < limit_s:
-        if world.settings.offer_ttl_s < inf:
-            _offer_again(world)
+        if (
+            world.settings.offer_ttl_s < inf
+        ):  # an offer that lapsed comes back with an owner's next return only (paper B)
+            for host in world.coordinator.cluster.hosts.values():
+                if host.is_volunteer and not host.jobs:
+                    world.reclaim(host.name)
+                    world.after(0.3, partial(world.give_back, host.name))
         world.run(world.now_s + 5.0)
     if world.over():
         return {}
@@ -140,14 +152,19 @@ def run_until_over(world: VirtualWorld, within_s: float) -> dict[str, tuple[str,
 
 def promises(world: StormWorld) -> list[Broken]:
     """What `experiments.results.promises` says of the journal; whether admissions were in time is judged by `admissions`."""
-    context = context_of(world, _not_promised(world))
+    waived = not_promised(world.policy)
+    waived[IN_TIME] = "a journal tells only of some faults"
+    if world.ground.enforcement is Enforcement.NONE:
+        waived[RESERVED] = "nothing holds its senders to a share of a link"
+        waived[IN_SHARE] = "nothing holds its senders to a share of a link"
+    context = context_of(world, waived)
     return broken_promises(world.facts, replace(context, research=_undisturbed(world)))
 
 
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:
     """What research got in windows in which no cable of its way was slow."""
     way = {
-        (s.source, s.target): frozenset(world.stage.routes.route(s.source, s.target))
+        (s.source, s.target): frozenset(world.env.routes.route(s.source, s.target))
         for s in world.research.samples
     }
     return [
@@ -168,8 +185,8 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
     return RunContext(
         0,
         Scale(),
-        world.stage.campus,
-        migration_shares(world.stage.campus, keeps_reserve=policy(world.settings.policy).enforced),
+        world.env.campus,
+        migration_shares(world.env.campus, keeps_reserve=world.policy.enforced),
         world.settings.on_demand_cost,
         world.settings.target_delay_s,
         world="storm",
@@ -178,40 +195,7 @@ def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:
     )
 
 
-def _not_promised(world: StormWorld) -> dict[str, str]:
-    """By the system, and by what holds its senders to their rates here."""
-    waived = not_promised(policy(world.settings.policy))
-    waived[IN_TIME] = "a journal tells only of some faults"
-    if world.ground.enforcement is Enforcement.NONE:
-        waived[RESERVED] = "nothing holds its senders to a share of a link"
-        waived[IN_SHARE] = "nothing holds its senders to a share of a link"
-    return waived
-
-
-def _end_faults(world: StormWorld) -> None:
-    world.weather.clear()
-    for link in world.stage.campus.links:
-        world.set_link(link.a, link.b, 1.0)
-    for name in world.machines:
-        world.fill(name, full=False)
-        world.start(name)
-        world.give_back(name)
-
-
-def _offer_again(world: VirtualWorld) -> None:
-    """Spot offers that lapsed come back with an owner's next return only (paper B)."""
-    for host in world.coordinator.cluster.hosts.values():
-        if host.is_volunteer and not host.jobs:
-            world.reclaim(host.name)
-            world.after(0.3, partial(world.give_back, host.name))
-
-
 # ---------------------------------------------------------------- what went wrong
-
-
-def _failure(world: StormWorld, error: InvariantBroken) -> StormFailure:
-    subject = error.subject.rpartition(": ")[2]
-    return StormFailure(subject, error.rule, story_of(world, subject))
 
 
 def _crashed(world: StormWorld, error: Exception) -> StormFailure:
@@ -224,13 +208,13 @@ def _crashed(world: StormWorld, error: Exception) -> StormFailure:
         else ""
     )
     return StormFailure(
-        "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.stage.story)[-STORY_LINES:]
+        "a core", f"{type(error).__name__} in {at}: {error}"[:300], tuple(world.env.story)[-STORY_LINES:]
     )
 
 
 def story_of(world: StormWorld, subject: str) -> tuple[str, ...]:
     """The lines of the world's story that are about a job (or host), and the last ones of all."""
-    lines = [line for line in world.stage.story if "EgressMeasured" not in line]
+    lines = [line for line in world.env.story if "EgressMeasured" not in line]
     word = re.compile(rf"\b{re.escape(subject)}\b")
     about = (
         [line for line in lines[:-8] if word.search(line)]

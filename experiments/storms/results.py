@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.storms.admissions import JUDGED
 from experiments.storms.campaign import Campaign, FailedStorm, one_of_each
-from experiments.storms.script import Script
 
 SECTIONS = {
     "fault": "Faults that took effect",
@@ -70,16 +70,10 @@ def write_failures(campaign: Campaign, out: Path) -> list[Path]:
     for failed in one_of_each(campaign.failed):
         if failed.shrunk is not None:
             path = out / f"storm_{failed.seed}.txt"
-            path.write_text(str(_remarked(failed, failed.shrunk)))
+            remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}"
+            path.write_text(str(replace(failed.shrunk, remarks=(remark.replace("\n", " ")[:240],))))
             paths.append(path)
     return paths
-
-
-def _remarked(failed: FailedStorm, shrunk: Script) -> Script:
-    remark = f"storm {failed.seed}, shrunk. {failed.failure.subject}: {failed.failure.rule}".replace(
-        "\n", " "
-    )
-    return Script(shrunk.lines, shrunk.campus, shrunk.settings, shrunk.costs, (remark[:240],))
 
 
 def _failures(campaign: Campaign) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """A storm as text, to be read, shortened, replayed and kept.
 
     # a remark; those at the top say what the scenario is about
-    campus hosts=3 on_demand=1        where it happens; the first line. `ground.py` lists the options
+    campus hosts=3 on_demand=1        where it happens; the first line. `setup.py` lists the options
     settings policy=no-admission      what differs from the usual settings of storms (fields of `Settings`)
     costs switch_s=0,0.1              what differs in what the machinery takes (fields of `Costs`)
-    4 reclaim @a 20                   TIME VERB ARGUMENTS, see `verbs.py`
+    4 reclaim @a 20                   TIME VERB ARGUMENTS, see `commands.py`
 
 Lines happen in the order of their times; those of one time in the order of the text.
 """
@@ -54,7 +54,11 @@ class Script:
 
     def __str__(self) -> str:
         heads = zip(HEADS, (self.campus, self.settings, self.costs), strict=True)
-        told = [_head(name, options) for name, options in heads if options or name == "campus"]
+        told = [
+            " ".join([name, *(f"{key}={value}" for key, value in options.items())])
+            for name, options in heads
+            if options or name == "campus"
+        ]
         return (
             "\n".join([*(f"# {remark}".rstrip() for remark in self.remarks), *told, *map(str, self.lines)])
             + "\n"
@@ -102,7 +106,3 @@ def _line(words: list[str], where: str) -> Line:
     if not isfinite(at_s) or at_s < 0.0 or len(words) < 2:
         raise SpecError(where, " ".join(words), "TIME VERB ARGUMENTS with a time of at least 0")
     return Line(at_s, words[1], tuple(words[2:]))
-
-
-def _head(name: str, options: Mapping[str, str]) -> str:
-    return " ".join([name, *(f"{key}={value}" for key, value in options.items())])

@@ -83,9 +83,8 @@ class StormSetup:
     seed: int
     quiet: bool
     enforcement: Enforcement
-    leave_s: (
-        float | None
-    )  # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+    # age of a gap at which waiting jobs leave, where the controller is to be a fixed one
+    leave_s: float | None
 
 
 def ground_of(script: Script) -> StormSetup:
@@ -97,13 +96,19 @@ def ground_of(script: Script) -> StormSetup:
     if "spare" in given:
         settings = replace(settings, spare_gpus=_whole("spare", given))
     policy(settings.policy)
+    try:
+        enforcement = Enforcement(given["enforcement"])
+    except ValueError:
+        raise SpecError(
+            "campus enforcement", given["enforcement"], f"one of {', '.join(Enforcement)}"
+        ) from None
     return StormSetup(
         _campus(given),
         settings,
         _changed(COSTS, script.costs, "costs"),
         _whole("seed", given),
         given["quiet"] != "0",
-        _enforcement(given["enforcement"]),
+        enforcement,
         _number("leave", given) if "leave" in given else None,
     )
 
@@ -125,13 +130,6 @@ def _campus(given: Mapping[str, str]) -> Campus:
         on_demand_slots=_whole("slots", given),
         reserve=ResearchReserve(beta=_number("beta", given)),
     )
-
-
-def _enforcement(value: str) -> Enforcement:
-    try:
-        return Enforcement(value)
-    except ValueError:
-        raise SpecError("campus enforcement", value, f"one of {', '.join(Enforcement)}") from None
 
 
 def _whole(key: str, given: Mapping[str, str]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from experiments.storms.commands import VERBS, hosts_named
 from experiments.storms.play import StormFailure, play
@@ -48,14 +49,10 @@ def shrink(
         return found is not None and found.kind == failure.kind
 
     budget, size = _Budget(judge, tries), None
-    while size != (size := _size(script)):
+    while size != (size := (len(script.lines), len(str(script)))):
         script = _fewer_lines(script, budget)
         script = _simpler(script, budget)
     return script
-
-
-def _size(script: Script) -> tuple[int, int]:
-    return len(script.lines), len(str(script))
 
 
 def _fewer_lines(script: Script, budget: _Budget) -> Script:
@@ -92,19 +89,11 @@ def _simplifications(script: Script) -> Iterator[Script]:
     for head in ("campus", "settings", "costs"):
         options: dict[str, str] = dict(getattr(script, head))
         for key in [key for key in options if key not in ("hosts", "file")]:
-            yield _with_head(script, head, {k: v for k, v in options.items() if k != key})
+            fewer: dict[str, Any] = {head: {k: v for k, v in options.items() if k != key}}
+            yield replace(script, **fewer)
     for n, line in enumerate(script.lines):
         for simpler in _simpler_lines(line):
             yield script.with_lines([*script.lines[:n], simpler, *script.lines[n + 1 :]])
-
-
-def _with_head(script: Script, head: str, options: dict[str, str]) -> Script:
-    match head:
-        case "campus":
-            return replace(script, campus=options)
-        case "settings":
-            return replace(script, settings=options)
-    return replace(script, costs=options)
 
 
 def _smaller_campuses(script: Script) -> Iterator[Script]:

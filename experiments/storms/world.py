@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from controller.core.coordinator import Coordinator
+from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed
-from experiments.storms.clock import Clock, SkewedAgent
+from experiments.storms.clock import Clock, SkewedAgent, SkewedCoordinator
 from experiments.storms.coverage import agent_case, coordinator_case, fact_case
 from experiments.storms.fault_windows import Disturbance, Weather
 from experiments.storms.judges import StormJudges
 from experiments.storms.setup import StormSetup
-from experiments.worlds.virtual.ground_truth import broken
-from experiments.worlds.virtual.hosts import Machine
-from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.hosts import Connection, Machine
+from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.world import DATA_PORT, VirtualWorld
 from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import DirectedLink, Role, TrafficClass
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 4000
 STORM_S = 60.0  # about as long as a storm with its calm: research is measured in the shortest windows
 ALL = "*"
+EXIT_S = 0.02  # a process that has found another's epoch in its journal ends
 FULL_DISK = "a disk was full"
 
 
@@ -54,6 +57,16 @@ class StormWorld(VirtualWorld):
         self.overtaken: set[str] = set()  # hosts of which a message was overtaken on their present connection
         self.judges = StormJudges(self) if checks else None
         self.frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
+        self.torn_for_s: float | None = (
+            None  # the coordinator dies while it writes its next event, for so long
+        )
+        self.usurped_for_s: float | None = (
+            None  # another coordinator takes its journal then, and it wakes after so long
+        )
+        self._untold: list[cdo.Tell] | None = (
+            None  # what a coordinator that stands still has written and not told
+        )
+        self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -68,8 +81,8 @@ class StormWorld(VirtualWorld):
             tells_story=tells_story,
             after_each=self.judges,
         )
-        self.stage.story = deque(maxlen=STORY_LINES)
-        self.restarts.memory = self.pulses.memory = Memory()
+        self.env.story = deque(maxlen=STORY_LINES)
+        self.restarts.journal = self.heartbeats.journal = MemoryJournal()
 
     # ------------------------------------------------------------ what is noticed
 
@@ -90,6 +103,9 @@ class StormWorld(VirtualWorld):
     def new_coordinator(self) -> Coordinator:
         """As the parent's; with `leave` its controller is a fixed one by which waiting jobs leave."""
         core = super().new_coordinator()
+        if not self.quiet:
+            draw = random.Random(f"{self.ground.seed} placement").random
+            core = SkewedCoordinator(self.env.campus, self.settings, draw, self._leaps)
         if self.ground.leave_s is not None:
             core.cluster.queue.controller = Fixed(
                 self.settings.level_start, leave_at_age_s=self.ground.leave_s
@@ -101,10 +117,12 @@ class StormWorld(VirtualWorld):
         if self.quiet:
             return super().new_agent(machine)
         clock = self.clocks.get(machine.name, Clock())
-        return SkewedAgent(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store), clock=clock)
+        return SkewedAgent(
+            machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store), clock=clock
+        )
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
-        """Count it, and let those act who wait for it."""
+        """Count it, and fire the triggers that wait for it."""
         core = machine.core
         if core is not None and (case := agent_case(core, event)):
             self.counts[case] += 1
@@ -120,6 +138,17 @@ class StormWorld(VirtualWorld):
         if self.frozen is not None:
             self.frozen.append(event)
             return
+        if self.torn_for_s is not None:
+            down_s, self.torn_for_s = self.torn_for_s, None
+            self.noticed("event torn", ALL)
+            self.restart(down_s)
+            if isinstance(event, cev.JobSubmitted):  # its user had no answer
+                self.submit(event.job, event.draw)
+            return
+        if self.usurped_for_s is not None and not self.quiet:
+            for_s, self.usurped_for_s = self.usurped_for_s, None
+            self._usurp(event, for_s)
+            return
         if case := coordinator_case(self.coordinator.cluster, event):
             self.counts[case] += 1
         if self.judges is not None:
@@ -132,6 +161,9 @@ class StormWorld(VirtualWorld):
 
     def _perform(self, effect: cdo.Effect) -> None:
         if isinstance(effect, cdo.Tell):
+            if self._untold is not None:
+                self._untold.append(effect)
+                return
             said = (type(effect.message).__name__, effect.host)
             link = self.machines[effect.host].link
             if (by_s := self._overtaken.pop(said, None)) is not None:
@@ -158,14 +190,51 @@ class StormWorld(VirtualWorld):
 
     # ------------------------------------------------------------ more faults
 
-    def restart(self, down_s: float) -> bool:
-        """The coordinator's process is killed, and begins again from its journal after a while."""
+    def restart(self, down_s: float, clock_s: float = 0.0) -> bool:
+        """The coordinator's process is killed, and begins again from its journal after a while.
+
+        With `clock_s` its machine was booted meanwhile, and its clock leaps by so much, or stands: it never goes back.
+        """
         if self.connections.refused:
             return False
         self.frozen = None
         self.disturb("the coordinator was dead", down_s)
+        core, journal = self.coordinator, self.restarts.journal
+        if clock_s and isinstance(core, SkewedCoordinator) and journal is not None:
+            self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
         self.restart_coordinator(down_s=down_s)
         return True
+
+    def _usurp(self, event: cev.Event, for_s: float) -> None:
+        """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.
+
+        Its connections stay without an answer. When it wakes it tells what it had written; its next write finds
+        the other's epoch in the journal, and it ends (`controller.persistence.journal`).
+        """
+        self.noticed("coordinator usurped", ALL)
+        self.disturb("the coordinator was replaced", for_s + self.settings.lease_s)
+        untold: list[cdo.Tell] = []
+        self._untold = untold
+        self.decide(event)
+        self._untold = None
+        held = [
+            link for machine in self.machines.values() if (link := machine.link) and link.coordinator_open
+        ]
+        for link in held:
+            link.coordinator_open = False
+        self.restarts.begin_again()
+        self.after(for_s, lambda: self._wake_usurped(held, untold))
+
+    def _wake_usurped(self, held: list[Connection], untold: list[cdo.Tell]) -> None:
+        for link in held:
+            if self.machines[link.host].link is not link or link.cut or not link.agent_open:
+                continue
+            link.coordinator_open = True
+            for effect in untold:
+                if effect.host == link.host:
+                    self.connections.tell(link.host, effect.message)
+            link.coordinator_open = False
+            self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
     def freeze(self, for_s: float) -> bool:
         """SIGSTOP of the coordinator's process; what comes meanwhile it sees, in order, when it goes on."""
@@ -174,14 +243,15 @@ class StormWorld(VirtualWorld):
         frozen: list[cev.Event] = []
         self.frozen = frozen
         self.disturb("the coordinator stood still", for_s)
-        self.after(for_s, lambda: self._thaw(frozen))
-        return True
 
-    def _thaw(self, frozen: list[cev.Event]) -> None:
-        if self.frozen is frozen:  # not killed meanwhile
-            self.frozen = None
-            for event in frozen:
-                self.decide(event)
+        def go_on() -> None:
+            if self.frozen is frozen:  # not killed meanwhile
+                self.frozen = None
+                for event in frozen:
+                    self.decide(event)
+
+        self.after(for_s, go_on)
+        return True
 
     def step_clock(self, name: str, by_s: float) -> bool:
         """The clock of a host jumps ahead, as after a suspension."""
@@ -208,14 +278,14 @@ class StormWorld(VirtualWorld):
         return True
 
     def rot(self, name: str, job: str) -> bool:
-        """The bytes of the job's checkpoints on a disk are wrong, and nobody is told: whoever reads them notices."""
+        """The bytes of the job's checkpoints on a disk are wrong, which only a reader of them notices."""
         disk = self.machines[name].disk
         keys = [key for key in disk.stored if key[0] == job]
         disk.rotten.update(keys)
         return bool(keys)
 
     def crash(self, name: str) -> bool:
-        """The whole host dies: nobody is told, and its clock begins at zero when it is there again."""
+        """The whole host dies without a word, and its clock begins at zero when it is there again."""
         machine = self.machines[name]
         if machine.core is None:
             return False
@@ -227,10 +297,15 @@ class StormWorld(VirtualWorld):
             self.clocks[name] = Clock(-rate * self.now_s, rate)
         return True
 
+    def _not_yet(self, hello: m.Hello) -> str:
+        core, cluster = self.coordinator, self.coordinator.cluster
+        ahead_s = core.ahead_s if isinstance(core, SkewedCoordinator) else 0.0
+        return not_yet(cluster, cluster.hosts[hello.host], hello, self.now_s + ahead_s)
+
     @property
     def owned(self) -> list[str]:
-        """Hosts that somebody may take back."""
-        return [host.name for host in self.stage.campus.hosts if host.role is Role.VOLUNTEER]
+        """Hosts that an owner may take back."""
+        return [host.name for host in self.env.campus.hosts if host.role is Role.VOLUNTEER]
 
     def is_away(self, name: str) -> bool:
         """Whether its owner has it, or has said so."""
@@ -256,21 +331,21 @@ class StormWorld(VirtualWorld):
 
     def slow(self, a: str, b: str, factor: float) -> bool:
         """A cable works at a part of its rate; 0: it is down."""
-        if DirectedLink(a, b) not in self.stage.campus.capacity_bytes_per_s:
+        if DirectedLink(a, b) not in self.env.campus.capacity_bytes_per_s:
             return False
         self.set_link(a, b, factor)
         return True
 
     def set_background(self, source: str, target: str, wire_bytes_per_s: float) -> None:
         """What others send from one node to another, from now on. A coordinator that is dead is not told, now or later."""
-        key, links = f"background {source}>{target}", self.stage.routes.route(source, target)
+        key, links = f"background {source}>{target}", self.env.routes.route(source, target)
         if (source, target) not in self._background:
-            self.stage.wire.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
+            self.env.network.start(key, links, TrafficClass.RESEARCH, inf, 0.0)
         self._background[source, target] = wire_bytes_per_s
-        self.stage.wire.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
+        self.env.network.regrant(key, wire_bytes_per_s * PAYLOAD_SHARE)
         taken: dict[DirectedLink, float] = dict.fromkeys(links, 0.0)
         for ends, rate in self._background.items():
-            for link in self.stage.routes.route(*ends):
+            for link in self.env.routes.route(*ends):
                 if link in taken:
                     taken[link] += rate
         if not self.connections.refused:
@@ -285,14 +360,6 @@ class StormWorld(VirtualWorld):
         """The agent's next message of that kind is said twice, as one that may have been lost with its connection is."""
         self._repeats.add((kind, host))
 
-    def _check_killed_first(self, machine: Machine, message: m.OwnerReclaims) -> None:
-        """The owner first: nothing computes any more when others are told that the host is closed."""
-        alive = [process.spec.name for process in machine.processes.values() if process.alive]
-        if message.notice_s <= 0.0 and alive:
-            raise broken(
-                self, alive[0], f"{machine.name} tells that its owner has it, and kills its processes after"
-            )
-
     def overtake(self, kind: str, host: str, by_s: float) -> None:
         """The next message of that kind, to or from the host, comes so much later; others pass it."""
         self._overtaken[kind, host] = by_s
@@ -300,8 +367,6 @@ class StormWorld(VirtualWorld):
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
         if self.judges is not None:
             self.judges.agent_does(self, machine, effect)
-        if isinstance(effect, ado.Send) and isinstance(effect.message, m.OwnerReclaims):
-            self._check_killed_first(machine, effect.message)
         if isinstance(effect, ado.Send) and self._overtaken:
             said, link = (type(effect.message).__name__, machine.name), machine.link
             if (by_s := self._overtaken.pop(said, None)) is not None:

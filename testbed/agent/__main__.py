@@ -1,4 +1,4 @@
-"""`python -m testbed.agent`: start one agent by hand, for somebody who debugs one host.
+"""`python -m testbed.agent`: start one agent by hand, to debug one host.
 
     sudo nsenter --net=/proc/PID/ns/net .venv/bin/python -m testbed.agent h1 --address 10.1.0.1 --coordinator 10.3.0.1:7100 \\
         --directory /var/tmp/h1 --pins /sys/fs/bpf/reclaimnet/CAMPUS/h1

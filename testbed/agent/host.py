@@ -3,38 +3,33 @@
 Every event goes through `handle` (`testbed.driver`), which lets the core decide and performs what follows; what takes time is
 started as a task and ends as another event. Killing workloads is not one of those: it is done before `handle` returns.
 
-The parts: `uplink` (the coordinator), `edge` (kernel: switch, counters, marks), `jobs` (processes), `shipping` (checkpoints).
+The parts: `link` (the coordinator), `kernel` (kernel: switch, counters, marks), `jobs` (processes), `transfers` (checkpoints),
+and the owner's socket.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import socket
 import time
-from pathlib import Path
 
 import trio
 
-from testbed import messages as m
 from testbed.agent.config import AgentConfig
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
-from testbed.agent.io.coordinator_link import Uplink
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.core.stored import StoredCheckpoints
+from testbed.agent.io.coordinator_link import CoordinatorLink
+from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.agent.io.owner_socket import listen_to_owner
 from testbed.agent.io.processes import JobProcesses
-from testbed.agent.io.transfers import Shipping
+from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.driver import Driver, run_process
-from testbed.errors import ProtocolError
-from testbed.wire import Codec
 from testbed.workloads.lease import LeaseFile
 
-SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
 LOG = logging.getLogger("agent")
-OWNER: Codec[m.FromOwner] = Codec(m.FromOwner)
 
 
 class AgentHost(Driver[ev.Event, do.Effect]):
@@ -47,51 +42,46 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.equip()
 
     def equip(self) -> None:
-        """The parts, and a core that knows what is stored here. Whoever has other parts makes them here instead."""
+        """The parts, and a core that knows what is stored here. A host with other parts makes them here instead."""
         config = self.config
         config.directory.mkdir(parents=True, exist_ok=True)
         self.store = CheckpointStore(config.directory / "store")
         for line in self.store.damaged:
             LOG.error("set aside: %s", line)
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
-        self.edge = Edge(config)
+        self.kernel = KernelMaps(config)
         self.jobs = JobProcesses(self.store, self.lease, config.directory / "workloads.log", self.handle)
-        self.shipping = Shipping(
-            self.store, self.edge, self._is_closed, lambda: self.core.announced, self.handle
+        self.transfers = Transfers(
+            self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle
         )
-        self.uplink = Uplink(config.coordinator, self.edge, self.handle)
-        stored = self.shipping.stored()
-        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, Shelf(stored))
+        self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle)
+        stored = self.transfers.stored()
+        self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""
-        self._handle_if(self.edge.prepare())
-        listeners = await self.shipping.listen()
+        if (switch := self.kernel.prepare()) is not None:
+            self.handle(switch)
+        listeners = await self.transfers.listen()
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self.shipping.serve, listeners)
+                self._nursery.start_soon(self.transfers.serve, listeners)
                 self._nursery.start_soon(self.wake, ev.Woke())
-                self._nursery.start_soon(self._sample_forever)
-                if self.config.owner_socket is not None:
-                    await self._nursery.start(self._listen_to_owner, self.config.owner_socket)
-                self._nursery.start_soon(self.uplink.stay_connected)
+                self._nursery.start_soon(self.kernel.watch, self.transfers.counts, self.handle)
+                if (path := self.config.owner_socket) is not None:
+                    await self._nursery.start(
+                        listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
+                    )
+                self._nursery.start_soon(self.link.stay_connected)
                 task_status.started()
         finally:
             self.jobs.kill_all()
-
-    def _handle_if(self, event: ev.Event | None) -> None:
-        if event is not None:
-            self.handle(event)
-
-    def _is_closed(self) -> bool:
-        """Its owner has it back, and there is no notice to use for taking checkpoints in."""
-        return not self.core.lent and self.core.reclaim_at_s is None
 
     def perform(self, effect: do.Effect) -> None:
         """Over the parts."""
         match effect:
             case do.Send(message):
-                self.uplink.say(message)
+                self.link.say(message)
             case do.ExtendLease(until_s):
                 self.lease.extend(until_s)
             case do.StartWorkload(spec, attempt, restore):
@@ -102,56 +92,16 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             case do.TakeSnapshot():
                 self._nursery.start_soon(self.jobs.take_snapshot, effect)
             case do.StartSending():
-                self.shipping.begin(effect, self._nursery)
+                self.transfers.begin(effect, self._nursery)
             case do.Regrant(job, destination, rate):
-                self.shipping.regrant(job, destination, rate)
+                self.transfers.regrant(job, destination, rate)
             case do.AbortSending(job, destination):
-                self.shipping.abort(job, destination)
+                self.transfers.abort(job, destination)
             case do.DropCheckpoints(job, before):
-                self._nursery.start_soon(self.shipping.drop, job, before)
-
-    async def _sample_forever(self) -> None:
-        due_s = trio.current_time()
-        while True:
-            due_s += SAMPLE_S
-            await trio.sleep_until(due_s)
-            now_s = trio.current_time()
-            self._handle_if(self.edge.look_at_switch())
-            self.handle(self.edge.sample(self.shipping.counts(), now_s - due_s))
-            # late once is not early the next time: no period is shorter than it says
-            due_s = max(due_s, now_s)
-
-    async def _listen_to_owner(
-        self, path: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """A datagram here only says "look now"; the map is what counts, and it is looked at ten times a second anyway."""
-        path.unlink(missing_ok=True)
-        with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-            await sock.bind(str(path))
-            if self.config.owners_gid is not None:
-                os.chown(path, -1, self.config.owners_gid)
-            path.chmod(0o600 if self.config.owners_gid is None else 0o660)
-            task_status.started()
-            while True:
-                data, sender = await sock.recvfrom(4096)
-                try:
-                    [word] = OWNER.decoder().feed(data)
-                except (ProtocolError, ValueError) as error:
-                    LOG.warning("owner's socket: %s", error)
-                    continue
-                self._handle_if(self.edge.look_at_switch(grace=word.grace))
-                if sender:  # the owner waits until it is done
-                    await _answer_quietly(sock, sender)
+                self._nursery.start_soon(self.transfers.drop, job, before)
 
 
 def run_agent(config: AgentConfig) -> None:
     """The whole life of an agent's process."""
     os.environ.pop("PYTHONSTARTUP", None)
     run_process(lambda: AgentHost(config).run())
-
-
-async def _answer_quietly(sock: trio.socket.SocketType, sender: object) -> None:
-    try:
-        await sock.sendto(b"done", sender)  # type: ignore[call-overload]
-    except OSError as error:
-        LOG.info("the owner did not wait: %s", error)

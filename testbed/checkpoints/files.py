@@ -67,16 +67,12 @@ def copy_span(source: int, source_offset: int, target: int, target_offset: int, 
         except OSError as error:
             if error.errno not in _NO_KERNEL_COPY:
                 raise
-            moved = _copy_by_hand(source, source_offset + done, target, target_offset + done, length - done)
+            data = os.pread(source, min(length - done, 1 << 20), source_offset + done)
+            moved = os.pwrite(target, data, target_offset + done) if data else 0
         if moved == 0:
             return False
         done += moved
     return True
-
-
-def _copy_by_hand(source: int, source_offset: int, target: int, target_offset: int, length: int) -> int:
-    data = os.pread(source, min(length, 1 << 20), source_offset)
-    return os.pwrite(target, data, target_offset) if data else 0
 
 
 def write_span(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:

@@ -26,14 +26,12 @@ from testbed.bounds import (
 )
 from testbed.checkpoints.errors import BadManifest
 
-CHUNK_BYTES: Final = (
-    256 << 10
-)  # small enough to share much between snapshots, large enough for few calls a second
+# small enough to share much between snapshots, large enough for few calls a second
+CHUNK_BYTES: Final = 256 << 10
 MIN_CHUNK_BYTES: Final = 4 << 10
 MAX_CHUNK_BYTES: Final = 16 << 20
-MAX_CHUNKS: Final = (
-    1 << 17
-)  # 32 GiB at 256 KiB; keeps a manifest under 5 MB and its map of missing chunks at 16 KiB
+# 32 GiB at 256 KiB; keeps a manifest under 5 MB and its map of missing chunks at 16 KiB
+MAX_CHUNKS: Final = 1 << 17
 DIGEST_BYTES: Final = 32
 
 _FIELDS = struct.Struct(">QQQQQ")
@@ -93,7 +91,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, largest in _LARGEST.items():
             value = getattr(self, name)
             _require(0 <= value <= largest, name, value, f"a whole number from 0 to {largest}")
-        _check_chunk_bytes(self.chunk_bytes)
+        size = self.chunk_bytes
+        _require(
+            MIN_CHUNK_BYTES <= size <= MAX_CHUNK_BYTES and size & (size - 1) == 0,
+            "chunk_bytes",
+            size,
+            f"a power of two from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}",
+        )
         count = -(-self.payload_bytes // self.chunk_bytes)
         limit = MAX_CHUNKS * self.chunk_bytes
         _require(
@@ -120,17 +124,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def check_job(job: str) -> None:
     """Raises BadManifest unless `job` is a plain name: it becomes the name of a directory."""
     _require(is_name(job), "job", job, NAME_RULE)
-
-
-def _check_chunk_bytes(chunk_bytes: int) -> None:
-    power_of_two = chunk_bytes > 0 and chunk_bytes & (chunk_bytes - 1) == 0
-    allowed = f"a power of two from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}"
-    _require(
-        power_of_two and MIN_CHUNK_BYTES <= chunk_bytes <= MAX_CHUNK_BYTES,
-        "chunk_bytes",
-        chunk_bytes,
-        allowed,
-    )
 
 
 def _require(holds: bool, field: str, value: object, allowed: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class MappedFile:
-    """Open for reading and writing, made if missing. Not thread-safe; whoever holds it must close it, or hand it on."""
+    """Open for reading and writing, made if missing. Not thread-safe; its holder must close it, or hand it on."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -31,7 +31,7 @@ class MappedFile:
         return self._map
 
     def is_mapped_memory(self, size_bytes: int) -> bool:
-        """Is a mapping of that size there, of a file on a file system in memory (tmpfs: the one whose files have seals)?"""
+        """Whether a mapping of that size is there, of a file in memory (tmpfs: the file system whose files have seals)."""
         if self._map is None or len(self._map) != size_bytes:
             return False
         try:
@@ -41,15 +41,14 @@ class MappedFile:
         return True
 
     def is_ours_alone(self) -> bool:
-        """Does nobody else have the file open, by whatever name? False too where the kernel will not say.
+        """Whether no other open file is this one, by whatever name. False too where the kernel will not say.
 
         The kernel grants a write lease (fcntl(2)) only while no other open file description of the file exists, and a mapping
         counts as the description that it was made by.
         """
         try:
-            fcntl.fcntl(
-                self.fd, fcntl.F_SETSIG, signal.SIGURG
-            )  # a stranger's open() meanwhile: SIGIO would end us
+            # of a stranger's open() meanwhile: SIGIO would end us
+            fcntl.fcntl(self.fd, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         except OSError:
             return False

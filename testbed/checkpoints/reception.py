@@ -68,13 +68,27 @@ class Reception:
 
         `held` is what the file once was, if it is a spare. Raises StoreFull; an attempt that left something keeps it.
         """
-        likely = self._touched(list(data_spans(self.fileno()))) if held is None else self._shared(held)
+        chunks, chunk_bytes = self.manifest.chunks, self.manifest.chunk_bytes
+        likely: set[int] = set()
+        if held is None:  # what an earlier attempt touched
+            for start, end in list(data_spans(self.fileno())):
+                likely.update(range(start // chunk_bytes, min(len(chunks), -(-end // chunk_bytes))))
+        elif held.chunk_bytes == chunk_bytes:  # what the spare's payload has in the same place
+            pairs = enumerate(zip(held.chunks, chunks, strict=False))
+            likely.update(number for number, (theirs, ours) in pairs if theirs == ours)
         self._size(0 if held is None else held.payload_bytes)
-        self._resume(likely)
+        for number in sorted(likely):
+            if (digest := chunks[number]) in self._wanted and self._holds(number, digest):
+                self.bytes_found += self._length_of(self._wanted[digest])
+                self._settle(digest, number)
         self._surveyed = True
         for digest, numbers in list(self._wanted.items()):
-            place = find(digest)
-            if place is not None and self._copy(place, digest, numbers[0]):
+            place, (offset, length) = find(digest), self.manifest.span(numbers[0])
+            if (
+                place is not None
+                and copy_span(*place, self.fileno(), offset, length)
+                and self._holds(numbers[0], digest)
+            ):
                 self._settle(digest, numbers[0])
                 self.bytes_found += self._length_of(numbers)
 
@@ -94,7 +108,8 @@ class Reception:
         if digest != self.manifest.chunks[chunk]:
             raise ChunkMismatch(chunk)
         if digest in self._wanted:
-            self._write_span(data, self.manifest.span(chunk)[0])
+            with self._no_room_is_said(len(data)):
+                write_span(self.fileno(), data, self.manifest.span(chunk)[0])
             self.bytes_written += len(data)
             self._settle(digest, chunk)
 
@@ -192,37 +207,9 @@ class Reception:
             directory = self._partial.parent
             raise StoreFull(directory, needed_bytes, free_bytes(directory)) from error
 
-    def _touched(self, written: list[tuple[int, int]]) -> set[int]:
-        """The chunks where anything was written."""
-        chunk_bytes, count = self.manifest.chunk_bytes, len(self.manifest.chunks)
-        return {
-            number
-            for start, end in written
-            for number in range(start // chunk_bytes, min(count, -(-end // chunk_bytes)))
-        }
-
-    def _shared(self, held: Manifest) -> set[int]:
-        """The chunks that another payload has in the same place."""
-        if held.chunk_bytes != self.manifest.chunk_bytes:
-            return set()
-        pairs = enumerate(zip(held.chunks, self.manifest.chunks, strict=False))
-        return {number for number, (theirs, ours) in pairs if theirs == ours}
-
-    def _resume(self, likely: set[int]) -> None:
-        """Looks for these chunks where they belong."""
-        for number in sorted(likely):
-            digest = self.manifest.chunks[number]
-            if digest in self._wanted and self._holds(number, digest):
-                self.bytes_found += self._length_of(self._wanted[digest])
-                self._settle(digest, number)
-
     def _holds(self, chunk: int, digest: bytes) -> bool:
         offset, length = self.manifest.span(chunk)
         return hash_span(self.fileno(), offset, length, self._buffer) == digest
-
-    def _copy(self, place: tuple[int, int], digest: bytes, chunk: int) -> bool:
-        offset, length = self.manifest.span(chunk)
-        return copy_span(*place, self.fileno(), offset, length) and self._holds(chunk, digest)
 
     def _settle(self, digest: bytes, chunk: int) -> None:
         """The chunk is in its place: brings its equals to theirs."""
@@ -234,10 +221,6 @@ class Reception:
 
     def _length_of(self, chunks: list[int]) -> int:
         return sum(self.manifest.span(number)[1] for number in chunks)
-
-    def _write_span(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        with self._no_room_is_said(len(data)):
-            write_span(self.fileno(), data, offset)
 
     def _open(self) -> MappedFile:
         if self._file is None:

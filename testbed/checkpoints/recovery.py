@@ -32,37 +32,30 @@ def recover(root: Path) -> tuple[dict[Key, Manifest], list[str]]:
     completed: dict[Key, Manifest] = {}
     damaged: list[str] = []
     for directory in sorted(root.iterdir()):
-        if is_name(directory.name) and directory.is_dir() and not directory.is_symlink():
-            _recover_job(directory, completed, damaged)
+        job = directory.name
+        if not is_name(job) or not directory.is_dir() or directory.is_symlink():
+            continue
+        found: dict[str, list[int]] = {"payload": [], "manifest": [], "partial": [], "manifest.new": []}
+        for entry in sorted(directory.iterdir()):
+            if name := FILE.fullmatch(entry.name):
+                if int(name[1]) > LARGEST_SEQUENCE:
+                    damaged.append(_set_aside(entry, f"a sequence is at most {LARGEST_SEQUENCE}"))
+                elif not stat.S_ISREG(entry.lstat().st_mode):
+                    damaged.append(_set_aside(entry, "not a regular file"))
+                else:
+                    found[name[2]].append(int(name[1]))
+        for sequence in sorted(found["manifest"]):
+            path = directory / f"{sequence}.manifest"
+            try:
+                completed[job, sequence] = _read(path, (job, sequence))
+            except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
+                damaged.append(_set_aside(path, str(error)))
+        for sequence in found["manifest.new"]:
+            (directory / f"{sequence}.manifest.new").unlink()
+        for sequence in found["payload"]:
+            if (job, sequence) not in completed:  # its manifest never came, or went first: only an attempt
+                (directory / f"{sequence}.payload").replace(directory / f"{sequence}.partial")
     return completed, damaged
-
-
-def _recover_job(directory: Path, completed: dict[Key, Manifest], damaged: list[str]) -> None:
-    found: dict[str, set[int]] = {
-        "payload": set(),
-        "manifest": set(),
-        "partial": set(),
-        "manifest.new": set(),
-    }
-    for entry in sorted(directory.iterdir()):
-        if name := FILE.fullmatch(entry.name):
-            if int(name[1]) > LARGEST_SEQUENCE:
-                damaged.append(_set_aside(entry, f"a sequence is at most {LARGEST_SEQUENCE}"))
-            elif not stat.S_ISREG(entry.lstat().st_mode):
-                damaged.append(_set_aside(entry, "not a regular file"))
-            else:
-                found[name[2]].add(int(name[1]))
-    for sequence in sorted(found["manifest"]):
-        path = directory / f"{sequence}.manifest"
-        try:
-            completed[directory.name, sequence] = _read(path, (directory.name, sequence))
-        except (msgspec.MsgspecError, UnicodeDecodeError, CheckpointError, FileNotFoundError) as error:
-            damaged.append(_set_aside(path, str(error)))
-    for sequence in found["manifest.new"]:
-        (directory / f"{sequence}.manifest.new").unlink()
-    for sequence in found["payload"]:  # one whose manifest never came (or went first) is only an attempt
-        if (directory.name, sequence) not in completed:
-            (directory / f"{sequence}.payload").replace(directory / f"{sequence}.partial")
 
 
 def _set_aside(path: Path, problem: str) -> str:

@@ -7,13 +7,13 @@ predecessor a checkpoint need not even write those.
 
 What makes it safe:
 
-- Nobody reads a file that is written over. Whoever had a payload open when it was dropped (a sender, a restore, a mapping) goes
+- A file that is written over has no reader. What had a payload open when it was dropped (a sender, a restore, a mapping) goes
   on reading the old bytes, as after unlink(2). The kernel is asked (`MappedFile.is_ours_alone`), and a spare has no name that
   others know.
 - The old checkpoint is gone for good before its file becomes a spare: its manifest's removal and the renaming are on the disk
   first, or a power cut could bring back a manifest over another checkpoint's bytes.
 - Nothing in a spare is believed: a reception counts only chunks whose bytes in the file have the right hash.
-- Room that spares hold is given back before anybody is told that there is none.
+- Room that spares hold is given back before it is said that there is none.
 
 Where the kernel grants no leases, or files can share blocks (overwriting those needs new room, so that the promise "a full
 disk is known before a byte moves" would break), nothing is recycled.
@@ -33,13 +33,11 @@ from testbed.checkpoints.files import free_bytes
 from testbed.checkpoints.manifest import Manifest
 from testbed.checkpoints.mapped import MappedFile
 
-MAX_SPARES: Final = (
-    2  # a standby writes one checkpoint of a job over the last but one; a second job may do likewise
-)
+# a standby writes one checkpoint of a job over the last but one; a second job may do likewise
+MAX_SPARES: Final = 2
 FREE_SHARE: Final = 0.25  # of the file system's free room, the most that spares may hold together
-MAX_SIZE_RATIO: Final = (
-    2.0  # a spare is worth cutting or growing to a payload up to this much smaller or larger
-)
+# a spare is worth cutting or growing to a payload up to this much smaller or larger
+MAX_SIZE_RATIO: Final = 2.0
 _FICLONE: Final = 0x40049409  # ioctl_ficlone(2): the target shares the source's blocks
 
 
@@ -85,9 +83,11 @@ class Spares:
         with self._guard:
             self._names += 1
             spare = Spare(self._directory / f"{self._names}.spare", manifest, file)
-            fits = self._fits(manifest.payload_bytes)
+            room = FREE_SHARE * free_bytes(self._directory.parent)
+            size = manifest.payload_bytes
+            fits = self.possible and size > 0 and self.held_bytes + size <= room
         if fits:
-            with suppress(FileNotFoundError):  # somebody removed one of the two by hand
+            with suppress(FileNotFoundError):  # one of the two was removed by hand
                 payload.rename(spare.path)
                 return spare
         payload.unlink(missing_ok=True)
@@ -103,9 +103,17 @@ class Spares:
             del self._spares[:-MAX_SPARES]
 
     def take(self, manifest: Manifest, target: Path) -> tuple[Manifest, MappedFile] | None:
-        """Renames a file that nobody else has open to `target`: what it held, and the file; None if none suits."""
+        """Renames a file that no other process has open to `target`: what it held, and the file; None if none suits.
+
+        The job's own files come first, then those that are most like it in size.
+        """
+        merits = []
         with self._guard:
-            for spare in self._by_merit(manifest):
+            for place, spare in enumerate(self._spares):
+                smaller, larger = sorted((spare.manifest.payload_bytes, manifest.payload_bytes))
+                if larger <= MAX_SIZE_RATIO * smaller:
+                    merits.append((spare.manifest.job != manifest.job, larger / smaller, place, spare))
+            for *_, spare in sorted(merits, key=lambda merit: merit[:3]):
                 if spare.file.is_ours_alone() and spare.path.exists():
                     spare.path.rename(target)
                     self._spares.remove(spare)
@@ -130,25 +138,6 @@ class Spares:
         self.shed()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _fits(self, size_bytes: int) -> bool:
-        if not self.possible or size_bytes == 0:
-            return False
-        return self.held_bytes + size_bytes <= FREE_SHARE * free_bytes(self._directory.parent)
-
-    def _by_merit(self, manifest: Manifest) -> list[Spare]:
-        """The job's own files first, then by likeness of size."""
-        sized = [
-            (spare, _ratio(spare.manifest.payload_bytes, manifest.payload_bytes)) for spare in self._spares
-        ]
-        suitable = [(spare, ratio) for spare, ratio in sized if ratio <= MAX_SIZE_RATIO]
-        suitable.sort(key=lambda pair: (pair[0].manifest.job != manifest.job, pair[1]))
-        return [spare for spare, _ in suitable]
-
-
-def _ratio(a_bytes: int, b_bytes: int) -> float:
-    smaller, larger = sorted((a_bytes, b_bytes))
-    return larger / smaller if smaller else float("inf")
-
 
 def _recycling_is_safe(directory: Path) -> bool:
     """Tries it out: leases are granted, one reader prevents them, and blocks are not shared between files."""
@@ -158,22 +147,17 @@ def _recycling_is_safe(directory: Path) -> bool:
     file = MappedFile(probe)
     try:
         file.map(4096)
-        return file.is_ours_alone() and _reader_prevents_lease(file, probe) and not _can_clone(probe, clone)
+        if not file.is_ours_alone():
+            return False
+        with probe.open("rb") as reader, clone.open("r+b") as writable:
+            if file.is_ours_alone():
+                return False
+            try:
+                fcntl.ioctl(writable.fileno(), _FICLONE, reader.fileno())
+            except OSError:
+                return True
+            return False
     finally:
         file.close()
         probe.unlink()
         clone.unlink()
-
-
-def _reader_prevents_lease(file: MappedFile, path: Path) -> bool:
-    with path.open("rb"):
-        return not file.is_ours_alone()
-
-
-def _can_clone(source: Path, target: Path) -> bool:
-    with source.open("rb") as readable, target.open("r+b") as writable:
-        try:
-            fcntl.ioctl(writable.fileno(), _FICLONE, readable.fileno())
-        except OSError:
-            return False
-    return True

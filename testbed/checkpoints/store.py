@@ -60,9 +60,8 @@ class CheckpointStore:
         self.chunk_bytes = chunk_bytes
         self._index = ChunkIndex()
         self._receiving: set[Key] = set()
-        self._received: dict[
-            Key, MappedFile
-        ] = {}  # by receptions, oldest first: files that may be written over
+        # by receptions, oldest first: files that may be written over
+        self._received: dict[Key, MappedFile] = {}
         self._guard = threading.Lock()
         Manifest.of("check", 0, 0, 0, chunk_bytes, ())
         root.mkdir(parents=True, exist_ok=True)
@@ -187,7 +186,7 @@ class CheckpointStore:
         return reception
 
     def _take_over(self, key: Key, partial: Path) -> None:
-        """Gives the newest attempt at an earlier checkpoint of the job, if nobody is at it, this checkpoint's name."""
+        """Gives the newest attempt at an earlier checkpoint of the job, if it is not arriving now, this checkpoint's name."""
         job, sequence = key
         with self._guard:
             if partial.exists():
@@ -214,7 +213,7 @@ class CheckpointStore:
     def drop(self, job: str, sequence: int) -> None:
         """Forgets a completed checkpoint. Raises NotStored.
 
-        Its room is free, or lent to a spare file until somebody needs it: only where checkpoints arrive.
+        Its room is free, or lent to a spare file until it is needed: only where checkpoints arrive.
         """
         key = job, sequence
         self.get(*key)
@@ -312,28 +311,24 @@ class CheckpointStore:
             if os.fstat(fd).st_dev == self.root.stat().st_dev:
                 os.fsync(fd)
                 self._publish(manifest, source)
-            else:
-                self._take_copy(source, manifest)
+                return
+            copy = self._path(manifest.key, "partial")
+            with ExitStack() as undo:
+                undo.callback(copy.unlink, missing_ok=True)
+                self._spares.make_room(manifest.payload_bytes)
+                shutil.copyfile(source, copy)
+                with copy.open("rb") as file:
+                    os.fsync(file.fileno())
+                    hashes = _hashes(file.fileno(), manifest.payload_bytes, manifest.chunk_bytes)
+                    if hashes != list(manifest.chunks):
+                        raise CheckpointError(f"{source}: changed while it was taken in")
+                self._publish(manifest, copy)
+                undo.pop_all()
+            source.unlink()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             raise StoreFull(self.root, manifest.payload_bytes, free_bytes(self.root)) from error
-
-    def _take_copy(self, source: Path, manifest: Manifest) -> None:
-        copy = self._path(manifest.key, "partial")
-        with ExitStack() as undo:
-            undo.callback(copy.unlink, missing_ok=True)
-            self._spares.make_room(manifest.payload_bytes)
-            shutil.copyfile(source, copy)
-            with copy.open("rb") as file:
-                os.fsync(file.fileno())
-                if _hashes(file.fileno(), manifest.payload_bytes, manifest.chunk_bytes) != list(
-                    manifest.chunks
-                ):
-                    raise CheckpointError(f"{source}: changed while it was taken in")
-            self._publish(manifest, copy)
-            undo.pop_all()
-        source.unlink()
 
     def _publish(self, manifest: Manifest, payload: Path) -> None:
         """The moment of completion; `payload` is whole and on disk."""

@@ -82,6 +82,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self.plan: CampusPlan = plan(spec, ipv6=ipv6)
         if ipv6 and self.plan.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
+        if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
+            raise SetupError(
+                f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
+            )
         if controller and not self.plan.openflow:
             raise SetupError(
                 f"controller {controller}: this campus has no switch that OpenFlow could program"
@@ -227,14 +231,6 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._kernel.build(self._ledger, self.id, check)
         for node in (*self.hosts, *self.switches):
             node.pid = self._kernel.holder_pids.get(node.name, self._kernel.fabric_pid)
-
-    def _make_pin_dir(self, ledger: Ledger) -> None:
-        from bpf.objects import ensure_bpffs
-
-        ensure_bpffs()
-        ledger.record({"kind": "pins", "path": str(self.pin_dir)})
-        for directory in (ledgers.PIN_ROOT, self.pin_dir):
-            directory.mkdir(mode=0o755, exist_ok=True)
 
     def stop(self) -> None:
         """End every process of the campus and remove every object; safe to repeat, and after a failed start.
@@ -391,7 +387,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         return self.maps(host).counters
 
     def port_counters(self, host: str) -> PortCounters:
-        """What the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
+        """Traffic that the switch took from the host over its cable, and dropped (bpf.ports). SetupError as `maps`."""
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
@@ -433,7 +429,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:
-    """Until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
+    """Wait until the server's socket is bound: read its namespace's socket table, so that no probing connection disturbs it."""
     table = Path(f"/proc/{server.pid}/net/{transport.lower()}")
     wanted = re.compile(rf":{port:04X} 00000000:0000 0[7A] ")
     for _ in range(attempts):

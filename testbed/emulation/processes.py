@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,15 +33,15 @@ FAILED = 1  # exit status of a target that raised
 
 @dataclass(slots=True)
 class ForkedProcess:
-    """A running target. `returncode` is as in subprocess.Popen: negative is the signal that ended it."""
+    """A running target."""
 
     pid: int
     label: str
-    host: str
-    log: Path | None
-    started: int
-    pidfd: int
-    returncode: int | None = field(default=None)
+    host: str  # in whose network it runs
+    log: Path | None  # where its output goes; None: the parent's streams
+    started: int  # clock ticks since boot; with the pid, its identity
+    pidfd: int  # readable once it has ended
+    returncode: int | None = None  # as in subprocess.Popen: negative is the signal that ended it
 
     def fileno(self) -> int:
         """The pidfd, readable once the process has ended."""
@@ -96,13 +96,13 @@ class ForkedProcess:
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """What to run where. `log` None keeps the parent's standard streams; `keep` are descriptors that stay open."""
+    """A process to fork."""
 
-    host: str
+    host: str  # in whose network it runs
     target: Target
     label: str
-    log: Path | None = None
-    keep: tuple[int, ...] = ()
+    log: Path | None = None  # where its output goes; None: the parent's streams
+    keep: tuple[int, ...] = ()  # descriptors that stay open
 
 
 def fork_all(

@@ -10,9 +10,9 @@ measured to hold 97 to 100 % of their grants beside greedy traffic in one queue,
 research from starving is not the network but the grants, whose sums leave the reserve. `Sharing.FAIR` is one queue in which all
 classes are alike: what TCP does when nothing is enforced.
 
-**What makes it quick.** A link on which the caps of a class add up to no more than what higher classes leave binds nobody: it
+**What makes it quick.** A link on which the caps of a class add up to no more than what higher classes leave binds no flow: it
 can be left out of the problem. So a change matters to those flows only that are joined to it by a chain of links that do bind
-("tight"), and in a campus whose grants fit there are none: a flow begins, gets its cap, and nobody else is looked at.
+("tight"), and in a campus whose grants fit there are none: a flow begins, gets its cap, and no other is looked at.
 
 Rates and capacities are in one unit, payload bytes/s; the caller converts what links carry on the wire.
 """
@@ -28,9 +28,8 @@ from math import inf
 from topologies.spec import DirectedLink, TrafficClass
 
 ENOUGH = 1.0 - 1e-9  # of a capacity: what fits below it with whatever else there is fits for certain
-ROUNDING = (
-    1e-12  # relative: what sums of rates may be off before a link counts as tight, or a rate as changed
-)
+# relative: what sums of rates may be off before a link counts as tight, or a rate as changed
+ROUNDING = 1e-12
 
 
 class Sharing(StrEnum):
@@ -119,7 +118,11 @@ class FluidNetwork:
             raise ValueError(f"flow {key} exists")
         if not (size_bytes >= 0.0 and cap_bytes_per_s >= 0.0):
             raise ValueError(f"flow {key}: size {size_bytes}, cap {cap_bytes_per_s}: 0 or more")
-        path, level = self._path(key, links), self._level_of[traffic_class]
+        try:
+            path = tuple([self._index[link] for link in links])
+        except KeyError as error:
+            raise ValueError(f"flow {key}: the network has no link {error.args[0]}") from None
+        level = self._level_of[traffic_class]
         self._begun += 1
         number = self._begun
         flow = FluidFlow(
@@ -259,12 +262,6 @@ class FluidNetwork:
 
     # ------------------------------------------------------------ sharing
 
-    def _path(self, key: str, links: Sequence[DirectedLink]) -> tuple[int, ...]:
-        try:
-            return tuple([self._index[link] for link in links])
-        except KeyError as error:
-            raise ValueError(f"flow {key}: the network has no link {error.args[0]}") from None
-
     def _reshare(
         self, level: int, touched: Iterable[int], seeds: list[FluidFlow], now_s: float
     ) -> list[FluidFlow]:
@@ -330,7 +327,7 @@ class FluidNetwork:
         return [found[number] for number in sorted(found)], room
 
     def _look(self, level: int, link: int, room: dict[int, float]) -> bool:
-        """Whether a link binds somebody of a level; if so its room is noted."""
+        """Whether a link binds a flow of a level; if so its room is noted."""
         free = self._capacity[link]
         for used in self._above[level]:
             free -= used[link]
@@ -354,10 +351,10 @@ def max_min(
     room: Mapping[int, float],
     parallel: Sequence[float] | None = None,
 ) -> list[float]:
-    """Max-min fair rates of flows, each (cap, links), where links without a `room` bind nobody.
+    """Max-min fair rates of flows, each (cap, links), where links without a `room` do not bind.
 
     `parallel`: for how many equal flows each stands, by default one. Progressive filling: the level rises until a flow
-    reaches its cap or a link is full; who is concerned is settled there.
+    reaches its cap or a link is full; the flows concerned are settled there.
     """
     rates = [cap for cap, _ in flows]
     if not room:

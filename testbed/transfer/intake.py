@@ -28,9 +28,8 @@ from testbed.transfer.errors import TransferFailed
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
 
-PIPE_BYTES: Final = (
-    1 << 20
-)  # what an unprivileged process may ask for; fewer trips than the 64 KiB it would get
+# what an unprivileged process may ask for; fewer trips than the 64 KiB it would get
+PIPE_BYTES: Final = 1 << 20
 
 
 class Intake:
@@ -44,45 +43,52 @@ class Intake:
     ) -> None:
         self._sock, self._stop, self._reception, self._idle_s = sock, stop, reception, idle_s
         self._limits = limits
-        self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
 
     def take(self, chunks: list[int]) -> None:
-        """Receives these chunks, in order. Raises TransferFailed, ChunkMismatch, OSError of the disk."""
+        """Receives these chunks, in order, and seals each as soon as it is whole.
+
+        Raises TransferFailed, ChunkMismatch, OSError of the disk.
+        """
+        span, window_s = self._reception.manifest.span, self._limits.rate_window_s
+        least = self._limits.least_rate_bytes_per_s
+        window_ends_s, window_bytes = time.monotonic() + window_s, 0
         self._pipe_out, self._pipe_in = os.pipe2(os.O_CLOEXEC)
         try:
             with suppress(OSError):  # this user's pipes are at their limit: smaller ones work too
                 fcntl.fcntl(self._pipe_in, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             with self._reception.memory() as self._memory:
-                for start, end in runs(chunks):
-                    self._fill(start, end)
+                for chunk, after in runs(chunks):
+                    offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
+                    while offset < end:
+                        self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
+                        moved = self._move(offset, min(PIPE_BYTES, end - offset))
+                        offset += moved
+                        window_bytes += moved
+                        if time.monotonic() >= window_ends_s:
+                            if window_bytes < least * window_s:
+                                raise TransferFailed(
+                                    f"the sender sent {window_bytes} bytes in {window_s:g} s: "
+                                    f"at least {least:g} a second are needed",
+                                    retryable=True,
+                                )
+                            window_ends_s, window_bytes = time.monotonic() + window_s, 0
+                        while chunk < after and whole <= offset:
+                            self._reception.seal(chunk)
+                            chunk += 1
+                            whole = sum(span(chunk)) if chunk < after else end
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
 
-    def _fill(self, chunk: int, after: int) -> None:
-        """Receives the chunks from `chunk` up to `after`, and seals each as soon as it is whole."""
-        span = self._reception.manifest.span
-        offset, end, whole = span(chunk)[0], sum(span(after - 1)), sum(span(chunk))
-        while offset < end:
-            self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
-            moved = self._move(offset, end - offset)
-            offset += moved
-            self._keep_pace(moved)
-            while chunk < after and whole <= offset:
-                self._reception.seal(chunk)
-                chunk += 1
-                whole = sum(span(chunk)) if chunk < after else end
-
     def _move(self, offset: int, most: int) -> int:
         """Bytes moved from the socket to this place in the file."""
         if self._memory is not None:
-            with self._memory[offset : offset + min(most, PIPE_BYTES)] as place:
+            with self._memory[offset : offset + most] as place:
                 return self._taken(lambda: os.readv(self._sock, [place]))
-        count = min(most, PIPE_BYTES)
-        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, count))
+        arrived = rest = self._taken(lambda: os.splice(self._sock, self._pipe_in, most))
         while rest:
             rest -= os.splice(
                 self._pipe_out, self._reception.fileno(), rest, offset_dst=offset + arrived - rest
@@ -94,31 +100,16 @@ class Intake:
         try:
             count = read()
         except BlockingIOError:
-            self._wait()
+            ready = self._poll.poll(self._idle_s * 1e3)
+            if not ready:
+                raise TransferFailed(
+                    f"the sender sent nothing for {self._idle_s:g} s", retryable=True
+                ) from None
+            if any(fd == self._stop for fd, _ in ready):
+                raise TransferFailed("stopped by its host", retryable=True) from None
             return 0
         except OSError as error:
             raise TransferFailed(f"the connection broke: {error}", retryable=True) from error
         if count == 0:
             raise TransferFailed("the sender closed the connection before the end", retryable=True)
         return count
-
-    def _keep_pace(self, moved: int) -> None:
-        self._window_bytes += moved
-        now_s = time.monotonic()
-        if now_s < self._window_ends_s:
-            return
-        least = self._limits.least_rate_bytes_per_s
-        if self._window_bytes < least * self._limits.rate_window_s:
-            window_s = self._limits.rate_window_s
-            raise TransferFailed(
-                f"the sender sent {self._window_bytes} bytes in {window_s:g} s: at least {least:g} a second are needed",
-                retryable=True,
-            )
-        self._window_ends_s, self._window_bytes = now_s + self._limits.rate_window_s, 0
-
-    def _wait(self) -> None:
-        ready = self._poll.poll(self._idle_s * 1e3)
-        if not ready:
-            raise TransferFailed(f"the sender sent nothing for {self._idle_s:g} s", retryable=True)
-        if any(fd == self._stop for fd, _ in ready):
-            raise TransferFailed("stopped by its host", retryable=True)

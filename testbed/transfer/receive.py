@@ -19,15 +19,15 @@ import contextlib
 import inspect
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import outcome
 import trio
 
-from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest, Reception
+from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
 from testbed.peers import Admission, Allotment
@@ -138,13 +138,17 @@ class _Server:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection; never raises for what the peer or the disk does."""
-        peer = _peer_name(stream)
+        try:
+            address, port, *_ = stream.socket.getpeername()
+        except OSError:  # gone before we looked
+            address, port = "unknown", 0
+        peer = f"{address}:{port}"
         async with stream:
-            with self.connection(_host_of(peer)) as granted:
+            with self.connection(address) as granted:
                 if not granted:
                     await self.tell(ReceiveFailed(None, peer, "too many connections", retryable=True))
                     return
-                conversation = _Conversation(self, stream, peer)
+                conversation = _Conversation(self, stream, address, peer)
                 try:
                     await conversation.run()
                 except TransferFailed as failure:
@@ -160,7 +164,18 @@ class _Server:
     async def arriving(self, hello: Hello, sender: str) -> AsyncIterator[None]:
         """The only reception of this checkpoint, after ending an earlier one; ends with TransferFailed when superseded."""
         key = hello.job, hello.sequence
-        while (earlier := self._in_its_way(key, sender)) is not None:
+        while True:
+            # of the same checkpoint, or of an earlier one of the job that the same host was sending
+            earlier = self.arrivals.get(key) or next(
+                (
+                    arrival
+                    for (job, sequence), arrival in self.arrivals.items()
+                    if job == hello.job and sequence < hello.sequence and arrival.sender == sender
+                ),
+                None,
+            )
+            if earlier is None:
+                break
             earlier.successor = hello.transfer
             earlier.scope.cancel()
             await earlier.ended.wait()
@@ -174,37 +189,56 @@ class _Server:
         if arrival.scope.cancelled_caught:
             raise TransferFailed(f"superseded by transfer {arrival.successor}", retryable=False)
 
-    def _in_its_way(self, key: tuple[str, int], sender: str) -> _Arrival | None:
-        """A reception of the same checkpoint, or one that the same host was sending of an earlier one of the job."""
-        job, sequence = key
-        given_up = (
-            arrival
-            for (other, number), arrival in self.arrivals.items()
-            if other == job and number < sequence and arrival.sender == sender
-        )
-        return self.arrivals.get(key) or next(given_up, None)
-
 
 class _Conversation:
     """One peer, from its hello to our verdict."""
 
-    def __init__(self, server: _Server, stream: trio.SocketStream, peer: str) -> None:
-        self._server, self._stream, self._peer = server, stream, peer
+    def __init__(self, server: _Server, stream: trio.SocketStream, address: str, peer: str) -> None:
+        self._server, self._stream, self._address, self._peer = server, stream, address, peer
         self._out: Channel[Message] = Channel(stream, ANSWER)
         self._hello: Hello | None = None
         self._started_s = trio.current_time()
 
     async def run(self) -> None:
-        """Raises TransferFailed for whatever goes wrong."""
-        with _as_transfer_failed():
-            hello = await self._hear_hello()
-            with self._server.around(self._stream):
+        """Raises TransferFailed, which says whether trying again makes sense, for whatever the peer or the disk does wrong."""
+        server = self._server
+        try:
+            hello = await self._hear(HELLO, server.idle_s, "no hello")
+            if not isinstance(hello, Hello):
+                raise TransferFailed(f"a transfer begins with a hello, not with {hello!r}", retryable=False)
+            self._hello = hello
+            await server.accept(hello, self._address)
+            with server.around(self._stream):
                 if await self._repeated(hello):
                     return
-                manifest = await self._hear_contents(hello)
-                async with self._server.arriving(hello, _host_of(self._peer)):
+                with server.manifests.take(self._address, hello.contents_bytes) as granted:
+                    if not granted:
+                        raise TransferFailed("too many manifests are being read", retryable=True)
+                    await self._say(Describe())
+                    codec: Codec[Message] = Codec(Message, hello.contents_bytes)
+                    within_s = server.idle_s + hello.contents_bytes / server.limits.least_rate_bytes_per_s
+                    contents = await self._hear(codec, within_s, "no manifest")
+                if not isinstance(contents, Contents):
+                    raise TransferFailed(f"a manifest was asked for, not {contents!r}", retryable=False)
+                manifest = contents.manifest
+                manifest.validate()
+                if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
+                    raise TransferFailed("the manifest is not the one of the hello", retryable=False)
+                async with server.arriving(hello, self._address):
                     if not await self._repeated(hello):  # another connection may have completed it
                         await self._receive(hello, manifest)
+        except ChunkMismatch as error:
+            raise TransferFailed(str(error), retryable=True, chunk=error.chunk) from error
+        except CheckpointError as error:
+            raise TransferFailed(str(error), retryable=False) from error
+        except RemoteProtocolError as error:
+            raise TransferFailed(f"the sender broke the protocol: {error}", retryable=False) from error
+        except trio.BrokenResourceError as error:
+            raise TransferFailed(
+                f"the connection broke: {error.__cause__ or error}", retryable=True
+            ) from error
+        except OSError as error:
+            raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
 
     async def refuse(self, failure: TransferFailed) -> None:
         """Tells the host and, if it can still hear, the peer. A reset must not overtake the words: the peer closes first."""
@@ -219,31 +253,6 @@ class _Conversation:
                     pass
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
-
-    async def _hear_hello(self) -> Hello:
-        message = await self._hear(HELLO, self._server.idle_s, "no hello")
-        if not isinstance(message, Hello):
-            raise TransferFailed(f"a transfer begins with a hello, not with {message!r}", retryable=False)
-        self._hello = message
-        await self._server.accept(message, _host_of(self._peer))
-        return message
-
-    async def _hear_contents(self, hello: Hello) -> Manifest:
-        limits, most_bytes = self._server.limits, hello.contents_bytes
-        with self._server.manifests.take(_host_of(self._peer), most_bytes) as granted:
-            if not granted:
-                raise TransferFailed("too many manifests are being read", retryable=True)
-            await self._say(Describe())
-            codec: Codec[Message] = Codec(Message, most_bytes)
-            within_s = self._server.idle_s + most_bytes / limits.least_rate_bytes_per_s
-            message = await self._hear(codec, within_s, "no manifest")
-        if not isinstance(message, Contents):
-            raise TransferFailed(f"a manifest was asked for, not {message!r}", retryable=False)
-        manifest = message.manifest
-        manifest.validate()
-        if Hello.of(hello.transfer, manifest, hello.ticket) != hello:
-            raise TransferFailed("the manifest is not the one of the hello", retryable=False)
-        return manifest
 
     async def _hear(self, codec: Codec[Message], within_s: float, lack: str) -> Message | None:
         """One message, and nothing behind it."""
@@ -269,107 +278,67 @@ class _Conversation:
         return True
 
     async def _receive(self, hello: Hello, manifest: Manifest) -> None:
+        """Asks for what is missing, takes it in a thread, and completes the checkpoint."""
+        server, sock = self._server, self._stream.socket
         try:
-            self._stream.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, AHEAD_BYTES)
+            sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, AHEAD_BYTES)
         except PermissionError:
-            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AHEAD_BYTES)
-        reception = await self._in_thread(lambda: self._server.store.begin(manifest))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, AHEAD_BYTES)
+        reception = await self._in_thread(lambda: server.store.begin(manifest))
+
+        async def stop_when_cancelled(stop: int) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                os.eventfd_write(stop, 1)
+
         try:
             missing = reception.missing
             missing_bytes = sum(manifest.span(chunk)[1] for chunk in missing)
-            await self._server.tell(
+            await server.tell(
                 ReceiveStarted(hello.transfer, manifest, self._peer, missing_bytes, reception.bytes_found)
             )
             await self._say(Want(bitmap_of(missing, len(manifest.chunks))))
-            await self._drain(reception, missing)
+            # on cancellation the thread is told to stop, and waited for
+            stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            intake = Intake(sock.fileno(), stop, reception, server.idle_s, server.limits)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(stop_when_cancelled, stop)
+                    taken = await trio.to_thread.run_sync(
+                        outcome.capture, intake.take, missing, limiter=server.threads
+                    )
+                    nursery.cancel_scope.cancel()
+            finally:
+                os.close(stop)
+            taken.unwrap()
             with trio.CancelScope(shield=True):
-                await self._complete(hello, reception)
+                whole_s = trio.current_time()
+                await self._in_thread(reception.commit)
+                done_s = trio.current_time()
+                sizes = reception.bytes_written, reception.bytes_found
+                times = done_s - self._started_s, done_s - whole_s
+                await server.tell(ReceiveCompleted(hello.transfer, manifest, self._peer, *sizes, *times))
             await self._say(Stored(manifest.digest, fresh=True))
         finally:
             await self._in_thread(reception.abandon)
 
-    async def _complete(self, hello: Hello, reception: Reception) -> None:
-        whole_s = trio.current_time()
-        await self._in_thread(reception.commit)
-        done_s = trio.current_time()
-        await self._server.tell(
-            ReceiveCompleted(
-                hello.transfer,
-                reception.manifest,
-                self._peer,
-                reception.bytes_written,
-                reception.bytes_found,
-                done_s - self._started_s,
-                done_s - whole_s,
-            )
-        )
-
-    async def _drain(self, reception: Reception, missing: list[int]) -> None:
-        """Receives the missing chunks in a thread; on cancellation the thread is told to stop, and waited for."""
-        stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        server = self._server
-        intake = Intake(self._stream.socket.fileno(), stop, reception, server.idle_s, server.limits)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_signal_when_cancelled, stop)
-                result = await trio.to_thread.run_sync(
-                    outcome.capture, intake.take, missing, limiter=self._server.threads
-                )
-                nursery.cancel_scope.cancel()
-        finally:
-            os.close(stop)
-        result.unwrap()
-
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Does work on the disk in a thread, not to be cut off; meanwhile the peer hears that we are alive."""
+        idle_s = self._server.idle_s
+
+        async def say_busy() -> None:
+            while True:
+                await trio.sleep(idle_s / 4)
+                try:
+                    with trio.move_on_after(idle_s, shield=True):  # never half a frame
+                        await self._out.send(Busy())
+                except trio.BrokenResourceError:
+                    return
+
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._say_busy)
+                nursery.start_soon(say_busy)
                 result = await trio.to_thread.run_sync(outcome.capture, work, limiter=self._server.threads)
                 nursery.cancel_scope.cancel()
         return result.unwrap()
-
-    async def _say_busy(self) -> None:
-        while True:
-            await trio.sleep(self._server.idle_s / 4)
-            try:
-                with trio.move_on_after(self._server.idle_s, shield=True):  # never half a frame
-                    await self._out.send(Busy())
-            except trio.BrokenResourceError:
-                return
-
-
-async def _signal_when_cancelled(stop: int) -> None:
-    try:
-        await trio.sleep_forever()
-    finally:
-        os.eventfd_write(stop, 1)
-
-
-@contextmanager
-def _as_transfer_failed() -> Iterator[None]:
-    """What the peer or the disk did wrong, as one kind of error that says whether trying again makes sense."""
-    try:
-        yield
-    except ChunkMismatch as error:
-        raise TransferFailed(str(error), retryable=True, chunk=error.chunk) from error
-    except CheckpointError as error:
-        raise TransferFailed(str(error), retryable=False) from error
-    except RemoteProtocolError as error:
-        raise TransferFailed(f"the sender broke the protocol: {error}", retryable=False) from error
-    except trio.BrokenResourceError as error:
-        raise TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True) from error
-    except OSError as error:
-        raise TransferFailed(f"the receiver's disk: {error}", retryable=False) from error
-
-
-def _host_of(peer: str) -> str:
-    return peer.rpartition(":")[0]
-
-
-def _peer_name(stream: trio.SocketStream) -> str:
-    try:
-        host, port, *_ = stream.socket.getpeername()
-    except OSError:  # gone before we looked
-        return "unknown"
-    return f"{host}:{port}"

@@ -42,10 +42,10 @@ from testbed.transfer.messages import (
 from testbed.wire import Channel
 
 IDLE_TIMEOUT_S: Final = 10.0
-SENDFILE_BYTES: Final = 4 << 20  # most that one call is asked to take: as much as a grown send buffer holds
-UNSENT_BYTES: Final = (
-    1 << 20
-)  # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
+# most that one call is asked to take: as much as a grown send buffer holds
+SENDFILE_BYTES: Final = 4 << 20
+# most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
+UNSENT_BYTES: Final = 1 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -132,16 +132,14 @@ class _Sending:
                 nursery.start_soon(self._say, Contents(self._manifest))
                 answer = await self._hear()
                 if isinstance(answer, Want):
-                    chunks = self._wanted(answer)
-                    if isinstance(chunks, TransferFailed):
-                        answer = chunks
+                    try:
+                        chunks = chunks_of(answer.chunks, len(self._manifest.chunks))
+                    except RemoteProtocolError as error:
+                        answer = TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
                     else:
                         nursery.start_soon(self._stream, chunks)
                         answer = await self._hear()
             nursery.cancel_scope.cancel()
-        return self._verdict(answer)
-
-    def _verdict(self, answer: Message | TransferFailed) -> Stored:
         match answer:
             case TransferFailed():
                 raise answer
@@ -152,50 +150,34 @@ class _Sending:
             case _:
                 raise TransferFailed(f"the receiver answered out of turn: {answer!r}", retryable=False)
 
-    def _wanted(self, answer: Want) -> list[int] | TransferFailed:
-        try:
-            return chunks_of(answer.chunks, len(self._manifest.chunks))
-        except RemoteProtocolError as error:
-            return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
-
     async def _say(self, message: Message) -> None:
-        try:
+        with suppress(trio.BrokenResourceError):  # `_hear` learns why
             await self._out.send(message)
-        except trio.BrokenResourceError:
-            return  # whoever hears the receiver learns why
 
     async def _hear(self) -> Message | TransferFailed:
         """The next answer that is more than a sign of life, or why there will be none."""
         while True:
-            message: Message | TransferFailed | None = None
-            with trio.move_on_after(self._idle_s / 4):
-                message = await self._heard()
-            if isinstance(message, Busy):
-                self._alive_s = trio.current_time()
-            elif message is not None:
-                return message
-            self._note_acknowledged()
-            if trio.current_time() - self._alive_s >= self._idle_s:
+            with trio.move_on_after(self._idle_s / 4) as patience:
+                try:
+                    message = await self._in.receive()
+                except trio.BrokenResourceError as error:
+                    return TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True)
+                except RemoteProtocolError as error:
+                    return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
+                if message is None:
+                    return TransferFailed(
+                        "the receiver closed the connection without an answer", retryable=True
+                    )
+                if not isinstance(message, Busy):
+                    return message
+            now_s, left = trio.current_time(), unacknowledged_bytes(self._sock)
+            if not patience.cancelled_caught or left < self._unacknowledged_bytes:
+                self._alive_s = now_s
+            self._unacknowledged_bytes = left
+            if now_s - self._alive_s >= self._idle_s:
                 return TransferFailed(
                     f"the receiver gave no sign of life for {self._idle_s:g} s", retryable=True
                 )
-
-    async def _heard(self) -> Message | TransferFailed:
-        try:
-            message = await self._in.receive()
-        except trio.BrokenResourceError as error:
-            return TransferFailed(f"the connection broke: {error.__cause__ or error}", retryable=True)
-        except RemoteProtocolError as error:
-            return TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
-        if message is None:
-            return TransferFailed("the receiver closed the connection without an answer", retryable=True)
-        return message
-
-    def _note_acknowledged(self) -> None:
-        left = unacknowledged_bytes(self._sock)
-        if left < self._unacknowledged_bytes:
-            self._alive_s = trio.current_time()
-        self._unacknowledged_bytes = left
 
     async def explained(self, store: CheckpointStore, failure: TransferFailed) -> TransferFailed:
         """The same failure with its cost, after looking whether the fault is in our own copy."""
@@ -210,39 +192,33 @@ class _Sending:
         return TransferFailed(reason, retryable=retryable, bytes_sent=self.sent_bytes, chunk=failure.chunk)
 
     async def _stream(self, chunks: list[int]) -> None:
-        total = sum(self._manifest.span(chunk)[1] for chunk in chunks)
+        """Has the kernel send these chunks. Where that ends early `_hear` learns why."""
+        span = self._manifest.span
+        total = sum(span(chunk)[1] for chunk in chunks)
         for start, end in runs(chunks):
-            offset = self._manifest.span(start)[0]
-            stop = sum(self._manifest.span(end - 1))
+            offset, stop = span(start)[0], sum(span(end - 1))
             while offset < stop:
                 await trio.lowlevel.wait_writable(self._sock)
-                taken = self._sendfile(offset, min(stop - offset, SENDFILE_BYTES))
-                if taken < 0:
-                    return  # whoever hears the receiver learns why
+                try:
+                    taken = os.sendfile(
+                        self._sock.fileno(), self._file, offset, min(stop - offset, SENDFILE_BYTES)
+                    )
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    if error.errno == errno.EIO:
+                        self.file_error = error
+                    with suppress(OSError):
+                        self._sock.shutdown(socket.SHUT_WR)  # the receiver need not wait for more
+                    return
+                if taken == 0:  # the file is too short
+                    return
                 offset += taken
-                self._note_sent(taken, total)
-
-    def _sendfile(self, offset: int, length: int) -> int:
-        """Bytes that the socket took; -1 if the connection is gone or the file too short."""
-        try:
-            return os.sendfile(self._sock.fileno(), self._file, offset, length) or -1
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            if error.errno == errno.EIO:
-                self.file_error = error
-            with suppress(OSError):
-                self._sock.shutdown(socket.SHUT_WR)  # the receiver need not wait for more
-            return -1
-
-    def _note_sent(self, taken: int, total: int) -> None:
-        if taken:
-            self._alive_s = trio.current_time()
-            if self.first_byte_s is None:
-                self.first_byte_s = self._alive_s
-            self.sent_bytes += taken
-            if self._on_progress is not None:
-                self._on_progress(self.sent_bytes, total)
+                self._alive_s = trio.current_time()
+                self.first_byte_s = self.first_byte_s or self._alive_s
+                self.sent_bytes += taken
+                if self._on_progress is not None:
+                    self._on_progress(self.sent_bytes, total)
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:

@@ -1,6 +1,6 @@
 """The agent's side of a job's process: start it, hear it, snapshot it, end it.
 
-There is no background task: whoever waits (for an event, for a snapshot) takes turns in reading the socket, and sorts
+There is no background task: the callers that wait (for an event, for a snapshot) take turns in reading the socket, and sort
 what arrives. The process is started with subprocess.Popen in the thread that runs trio: a helper thread's end would look to
 the kernel like the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
 """
@@ -66,7 +66,7 @@ class Exited:
 
     @property
     def lease_lapsed(self) -> bool:
-        """Did it end because nobody extended its lease?"""
+        """Whether it ended because its lease was not extended."""
         return self.status == EXIT_LEASE_LAPSED
 
 
@@ -84,7 +84,7 @@ class SnapshotImpossible(TestbedError):
 class WorkloadProcess:
     """A job in a process of its own. Make it with `start`; end it with `kill` or `stop`.
 
-    Somebody must read its events to the end (`Exited`), by `receive` or `async for event in process.events`: that is when the
+    Its events must be read to the end (`Exited`), by `receive` or `async for event in process.events`: that is when the
     process is reaped and its socket closed.
     """
 
@@ -229,15 +229,11 @@ class WorkloadProcess:
             await self._channel.aclose()
         os.close(self._pidfd)
         status = self._popen.wait()
-        from_outside = -status in KILLS and not self._killed_here
-        self.exited = Exited(status, _reason(status), from_outside)
+        reason = _REASONS.get(status, "ended by the workload itself")
+        if status < 0:
+            reason = f"killed by {signal.Signals(-status).name}"
+        self.exited = Exited(status, reason, -status in KILLS and not self._killed_here)
         self._events.append(self.exited)
-
-
-def _reason(status: int) -> str:
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return _REASONS.get(status, "ended by the workload itself")
 
 
 def _spawn(sock: int, lease: int, output: int, cwd: Path | None) -> subprocess.Popen[bytes]:

@@ -43,9 +43,8 @@ EXIT_FAILED: Final = 1
 EXIT_AGENT_GONE: Final = 71
 EXIT_LEASE_LAPSED: Final = 72
 LONGEST_SLEEP_S: Final = 3600.0
-CATCH_UP_S: Final = (
-    0.25  # emulated computing makes up for this much delay, e.g. by a busy machine, not for more
-)
+# emulated computing makes up for this much delay, e.g. by a busy machine, not for more
+CATCH_UP_S: Final = 0.25
 _PR_SET_PDEATHSIG: Final = 1
 _RECEIVE_BYTES: Final = 1 << 16
 
@@ -71,15 +70,12 @@ class RunnerLink:
             self._arrived.extend(self._decoder.feed(b""))
             if not select.select([self._sock], [], [], timeout_s)[0]:
                 return None
-            self._arrived.extend(self._decoder.feed(self._read()))
+            try:
+                data = self._sock.recv(_RECEIVE_BYTES)
+            except ConnectionError:
+                leave(EXIT_AGENT_GONE)
+            self._arrived.extend(self._decoder.feed(data or leave(EXIT_AGENT_GONE)))
         return self._arrived.popleft()
-
-    def _read(self) -> bytes:
-        try:
-            data = self._sock.recv(_RECEIVE_BYTES)
-        except ConnectionError:
-            leave(EXIT_AGENT_GONE)
-        return data or leave(EXIT_AGENT_GONE)
 
 
 class Runner:
@@ -87,7 +83,6 @@ class Runner:
 
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
-        self._told_s = 0.0
 
     def run(self) -> None:
         """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
@@ -100,22 +95,21 @@ class Runner:
         else:
             workload.load(Path(start.restore))
         self._link.send(Started(workload.step_number, workload.verify()))
-        if self._work(workload, 1.0 / start.spec.progress_per_s):
-            self._link.send(Finished(workload.step_number, workload.verify()))
-
-    def _work(self, workload: Workload, tell_every_s: float) -> bool:
-        """Steps until the end (True) or until stopped (False)."""
+        tell_every_s, told_s = 1.0 / start.spec.progress_per_s, 0.0
         due_s = time.monotonic() + workload.step_s
         while workload.step_number < workload.steps_total:
             paused_s = self._listen_until(due_s, workload)
             if paused_s is None:
-                return False
+                return
             if self._lease.left_s() <= 0.0:
                 leave(EXIT_LEASE_LAPSED)
             workload.step()
             due_s = max(due_s + paused_s, time.monotonic() - CATCH_UP_S) + workload.step_s
-            self._tell(workload, tell_every_s)
-        return True
+            now_s = time.monotonic()
+            if now_s >= told_s + tell_every_s:
+                told_s = now_s
+                self._link.send(Progress(workload.step_number))
+        self._link.send(Finished(workload.step_number, workload.verify()))
 
     def _listen_until(self, due_s: float, workload: Workload) -> float | None:
         """Obeys orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
@@ -144,12 +138,6 @@ class Runner:
         pause_s = time.monotonic() - began_s
         self._link.send(SnapshotTaken(order.number, workload.step_number, pause_s, size_bytes))
         return pause_s
-
-    def _tell(self, workload: Workload, every_s: float) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._told_s + every_s:
-            self._told_s = now_s
-            self._link.send(Progress(workload.step_number))
 
 
 def leave(status: int) -> NoReturn:

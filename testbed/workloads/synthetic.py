@@ -1,7 +1,7 @@
 """A job whose whole state is a closed function of (parameters, step): a restored copy can prove that it is right.
 
-The payload is cut into blocks of 64 KiB. Block b in version v holds BLAKE3's output stream for the key (seed, b, v): nobody can
-guess it and anybody can recompute it. Step n rewrites the next blocks round and round; after n steps
+The payload is cut into blocks of 64 KiB. Block b in version v holds BLAKE3's output stream for the key (seed, b, v): it
+cannot be guessed, and whatever knows the key recomputes it. Step n rewrites the next blocks round and round; after n steps
 
     W(n) = floor(n f B)         blocks were written in all, of B, at dirty fraction f (kept in millionths, so W is exact)
     v(b, n) = ceil((W(n) - b) / B)   for b < W(n), else 0
@@ -129,8 +129,20 @@ class Synthetic(Workload):
             if found != size + _TRAILER_BYTES:
                 raise StateMismatch(f"{path}: {found} bytes, a state of this job has {size + _TRAILER_BYTES}")
             self._payload = bytearray(size)
-            _read_whole(file.fileno(), memoryview(self._payload))
-            self.step_number = self._step_of(path, file.read(_TRAILER_BYTES))
+            space = memoryview(self._payload)
+            while space:
+                count = os.readv(file.fileno(), [space])
+                if count == 0:
+                    raise StateMismatch("the file became shorter while it was read")
+                space = space[count:]
+            raw = file.read(_TRAILER_BYTES)
+        try:
+            trailer = msgspec.msgpack.decode(raw[1 : 1 + raw[0]], type=Trailer)
+        except msgspec.MsgspecError as error:
+            raise StateMismatch(f"{path}: no state of a synthetic job: {error}") from error
+        if trailer.content != self.params.content or not 0 <= trailer.step <= self.params.steps:
+            raise StateMismatch(f"{path}: the state of another job: {trailer}")
+        self.step_number = trailer.step
 
     def verify(self) -> bytes:
         """Recomputes every block of this step from the parameters alone and compares."""
@@ -151,20 +163,3 @@ class Synthetic(Workload):
         start = block * BLOCK_BYTES
         content = self.params.block(block, version)
         self._payload[start : start + len(content)] = content
-
-    def _step_of(self, path: Path, raw: bytes) -> int:
-        try:
-            trailer = msgspec.msgpack.decode(raw[1 : 1 + raw[0]], type=Trailer)
-        except msgspec.MsgspecError as error:
-            raise StateMismatch(f"{path}: no state of a synthetic job: {error}") from error
-        if trailer.content != self.params.content or not 0 <= trailer.step <= self.params.steps:
-            raise StateMismatch(f"{path}: the state of another job: {trailer}")
-        return trailer.step
-
-
-def _read_whole(fd: int, space: memoryview) -> None:
-    while space:
-        count = os.readv(fd, [space])
-        if count == 0:
-            raise StateMismatch("the file became shorter while it was read")
-        space = space[count:]

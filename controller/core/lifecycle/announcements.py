@@ -15,7 +15,6 @@ import hashlib
 
 from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import CheckpointFlow
 from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT
 from testbed.messages import Expect, ExpectNoMore, Welcome
 
@@ -37,7 +36,14 @@ def announce(cluster: Cluster) -> None:
                 del cluster.announced[key]
                 cluster.tell(before[0], ExpectNoMore(before[1].ticket))
             continue
-        now = _expected(cluster, flow)
+        job, source = cluster.jobs[flow.job], cluster.hosts[flow.source].spec
+        if flow.sequence is not None:
+            first = last = flow.sequence
+        else:  # whatever the present attempt takes
+            first = job.attempt * SEQUENCES_PER_ATTEMPT
+            last = first + SEQUENCES_PER_ATTEMPT - 1
+        most_bytes = MOST_TIMES * job.spec.payload_bytes + MOST_MORE_BYTES
+        now = Expect(flow.ticket, job.name, first, last, source.name, str(source.address), most_bytes)
         if before is not None and before[1] == now:
             continue
         cluster.announced[key] = (flow.destination, now)
@@ -61,13 +67,3 @@ def ticket(secret: bytes, count: int) -> int:
     """The one-time number of the flow that was opened as that many."""
     digest = hashlib.blake2b(count.to_bytes(8, "big"), key=secret, digest_size=8).digest()
     return int.from_bytes(digest, "big") & LARGEST_INTEGER or 1
-
-
-def _expected(cluster: Cluster, flow: CheckpointFlow) -> Expect:
-    job, source = cluster.jobs[flow.job], cluster.hosts[flow.source].spec
-    first, last = flow.sequence, flow.sequence
-    if first is None or last is None:
-        first = job.attempt * SEQUENCES_PER_ATTEMPT
-        last = first + SEQUENCES_PER_ATTEMPT - 1
-    most_bytes = MOST_TIMES * job.spec.payload_bytes + MOST_MORE_BYTES
-    return Expect(flow.ticket, job.name, first, last, source.name, str(source.address), most_bytes)

@@ -15,7 +15,7 @@ import numpy as np
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Mask, Residual, sums
+from controller.core.network.links import Floats, Residual, sums
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
 from controller.numerics.jit import survivals
@@ -59,7 +59,9 @@ def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
 def fair_shares(cluster: Cluster, now_s: float) -> Callable[[JobState], Residual]:
     """`fair_share` of any job, at this moment."""
     keys, paths = cluster.flow_paths()
-    stand = [_stands(cluster, cluster.flows[key]) for key in keys]
+    flows = [cluster.flows[key] for key in keys]
+    presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
+    stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
     streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
     free = residual(cluster, now_s, promised).column
 
@@ -71,11 +73,6 @@ def fair_shares(cluster: Cluster, now_s: float) -> Callable[[JobState], Residual
         return Residual(cluster.network, free / (1.0 + others))
 
     return of
-
-
-def _stands(cluster: Cluster, flow: CheckpointFlow) -> bool:
-    """Whether it is the stream of a job's checkpoints from its host."""
-    return flow.traffic_class is TrafficClass.PRESYNC and cluster.jobs[flow.job].host == flow.source
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -117,19 +114,30 @@ def candidates(
     needs_gpu: bool = True,
 ) -> Candidates:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
-    places = cluster.places
-    reaches = cluster.known.reaches_of(places, free.column)
-    usable, taken = _occupancy(cluster)
-    able = usable if among is None or len(among) == len(cluster.hosts) else usable & _named(cluster, among)
+    places, hosts = cluster.places, cluster.volunteers
+    able = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
+    taken = np.array([len(h.jobs) for h in hosts], dtype=float)  # GPUs
+    if among is not None and len(among) != len(cluster.hosts):
+        named = np.zeros(len(places.hosts), dtype=bool)
+        named[[places.number[name] for name in among if name in places.number]] = True
+        able &= named
     if needs_gpu:
-        able = able & (taken < places.gpus)
+        able &= taken < places.gpus
+    reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
     rows = np.flatnonzero(able)
-    reclaims = _reclaims_to_expect(cluster, now_s, wanted.remaining_s)[rows]
+    levels, profile = cluster.hazard_levels(now_s)
+    day_s = cluster.settings.day_s
+    # the integral of a hazard of one over the time that the job still needs
+    a_unit = expected_reclaims(profile, cluster.time_of_day_s(now_s), wanted.remaining_s, day_s)
+    reclaims = (levels * a_unit if a_unit > 0.0 else np.zeros(len(levels)))[rows]
     bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
     for source in sources:
         bandwidth = np.maximum(bandwidth, reaches.from_host(source))
-    nothing = np.zeros(len(rows))
+    nothing, slowness = np.zeros(len(rows)), mean_slowness[rows]
+    carries = wanted.payload_bytes > 0.0  # nothing takes no time, even to nowhere; NaN stays
+    nowhere_s = np.where(np.isnan(slowness), np.nan, 0.0)
+    transfers_s = slowness * wanted.payload_bytes if carries else nowhere_s
     return Candidates(
         places.names[rows],
         places.buildings[rows],
@@ -140,32 +148,5 @@ def candidates(
         bandwidth[rows],
         survivals(reclaims),
         reclaims,
-        _transfers_s(mean_slowness[rows], wanted.payload_bytes) + wanted.restart_s,
+        transfers_s + wanted.restart_s,
     )
-
-
-def _transfers_s(slowness: Floats, payload_bytes: float) -> Floats:
-    """Seconds for a payload; nothing takes no time, even to nowhere. NaN stays."""
-    return slowness * payload_bytes if payload_bytes > 0.0 else np.where(np.isnan(slowness), np.nan, 0.0)
-
-
-def _occupancy(cluster: Cluster) -> tuple[Mask, Floats]:
-    """(which volunteers can be used now, how many GPUs of each are taken)."""
-    hosts = cluster.volunteers
-    usable = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
-    return usable, np.array([len(h.jobs) for h in hosts], dtype=float)
-
-
-def _named(cluster: Cluster, among: Collection[str]) -> Mask:
-    places = cluster.places
-    mask = np.zeros(len(places.hosts), dtype=bool)
-    mask[[places.number[name] for name in among if name in places.number]] = True
-    return mask
-
-
-def _reclaims_to_expect(cluster: Cluster, now_s: float, remaining_s: float) -> Floats:
-    """The integral of every volunteer's upper hazard over the time that a job still needs."""
-    levels, profile = cluster.hazard_levels(now_s)
-    settings = cluster.settings
-    a_unit = expected_reclaims(profile, cluster.time_of_day_s(now_s), remaining_s, settings.day_s)
-    return levels * a_unit if a_unit > 0.0 else np.zeros(len(levels))

@@ -36,7 +36,9 @@ class Planned:
 
 def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
     """Rates and intervals of all these jobs, every one of which has a host (a volunteer) and a standby."""
-    hazards, counted = _hazards(cluster, jobs, now_s), _counted(jobs)
+    numbers = [cluster.places.number[job.host or ""] for job in jobs]
+    hazards: Floats = cluster.hazards_now_per_s(now_s)[np.array(numbers, dtype=np.intp)]
+    counted = np.array([counted_bytes(job) for job in jobs], dtype=float)
     if isinstance(cluster.policy.plan, ExactPlanner):
         return _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
     return _in_objects(cluster, jobs, hazards, counted, now_s)
@@ -52,7 +54,9 @@ def _in_columns(
 ) -> Planned:
     budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
     everybody, beta = np.arange(len(jobs)), cluster.settings.checkpoint_share
-    pauses_s = planner.pauses_s(_snapshots_s(cluster, jobs))
+    # a snapshot is of the whole payload, however little of it is sent
+    snapshots_s = np.array([cluster.settings.writes_s(job.spec.payload_bytes) for job in jobs], dtype=float)
+    pauses_s = planner.pauses_s(snapshots_s)
     columns = JobColumns(
         counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
     )
@@ -94,28 +98,10 @@ def _in_objects(
     )
 
 
-def _hazards(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Floats:
-    """Upper hazard of each job's host at this time of day."""
-    number = cluster.places.number
-    hosts = np.fromiter((number[job.host or ""] for job in jobs), np.intp, len(jobs))
-    hazards: Floats = cluster.hazards_now_per_s(now_s)[hosts]
-    return hazards
-
-
-def _counted(jobs: Sequence[JobState]) -> Floats:
-    """`counted_bytes` of each."""
-    return np.array([counted_bytes(job) for job in jobs], dtype=float)
-
-
 def counted_bytes(job: JobState) -> float:
     """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of it at least."""
     whole = float(job.spec.payload_bytes)
     return whole if job.sent_bytes is None else max(float(job.sent_bytes), whole * LEAST_SENT)
-
-
-def _snapshots_s(cluster: Cluster, jobs: Sequence[JobState]) -> Floats:
-    """p of each: a snapshot is of the whole payload, however little of it is sent."""
-    return np.array([cluster.settings.writes_s(job.spec.payload_bytes) for job in jobs], dtype=float)
 
 
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:

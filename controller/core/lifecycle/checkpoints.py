@@ -6,9 +6,9 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 from __future__ import annotations
 
 from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, start
-from controller.core.lifecycle.grants import close_flows, settle
+from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.migration import land, replan
-from controller.core.lifecycle.protection import forget_standby, protect
+from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, stop_copying
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
@@ -44,10 +44,9 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
         land_if_there(cluster, job)
     elif job.restore.stored.sequence == stored.sequence:
-        job.to("stored")
+        cluster.advance(job, "stored")
         close_flows(cluster, job=job.name)
         start(cluster, job, host)
-        settle(cluster)
 
 
 def _not_ordered(job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
@@ -133,10 +132,8 @@ def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) 
         if not message.ok:
             job.unfit[message.destination] = _again_s(cluster)
         stop_copying(cluster, host.name, job.name)
-        settle(cluster)
     elif not message.ok:
         _failed(cluster, job, host, message)
-        protect(cluster)
     elif job.phase is Phase.FETCHING and job.host == message.destination:
         cluster.expect_word(job, 0.0)  # the receiver has it, and is to say so
     elif message.destination == job.standby and job.host == host.name:

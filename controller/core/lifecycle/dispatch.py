@@ -14,7 +14,7 @@ from controller.core.lifecycle.candidates import (
     request,
     residual,
 )
-from controller.core.lifecycle.grants import close_flows, open_flow, settle
+from controller.core.lifecycle.grants import close_flows, open_flow
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -35,7 +35,7 @@ from controller.core.queueing.queue import (
     Standing,
 )
 from testbed.bounds import LARGEST_SEQUENCE
-from testbed.messages import Accepted, Forget, JobSpec, Rejected, SendStored, StartJob
+from testbed.messages import Accepted, Forget, JobSpec, Rejected, StartJob
 from topologies.spec import Role, TrafficClass
 
 EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
@@ -118,9 +118,14 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:
-    """One offer for each GPU that is free and not offered."""
-    for _ in range(max(0, host.free_gpus - len(host.offered))):
-        gpu_freed(cluster, host)
+    """Offer each GPU that is free and not offered, when the event has been decided."""
+    cluster.freed += [host.name] * max(0, host.free_gpus - len(host.offered))
+
+
+def offer_freed(cluster: Cluster) -> None:
+    """Offer all GPUs that have become idle."""
+    while cluster.freed:
+        gpu_freed(cluster, cluster.hosts[cluster.freed.pop(0)])
 
 
 def serve_waiting(cluster: Cluster) -> None:
@@ -211,10 +216,10 @@ def dispatch(
     checkpoint = cluster.freshest(job)
     begin_attempt(cluster, job, host, checkpoint, first)
     if checkpoint is None or host.name in checkpoint.holders:
-        job.to("offered")
+        cluster.advance(job, "offered")
         start(cluster, job, host)
         return
-    job.to("fetch")
+    cluster.advance(job, "fetch")
     free = residual(cluster, cluster.now_s, promised)
     reach = {
         holder: min(free[link] for link in cluster.routes.route(holder, host.name))
@@ -224,10 +229,7 @@ def dispatch(
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
     open_flow(cluster, flow)
-    settle(cluster)
-    rate = max(flow.rate_bytes_per_s, 1.0)
-    cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + job.spec.payload_bytes / rate))
-    cluster.tell(sender, SendStored(job.name, sequence, cluster.endpoint(flow), flow.rate_bytes_per_s))
+    cluster.orders[flow.key] = None
 
 
 def begin_attempt(
@@ -275,7 +277,7 @@ def start(cluster: Cluster, job: JobState, host: HostState) -> None:
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
-    GPUs that become free by it are offered to others only after that.
+    GPUs that become free by it are offered to others only after all jobs that the event interrupts.
     """
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
@@ -283,31 +285,25 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
         job.stopped_at_s = cluster.now_s
     job.stopped_cause = cause
     replica, home = replica_of(cluster, job), job.host or ""
-    freed = release(cluster, job)
+    release(cluster, job)
     job.landing, job.degraded, job.standby = None, False, None
-    job.to("interrupted")
+    cluster.advance(job, "interrupted")
     _come_back(cluster, job, home, replica)
-    for host in freed:
-        gpu_freed(cluster, host)
 
 
-def release(cluster: Cluster, job: JobState) -> list[HostState]:
-    """The job is on no host and has nothing reserved on any; the hosts that this leaves a GPU to."""
-    names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)} - {None}
-    hosts = [cluster.hosts[name] for name in sorted(name for name in names if name is not None)]
-    for host in hosts:
-        host.jobs.discard(job.name)
+def release(cluster: Cluster, job: JobState) -> None:
+    """The job is on no host and has nothing reserved on any."""
+    names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
+    for name in sorted(name for name in names if name is not None):
+        cluster.free_gpu(job, cluster.hosts[name])
     job.host, job.move = None, None
-    return hosts
 
 
 def drop_move(cluster: Cluster, job: JobState) -> None:
     """Give back the GPU that a migration had reserved."""
     if job.move is not None:
-        destination = cluster.hosts[job.move.destination]
+        cluster.free_gpu(job, cluster.hosts[job.move.destination])
         job.move = None
-        destination.jobs.discard(job.name)
-        gpu_freed(cluster, destination)
 
 
 def replica_of(cluster: Cluster, job: JobState) -> str | None:
@@ -354,14 +350,12 @@ def resume(cluster: Cluster, job: JobState) -> None:
 
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """The job is finished or has failed: nothing of it remains anywhere."""
-    job.to(trigger)
+    cluster.advance(job, trigger)
     close_flows(cluster, job=job.name, tell=True)
     for name in sorted(job.traces | ({job.standby} if job.standby else set())):
         cluster.tell(name, Forget(job.name, EVERYTHING))
-    freed = release(cluster, job)
+    release(cluster, job)
     job.standby = None
-    for host in freed:
-        gpu_freed(cluster, host)
 
 
 def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:

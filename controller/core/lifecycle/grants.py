@@ -1,7 +1,7 @@
 """One account for everything that the testbed sends: rates of all flows, on all links that they cross.
 
-A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. Whatever
-changes the set of flows ends with `settle`, which shares the links anew and tells the senders whose rate changed.
+A migration has a floor, P3's guarantee; a checkpoint has a cap, P1's b_i, and no floor; a recovery has neither. An event that
+changes the set of flows ends with `settle` (`conclusion`), which shares the links anew and tells the senders whose rate changed.
 
 Where P3 lets rates vary, the floors of promised migrations are those of a timetable at this moment. `settle` plans it anew
 from what is left of each (`pledge`), and `Cluster.regrant_at_s` is when the next rate in it changes.
@@ -45,6 +45,7 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
     cluster.flows[key] = flow
     cluster.jobs[flow.job].keepers.add(flow.destination)
     cluster.changed_flows[key] = None
+    cluster.rates_stale = True
 
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
@@ -52,6 +53,7 @@ def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) ->
     if cluster.flows.pop(flow.key, None) is None:
         return
     cluster.changed_flows[flow.key] = None
+    cluster.rates_stale = True
     if tell:
         cluster.tell(flow.source, CancelTransfers(flow.job, flow.destination))
     cluster.record(facts.GrantEnded(flow.job, flow.source, flow.destination))
@@ -120,6 +122,7 @@ def _follow_timetable(cluster: Cluster) -> None:
 
 def settle(cluster: Cluster) -> None:
     """Share all links anew (max-min of totals with floors and caps) and tell whose rate changed, falls first."""
+    cluster.rates_stale = False
     _follow_timetable(cluster)
     keys, paths = cluster.flow_paths()
     flows = [cluster.flows[key] for key in keys]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, over
 from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
-from controller.core.lifecycle.protection import protect
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
@@ -26,7 +25,7 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     job = present(cluster, host, message.job, message.attempt)
     if job is None or job.phase is not Phase.STARTING:
         return
-    job.to("started")
+    cluster.advance(job, "started")
     job.protected_since_s, job.unfit = cluster.now_s, {}
     job.step = max(job.step, message.step)
     downtime_s = None if job.stopped_at_s is None else cluster.now_s - job.stopped_at_s
@@ -45,7 +44,6 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     job.stopped_at_s, job.stopped_cause = None, ""
     if host.reclaim_at_s is not None:
         plan_moves(cluster, [job])
-    protect(cluster)
     take_up_better(cluster, job)
 
 
@@ -83,7 +81,6 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         else:
             cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
         over(cluster, job, outcome)
-    protect(cluster)
 
 
 def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) -> None:

@@ -20,7 +20,7 @@ from controller.core.lifecycle.migration import (
     plan_moves,
     replan,
 )
-from controller.core.lifecycle.protection import forget_standby, protect, protect_soon
+from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.lifecycle.second_copy import stop_copying
 from controller.core.model import effects as do
@@ -49,19 +49,17 @@ def register(cluster: Cluster, host: HostState, hello: Hello) -> None:
     agree(cluster, host, hello, told)
     remind(cluster, host)
     offer_all(cluster, host)
-    protect(cluster)
     take_up(cluster, host)
 
 
 def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     """The agent may run jobs from here on."""
     now_s, settings = cluster.now_s, cluster.settings
-    host.connected, host.incarnation, host.data_port = True, hello.incarnation, hello.data_port
-    host.lent, host.fence_at_s = hello.lent, inf
+    cluster.connect(host)
+    host.incarnation, host.data_port, host.lent = hello.incarnation, hello.data_port, hello.lent
     host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
     host.closures = hello.closures
     announce_again(cluster, host.name)
-    cluster.watch()
     heard(cluster, host)
     if host.is_volunteer and host.usable:
         cluster.hazards.lend(host.name, now_s)
@@ -122,22 +120,20 @@ def remind(cluster: Cluster, host: HostState) -> None:
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
     moving = [job for job in here if job.phase is Phase.MOVING]
     if host.reclaim_at_s is not None:
-        order(cluster, moving)
+        for job in moving:
+            order(cluster, job)
         plan_moves(cluster, [job for job in here if job.phase is Phase.RUNNING])
         return
-    order(
-        cluster, [job for job in moving if job.final_sequence is not None]
-    )  # stopped: it goes where it was sent
     for job in moving:
         if job.final_sequence is None:
             abandon(cluster, job)
+        else:  # it has stopped: it goes where it was sent
+            order(cluster, job)
 
 
 def heard(cluster: Cluster, host: HostState) -> None:
     """A heartbeat is about to be acknowledged: the lease runs from here, as far as this side may believe."""
-    if host.lease_until_s == inf:
-        cluster.watch()
-    host.lease_until_s = cluster.now_s + cluster.settings.lease_s
+    cluster.lease(host, cluster.now_s + cluster.settings.lease_s)
 
 
 def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
@@ -170,14 +166,11 @@ def leave(cluster: Cluster, host: HostState, reason: str) -> None:
     if host.connected:
         disconnect(cluster, host)
         lose(cluster, host, reason)
-        protect(cluster)
 
 
 def disconnect(cluster: Cluster, host: HostState) -> None:
     """Nothing can be said to it any more; what runs there is fenced when its lease has lapsed."""
-    host.connected = False
-    host.fence_at_s = max(cluster.now_s, host.lease_until_s + cluster.settings.fence_margin_s)
-    cluster.watch()
+    cluster.disconnect(host)
     cluster.hazards.withdraw(host.name, cluster.now_s)
     withdraw_offers(cluster, host)
 
@@ -190,7 +183,7 @@ def lose(cluster: Cluster, host: HostState, reason: str) -> None:
 
 def fence(cluster: Cluster, host: HostState) -> None:
     """The lease has lapsed: no copy runs there any more."""
-    host.fence_at_s = inf
+    cluster.fence(host, inf)
     for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
         interrupt(cluster, job, "agent_lost")
 
@@ -212,6 +205,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))
     withdraw_offers(cluster, host)
     host.lent, host.closures = False, message.closures
+    cluster.plan_stale = True
     if message.notice_s > 0.0:
         cluster.hazards.withdraw(host.name, now_s)
         host.reclaim_at_s = now_s + message.notice_s
@@ -222,7 +216,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
             job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
         ]
         let_go(cluster, host)
-        plan_moves(cluster, running, protect_soon)
+        plan_moves(cluster, running)
         return
     host.reclaim_at_s = None
     if announced:
@@ -232,12 +226,12 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     let_go(cluster, host)
     for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
         interrupt(cluster, job, "deadline" if announced else "emergency")
-    protect_soon(cluster)
 
 
 def owner_returns(cluster: Cluster, host: HostState) -> None:
     """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
     host.lent, host.reclaim_at_s = True, None
+    cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
     cluster.record(facts.HostReturned(host.name))
     for job in cluster.jobs_on(host):
@@ -246,7 +240,6 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
             if job.phase is Phase.MOVING and job.final_sequence is None:
                 abandon(cluster, job)
     offer_all(cluster, host)
-    protect(cluster)
     take_up(cluster, host)
 
 

@@ -14,7 +14,6 @@ A flow that was admitted stays admitted. If its destination goes away, P2 and P3
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
 from controller.core.admission.admission import Admission, MigrationRequest
@@ -29,7 +28,6 @@ from controller.core.lifecycle.candidates import candidates, request, residual
 from controller.core.lifecycle.dispatch import (
     begin_attempt,
     drop_move,
-    gpu_freed,
     reserve,
     start,
 )
@@ -39,7 +37,6 @@ from controller.core.lifecycle.grants import (
     committed,
     open_flow,
     pledged,
-    settle,
 )
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
@@ -51,15 +48,15 @@ from controller.core.model.entities import (
     Phase,
 )
 from controller.core.placement.select import DestinationChoice, NoDestination
-from testbed.messages import SEQUENCES_PER_ATTEMPT, Migrate, StopJob
+from testbed.messages import SEQUENCES_PER_ATTEMPT, StopJob
 from topologies.spec import TrafficClass
 
 
-def plan_moves(cluster: Cluster, jobs: list[JobState], settled: Callable[[Cluster], None] = settle) -> None:
+def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     """Move these running jobs off their hosts, all of which have a notice running; who cannot be moved is degraded.
 
-    `settled` gives everybody a rate once it is known who moves; a caller that plans checkpoints anew does both in one.
-    Two rounds: who was refused because others of the same round took the bandwidth looks once more at what is left.
+    Two rounds: a job that was refused because others of the same round took the bandwidth looks once more at what is left.
+    Sources are told when the event has been decided and all rates are settled.
     """
     if not cluster.policy.migrates:
         for job in jobs:
@@ -79,13 +76,10 @@ def plan_moves(cluster: Cluster, jobs: list[JobState], settled: Callable[[Cluste
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
     for job in moving:
         job.degraded = False
-        job.to("migrate")
+        cluster.advance(job, "migrate")
         if job.move is not None:
             within_s = job.move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s
             cluster.expect_word(job, within_s)
-    settled(cluster)
-    turned = [cluster.jobs[flow.job] for flow, pledge in pledged(cluster) if not pledge.told]
-    order(cluster, [*moving, *(job for job in turned if job not in moving)])
 
 
 def retry_degraded(cluster: Cluster) -> None:
@@ -114,7 +108,7 @@ def abandon(cluster: Cluster, job: JobState) -> None:
     destination = job.move.destination if job.move else None
     close_flows(cluster, job=job.name, destination=destination, tell=True)
     drop_move(cluster, job)
-    job.to("abandoned")
+    cluster.advance(job, "abandoned")
 
 
 def land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
@@ -124,15 +118,13 @@ def land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     source, move = cluster.hosts[job.host], job.move
     close_flows(cluster, job=job.name, source=source.name)
     close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
-    source.jobs.discard(job.name)
+    cluster.free_gpu(job, source)
     job.move, job.landing, job.standby, job.degraded = None, (source.name, move), None, False
     job.step = max(job.step, checkpoint.stored.step)
-    job.to("landed")
+    cluster.advance(job, "landed")
     destination = cluster.hosts[move.destination]
     begin_attempt(cluster, job, destination, checkpoint)
     start(cluster, job, destination)
-    gpu_freed(cluster, source)
-    settle(cluster)
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
@@ -163,11 +155,10 @@ def landed(cluster: Cluster, job: JobState) -> None:
 
 def turn_begins(cluster: Cluster, job: JobState) -> None:
     """The final snapshot of a moving job exists: what its flow sends from now on is what was promised."""
-    pledges = [pledge for flow, pledge in pledged(cluster) if flow.job == job.name]
-    for pledge in pledges:
-        pledge.begin(cluster.now_s)
-    if pledges:
-        settle(cluster)
+    for flow, pledge in pledged(cluster):
+        if flow.job == job.name:
+            pledge.begin(cluster.now_s)
+            cluster.rates_stale = True
 
 
 # ---------------------------------------------------------------- steps of a plan
@@ -205,7 +196,9 @@ def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
             if pledge.since_s is None and begins_s < inf:
                 final_at_s = begins_s - pledge.lead_s
                 pledge.told = pledge.told and abs(final_at_s - pledge.final_at_s) < LEAST_SPAN_S
-                pledge.final_at_s = final_at_s if not pledge.told else pledge.final_at_s
+                if not pledge.told:
+                    pledge.final_at_s = final_at_s
+                    cluster.orders[flow.key] = None
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
         if job.move is None:
             cluster.hosts[choice.host].jobs.discard(job.name)
@@ -270,11 +263,16 @@ def _begin_move(
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if job.standby is not None and job.standby != choice.host:  # its agent stops those transfers of itself
         close_flows(cluster, job=job.name, destination=job.standby)
-    planned = TrafficClass.PLANNED
-    open_flow(
-        cluster,
-        CheckpointFlow(job.name, job.host, choice.host, planned, floor_bytes_per_s=constant, pledge=pledge),
+    flow = CheckpointFlow(
+        job.name,
+        job.host,
+        choice.host,
+        TrafficClass.PLANNED,
+        floor_bytes_per_s=constant,
+        pledge=pledge,
     )
+    open_flow(cluster, flow)
+    order(cluster, job)
     size = job.spec.payload_bytes
     cluster.record(
         facts.MigrationAdmitted(
@@ -291,19 +289,13 @@ def _begin_move(
     )
 
 
-def order(cluster: Cluster, jobs: list[JobState]) -> None:
-    """Tell the sources of these moves what they are to do (again, after a connection was lost)."""
-    for job in jobs:
-        assert job.move is not None
-        assert job.host is not None
-        flow = cluster.flows[f"{job.name}:{job.host}>{job.move.destination}"]
-        to, within_s = cluster.endpoint(flow), _final_within_s(cluster, job, flow)
-        cluster.tell(job.host, Migrate(job.name, job.attempt, to, flow.rate_bytes_per_s, within_s))
-        if flow.pledge is not None:
-            flow.pledge.told = True
+def order(cluster: Cluster, job: JobState) -> None:
+    """Have the source of this move told what it is to do (again, after a connection was lost)."""
+    assert job.move is not None
+    cluster.orders[f"{job.name}:{job.host}>{job.move.destination}"] = None
 
 
-def _final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
+def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> float:
     """Until its turn, or tau - T_r - C/b from now with the rate that is guaranteed, or at least hoped for."""
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - cluster.now_s)

@@ -10,6 +10,7 @@ that are missing there. The first one is counted whole.
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 from math import inf, nan
 
 import numpy as np
@@ -23,13 +24,12 @@ from controller.core.lifecycle.candidates import (
     safe_store,
 )
 from controller.core.lifecycle.changes import intervals_moved
-from controller.core.lifecycle.checkpoint_plans import plan_all
-from controller.core.lifecycle.dispatch import gpu_freed, replica_of, reserve
+from controller.core.lifecycle.checkpoint_plans import Planned, plan_all
+from controller.core.lifecycle.dispatch import replica_of, reserve
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
     presync_flow,
-    settle,
 )
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
@@ -43,34 +43,27 @@ from topologies.spec import TrafficClass
 LEAST_CHANGE = (
     0.1  # an interval that moves by less than a tenth costs less than a thousandth more (eq. 1 is flat there)
 )
-TOGETHER_S = (
-    0.05  # reclaims within so much of each other are planned for together: less than a message may be late
-)
 CLEARLY_BETTER = 2.0  # times the rate that a new standby must promise before the old one is given up
 MAX_FIRST_S = 1e9  # the longest duration that a message can carry
 
 
-def protect_soon(cluster: Cluster) -> None:
-    """`protect`, or, if all was planned a moment ago, rates only, and the plan in a moment.
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """What P1 has decided for the jobs that it protects, and what agents are not told yet."""
 
-    Owners who leave together are each answered at once, and the checkpoints of all other jobs are planned once for all.
-    """
-    if cluster.now_s >= cluster.planned_s + TOGETHER_S:
-        protect(cluster)
-    else:
-        cluster.plan_at_s = cluster.planned_s + TOGETHER_S
-        settle(cluster)
+    jobs: list[JobState]
+    planned: Planned
 
 
-def protect(cluster: Cluster) -> None:
-    """Plan checkpoints for all running jobs anew, and settle all rates."""
-    cluster.planned_s, cluster.plan_at_s = cluster.now_s, inf
+def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
+    """Standbys and rates of all running jobs anew; `tell_intervals` follows when rates are settled."""
+    cluster.plan_stale, cluster.planned_s, cluster.plan_at_s = False, cluster.now_s, inf
     jobs = [job for job in cluster.unfinished() if _needs_protection(cluster, job)]
     if isinstance(plan := cluster.policy.plan, StaticPlanner) and cluster.policy.stays:
         for job in jobs:
             if job.interval_s is None:
                 _protect_at_home(cluster, job, plan.interval_s)
-        return
+        return None
     hosts, replicates = cluster.hosts, cluster.policy.replication is not None
     for job in jobs:
         if replicates or job.standby is None or not hosts[job.standby].usable:
@@ -83,12 +76,18 @@ def protect(cluster: Cluster) -> None:
             known.cap_bytes_per_s = rate
         else:
             open_flow(cluster, presync_flow(job.name, job.host or "", job.standby or "", rate))
-    settle(cluster)
     for job, infeasible in zip(protected, planned.infeasible.tolist(), strict=True):
         job.endangered = infeasible
-    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in protected], dtype=float)
+    cluster.plan_stale, cluster.rates_stale = False, True
+    return CheckpointPlan(protected, planned)
+
+
+def tell_intervals(cluster: Cluster, plan: CheckpointPlan) -> None:
+    """Tell the agents of jobs whose interval or standby has changed."""
+    jobs, planned = plan.jobs, plan.planned
+    old_s = np.array([nan if job.interval_s is None else job.interval_s for job in jobs], dtype=float)
     for row in intervals_moved(old_s, planned.intervals_s, LEAST_CHANGE).tolist():
-        _tell_interval(cluster, protected[row], planned.interval(row), float(planned.hazards_per_s[row]))
+        _tell_interval(cluster, jobs[row], planned.interval(row), float(planned.hazards_per_s[row]))
 
 
 def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None:
@@ -118,9 +117,9 @@ def forget_standby(cluster: Cluster, job: JobState) -> None:
         cluster.tell(job.host, Unprotect(job.name, job.attempt))
     job.standby, job.interval_s, job.sent_bytes = None, None, None
     job.misses, job.endangered = 0, False
+    cluster.plan_stale = True
     if replica is not None:
-        cluster.hosts[replica].jobs.discard(job.name)
-        gpu_freed(cluster, cluster.hosts[replica])
+        cluster.free_gpu(job, cluster.hosts[replica])
 
 
 def improve_standby(cluster: Cluster) -> None:

@@ -32,12 +32,11 @@ from controller.core.lifecycle.membership import (
     remind,
     told_to_run,
 )
-from controller.core.lifecycle.protection import protect
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
-from testbed.messages import Hello, SendStored
+from testbed.messages import Hello
 
 PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
 
@@ -80,8 +79,7 @@ def begin(cluster: Cluster, before: Reunion | None) -> Reunion:
         if host.connected:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
-            host.fence_at_s = fence_at_s
-    cluster.watch()
+            cluster.fence(host, fence_at_s)
     submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
     return Reunion(awaited, now_s + PATIENCE * settings.heartbeat_s, kept=list(submitted))
 
@@ -108,10 +106,8 @@ def judge(cluster: Cluster, reunion: Reunion) -> None:
         for _, flow in sorted(cluster.flows.items()):  # recoveries that were being sent from here
             job = cluster.jobs[flow.job]
             if flow.source == host.name and job.phase is Phase.FETCHING and job.restore is not None:
-                sequence, to = job.restore.stored.sequence, cluster.endpoint(flow)
-                cluster.tell(host.name, SendStored(job.name, sequence, to, flow.rate_bytes_per_s))
+                cluster.orders[flow.key] = None
     for host, _ in came:
         offer_all(cluster, host)
-    protect(cluster)
     for host, _ in came:
         take_up(cluster, host)

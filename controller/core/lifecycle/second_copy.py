@@ -19,7 +19,6 @@ from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
     presync_flow,
-    settle,
 )
 from controller.core.lifecycle.protection import choose_volunteer
 from controller.core.model.cluster import Cluster
@@ -29,7 +28,6 @@ from controller.core.model.entities import (
     JobState,
     Phase,
 )
-from testbed.messages import SendStored
 from topologies.spec import TrafficClass
 
 EVERY = 6.0  # checkpoints' intervals: in one interruption of 36 the standby is lost too
@@ -41,7 +39,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         return
     if job.standby is None or not cluster.hosts[job.standby].is_volunteer:
         return
-    serves = job.vault is not None and _serves(cluster, job, job.vault)
+    serves = job.vault not in (None, job.host, job.standby) and cluster.hosts[job.vault or ""].usable
     held = (c.stored.step for c in job.checkpoints.values() if serves and job.vault in c.holders)
     newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
     own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
@@ -57,9 +55,7 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
         job.name, job.standby, job.vault, TrafficClass.PRESYNC, cap_bytes_per_s=cap, sequence=sequence
     )
     open_flow(cluster, flow)
-    settle(cluster)
-    to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-    cluster.tell(job.standby, SendStored(job.name, sequence, to, rate, urgent=False))
+    cluster.orders[flow.key] = None
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:
@@ -75,10 +71,6 @@ def stop_copying(cluster: Cluster, source: str, job: str | None = None) -> None:
     for flow in copies_to_vaults(cluster, source):
         if job in (None, flow.job):
             close_flow(cluster, flow)
-
-
-def _serves(cluster: Cluster, job: JobState, vault: str) -> bool:
-    return cluster.hosts[vault].usable and vault not in (job.host, job.standby)
 
 
 def _choose(cluster: Cluster, job: JobState) -> str | None:

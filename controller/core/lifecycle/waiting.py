@@ -10,10 +10,9 @@ there after `MOST_ASKED` is sought elsewhere. What takes its time for a good rea
 from __future__ import annotations
 
 from controller.core.lifecycle.dispatch import interrupt
-from controller.core.lifecycle.protection import protect
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Phase
-from testbed.messages import SendStored, StopJob
+from testbed.messages import StopJob
 
 # with a first time of ten times what it should take, that is three hundred times as long
 MOST_ASKED = 5
@@ -35,10 +34,7 @@ def ask_again(cluster: Cluster) -> None:
         elif asked > MOST_ASKED or not flows or job.restore is None:
             job.unfit[host] = cluster.now_s + asked * cluster.settings.control_period_s
             interrupt(cluster, job, "checkpoint_lost")
-            protect(cluster)
         else:
-            sequence, flow = job.restore.stored.sequence, flows[0]
-            to, rate = cluster.endpoint(flow), flow.rate_bytes_per_s
-            cluster.tell(flow.source, SendStored(name, sequence, to, rate))
+            cluster.orders[flows[0].key] = None
         if wait.holds(job):
             cluster.expect_word(job, 2.0 * wait.within_s, asked)

@@ -15,6 +15,7 @@ from controller.core.model.entities import (
     CheckpointFlow,
     HostState,
     JobState,
+    Phase,
     Wait,
 )
 from controller.core.model.facts import Fact
@@ -51,6 +52,11 @@ class Cluster:
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random
     now_s: float = 0.0
     outbox: list[do.Effect] = field(default_factory=list)  # what follows from the present event, in order
+    # what the present event leaves to be done once, at its end (`conclusion`)
+    freed: list[str] = field(default_factory=list)  # hosts, each once for every GPU that may have become idle
+    plan_stale: bool = False  # P1 counts with other jobs, hosts or links than when it last planned
+    rates_stale: bool = False  # links are to be shared anew
+    orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to be told what to send
     jobs: dict[str, JobState] = field(default_factory=dict)
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
@@ -109,6 +115,19 @@ class Cluster:
         effects, self.outbox = self.outbox, []
         return effects
 
+    # ------------------------------------------------------------ changes with consequences
+
+    def advance(self, job: JobState, trigger: str) -> None:
+        """Take the job's transition for `trigger`. P1 plans anew when a job begins to run, or runs no more."""
+        before = job.phase
+        job.to(trigger)
+        self.plan_stale |= Phase.RUNNING in (before, job.phase)
+
+    def free_gpu(self, job: JobState, host: HostState) -> None:
+        """The job has no GPU on that host any more: it is offered when the event has been decided."""
+        host.jobs.discard(job.name)
+        self.freed.append(host.name)
+
     # ------------------------------------------------------------ links
 
     @property
@@ -153,6 +172,7 @@ class Cluster:
         """
         self.bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column = None, None
+        self.plan_stale = True
 
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
@@ -170,7 +190,7 @@ class Cluster:
     # ------------------------------------------------------------ hosts
 
     def watched(self) -> list[HostState]:
-        """At least the hosts whose lease or fence ends some time, in order: those that silence or a fence may befall."""
+        """Hosts with a finite lease or fence deadline, in order, and perhaps others."""
         if self._watched is None:
             hosts = self.hosts.values()
             self._watched = [
@@ -178,9 +198,27 @@ class Cluster:
             ]
         return self._watched
 
-    def watch(self) -> None:
-        """A lease or a fence may end that never would, or the other way round: look who is to be watched."""
+    def connect(self, host: HostState) -> None:
+        """Its agent is there: no fence ends, and rates and checkpoints count with it."""
+        host.connected, host.fence_at_s = True, inf
         self._watched = None
+        self.plan_stale = self.rates_stale = True
+
+    def disconnect(self, host: HostState) -> None:
+        """Its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
+        host.connected = False
+        self.plan_stale = self.rates_stale = True
+        self.fence(host, max(self.now_s, host.lease_until_s + self.settings.fence_margin_s))
+
+    def fence(self, host: HostState, at_s: float) -> None:
+        """Its jobs count as stopped from then on."""
+        host.fence_at_s, self._watched = at_s, None
+
+    def lease(self, host: HostState, until_s: float) -> None:
+        """No copy that was started there runs beyond this, as far as this side may believe."""
+        if inf in (host.lease_until_s, until_s):
+            self._watched = None
+        host.lease_until_s = until_s
 
     def expect_word(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""

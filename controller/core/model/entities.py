@@ -1,16 +1,7 @@
 """What the coordinator knows: hosts, jobs, checkpoints, flows. Data and the table of a job's transitions; decisions are
 elsewhere.
 
-```
-            offered                     started            finished
-  waiting ----------> starting ------------------> running ----------> finished
-   ^  |                  ^  ^                       |  ^
-   |  | fetch            |  | landed       migrate  v  | abandoned
-   |  v        stored    |  +---------------------- moving
-   | fetching -----------+
-   |
-   +-- interrupted: from starting, running, moving, fetching
-```
+`docs/states.svg` is drawn from the table (`python docs/generate.py`).
 
 A host that falls silent keeps its jobs until its lease has lapsed: until then they may be running, so they are neither
 interrupted nor started elsewhere.
@@ -84,40 +75,39 @@ class JobState:
     spec: JobSpec
     submitted_s: float
     phase: Phase = Phase.WAITING
-    attempt: int = 0
-    host: str | None = None
-    step: int = 0
+    attempt: int = 0  # 1 from the first dispatch on; a message of an earlier one changes nothing
+    host: str | None = None  # where the attempt runs, or will run once its checkpoint is there
+    step: int = 0  # the last that it is known to have done
     on_demand: bool = False  # paper B sent it there, at cost k
     waited_s: float = 0.0  # in the spot queue, before it was sent there
     restore: Checkpoint | None = None  # what the present attempt resumes from
-    checkpoints: dict[int, Checkpoint] = field(
-        default_factory=dict
-    )  # completed ones that are held, by sequence
+    # completed ones that are held, by sequence
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)  # sequences of all that ever were
     traces: set[str] = field(default_factory=set)  # hosts that ran it or kept a checkpoint of it
     # hosts that were told to run it, or that a checkpoint of it was ordered to: no other can hold one
     keepers: set[str] = field(default_factory=set)
-    taken: dict[int, int] = field(
-        default_factory=dict
-    )  # its latest snapshots, as its hosts told: sequence -> step
+    # its latest snapshots, as its hosts told: sequence -> step
+    taken: dict[int, int] = field(default_factory=dict)
     killed: int = 0  # times that its process was killed from outside
-    standby: str | None = None
-    vault: str | None = None  # keeps a second copy, seldom brought up to date (`vault`)
-    interval_s: float | None = None
+    standby: str | None = None  # the host that its checkpoints go to
+    vault: str | None = None  # keeps a second copy, seldom brought up to date (`second_copy`)
+    interval_s: float | None = (
+        None  # between checkpoints, as its agent was told; None: it was told nothing yet
+    )
     timer: int = 0  # which job it was that started: spreads checkpoint timers
-    protected_since_s: float = 0.0
+    protected_since_s: float = 0.0  # when the attempt began to run: its first checkpoint is timed from here
     last_checkpoint_s: float | None = None  # when this attempt last took one
     sent_bytes: int | None = None  # by the last transfer to the present standby
-    move: Move | None = None
-    degraded: bool = False
-    unfit: dict[str, float] = field(
-        default_factory=dict
-    )  # host that would not take it -> when to try it again
+    move: Move | None = None  # the migration that is under way
+    degraded: bool = False  # its host has a notice running, and no move was possible yet
+    # host that would not take it -> when to try it again
+    unfit: dict[str, float] = field(default_factory=dict)
     misses: int = 0  # checkpoints in a row that did not reach the present standby
     endangered: bool = False  # P1 cannot keep its loss budget with this standby
     final_sequence: int | None = None  # the checkpoint with which its host stopped this attempt
     stopped_at_s: float | None = None  # when it last stopped computing
-    stopped_cause: str = ""
+    stopped_cause: str = ""  # of that stop, as in `JobStopped`; empty while it runs
     landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
 
     @property
@@ -153,11 +143,11 @@ class HostState:
     """One host, as far as the coordinator knows."""
 
     spec: Host
-    connected: bool = False
-    incarnation: int = -1
-    data_port: int = 0
-    lent: bool = False
-    reclaim_at_s: float | None = None
+    connected: bool = False  # its agent can be told something
+    incarnation: int = -1  # of the agent that registered last; -1: none ever did
+    data_port: int = 0  # where it takes transfers
+    lent: bool = False  # its owner has not taken it
+    reclaim_at_s: float | None = None  # when a notice that runs there ends
     closures: int = 0  # how often its owner has taken it, as last told: goes with each StartJob
     lease_until_s: float = -inf  # no copy started here runs beyond this, unless it is renewed
     jobs: set[str] = field(default_factory=set)  # running here, or a GPU is reserved for them
@@ -203,9 +193,8 @@ class CheckpointFlow:
     rate_bytes_per_s: float = 0.0
     bottleneck: str = ""
     pledge: Pledge | None = None
-    sequence: int | None = (
-        None  # of the one checkpoint that it carries; None: of whatever its job takes at the source
-    )
+    # of the one checkpoint that it carries; None: of whatever its job takes at the source
+    sequence: int | None = None
     ticket: int = 0  # under which its receiver expects it
 
     @property

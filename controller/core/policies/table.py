@@ -25,7 +25,7 @@ from controller.core.policies.baselines import Replication
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
 from controller.core.queueing.controllers.replay import Replay
-from controller.core.settings import Settings
+from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
 from topologies.spec import ResearchReserve
 
@@ -83,33 +83,38 @@ SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimn
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One system. `plan` is P1, `select` P2, `admit` and `share` P3, `learner` paper B.
-
-    `label`: its name in Table III, if it is compared there. `migrates`: on a notice P2 and P3 move jobs; else they run until
-    the host closes, and are interrupted. `stays`: a job and its checkpoints stay on its host; interrupted, it waits for that
-    host. `standby`: who chooses the standby (None: `select`; where that scores, by eq. 11). `central_store`: checkpoints go
-    to a host that nobody can reclaim, where the campus has one. `requeue_wait_s`: an interrupted job may not start again for
-    so long. `replication`: the standby holds a GPU and computes too. `enforced`: research has its reserve, and senders keep
-    to their grants; else grants are advice, and flows share the links as TCP does. `takes_up`: a job that had to begin again
-    further back goes on from a better checkpoint as soon as its holder returns (`taking_up`). `vault`: now and then a copy goes
-    to a third host.
-    """
+    """One system: a function for each decision, and where it differs in more than a function."""
 
     about: str
+    # P1: rates and intervals of checkpoints
     plan: intervals.Planner = planner.plan_behind
+    # P2: the destination of a move, or of a job that is resumed
     select: placement.Selector = SELECT
+    # P3: which migrations are admitted
     admit: admission.Admit = admission.fluid_edf
+    # P3: how links are shared among the flows that are open
     share: admission.Share = admission.share_totals
+    # paper B: makes the queue's controller of r
     learner: Learner = age
+    # its name in Table III, if it is compared there
     label: str = ""
+    # on a notice P2 and P3 move jobs; else they run until the host closes, and are interrupted
     migrates: bool = True
+    # a job and its checkpoints stay on its host; interrupted, it waits for that host
     stays: bool = False
+    # chooses the standby; None: `select` does, and where that scores, by eq. 11
     standby: placement.Selector | None = None
+    # checkpoints go to a host that no owner can take, where the campus has one
     central_store: bool = False
+    # an interrupted job may not start again for so long
     requeue_wait_s: float = 0.0
+    # the standby holds a GPU and computes too
     replication: Replication | None = None
+    # research has its reserve, and senders keep to their grants; else grants are advice, and flows share links as TCP does
     enforced: bool = True
+    # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
     takes_up: bool = True
+    # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
 
     def __post_init__(self) -> None:
@@ -323,6 +328,12 @@ ABLATION: dict[
 def ablation(p1: bool, p2: bool, p3: bool) -> Policy:
     """ReclaimNet with only these protocols: what is off is Table IV's naive baseline (30 min, random destination, TCP)."""
     return POLICIES[ABLATION[p1, p2, p3]]
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The row of a run, in its time scale and with its parameters of P2: the one that a world and its coordinator hold."""
+    scale, alpha = settings.day_s / DAY_S, settings.stability_penalty
+    return policy(settings.policy, scale, alpha=alpha, k_min=settings.k_min)
 
 
 def policy(

@@ -6,12 +6,14 @@ both can be made again from the files, and so that a test can hand wrong values 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from experiments.claims.framework.values import Values
+
+CANNOT = "cannot"  # setting of a run that could not measure: the reason, instead of values
 
 
 class ClaimOutcome(StrEnum):
@@ -68,7 +70,7 @@ class ClaimVerdict:
 
 
 def silent(done: int, total: int) -> None:
-    """Progress that nobody sees."""
+    """Progress that is shown nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +98,15 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One table or figure. `text`: what the paper claims, in its own terms; `does_not_prove`: what no verdict here says.
-
-    `headline`: quantities that the page shows at once, a row a system. `run` may take minutes and goes on where it was
-    stopped; `draw` writes an SVG file; `check` judges. Both see only values.
-    """
+    """One table or figure. `draw` and `checks` see nothing but values."""
 
     name: str
     paper: str
     title: str
-    text: str
-    does_not_prove: str
-    headline: tuple[str, ...]
-    run: Callable[[Config], Values]
-    draw: Callable[[Values, Path], None]
-    check: Callable[[Values], ClaimVerdict]
+    text: str  # what the paper claims, in its own terms
+    does_not_prove: str  # what no verdict here says
+    headline: tuple[str, ...]  # quantities that the page shows at once, a row a system
+    run: Callable[[Config], Values]  # may take minutes, and goes on where it was stopped
+    draw: Callable[[Values, Path], None]  # writes an SVG file
+    checks: Callable[[Values], Iterable[Check]]  # each a statement that can fail
+    not_comparable: str = ""  # why no check of it decides, where none does

@@ -59,20 +59,10 @@ class Bar:
     published: float | None = None
 
 
-def _logarithmic(axes: Any) -> None:
-    """In plain numbers, few enough to be read: of a short axis 1, 2 and 5 of each decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    subs, most = ((1.0, 2.0, 5.0), None) if high < SHORT * low else ((1.0,), 4)
-    axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=most))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-
-
 def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = False) -> None:
     """Horizontal bars, the first on top; whiskers are 95 % intervals, diamonds the paper's numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     for place, row in enumerate(rows):
         if row.ours is not None:
             axes.barh(place, row.ours, color=row.colour, height=0.66, zorder=2)
@@ -83,8 +73,13 @@ def bars(axes: Any, rows: Sequence[Bar], unit: str, title: str, *, log: bool = F
             axes.plot(row.published, place, "D", markersize=6, zorder=4, clip_on=False, **PRINTED_MARK)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the same in all panels, whatever rows lack
-    if log:
-        _logarithmic(axes)
+    if log:  # in plain numbers, few enough to be read: of a short axis 1, 2 and 5 of each decade
+        axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        subs, most = ((1.0, 2.0, 5.0), None) if high < SHORT * low else ((1.0,), 4)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=most))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     dress(axes, unit, "", title, grid="x")
     axes.tick_params(axis="y", length=0)
 

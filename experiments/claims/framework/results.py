@@ -2,92 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.claims.framework.claim import ClaimKind, ClaimOutcome
-from experiments.claims.framework.index import held_of, in_order
-from experiments.claims.framework.records import ClaimRecord
-from experiments.claims.framework.values import Value, Values
+from experiments.claims.framework.index import ClaimCard, held_of, in_order
+from experiments.claims.framework.values import Value
 from experiments.claims.not_covered import NOT_COVERED
 from experiments.claims.registry import CLAIMS
+from experiments.results.pages import render
+
+# the two kinds that a verdict rests on are counted in the plural
+KINDS = {
+    kind: f"{kind}s" if kind in (ClaimKind.VALUE, ClaimKind.ORDERING) else str(kind) for kind in ClaimKind
+}
 
 
 def page(out: Path, *, date: str, commit: str) -> str:
     """Markdown, from the directories below `out`. ValuesError: one is not as written."""
-    found = in_order(out)
-    lines = [
-        "# Claims of both papers",
-        "",
-        f"Written by `reclaimnet reproduce ... --result`, {date}, commit {commit}; `reclaimnet reproduce all` makes the page",
-        "with pictures and all values. Counted are the checks that hold, of those judged. Intervals: 95 %, over the seeds.",
-        "What holds by construction and what is beyond the paper move no verdict; orderings only: no printed value holds.",
-        "",
-        f"| claim | what | verdict | {' | '.join(_plural(kind) for kind in ClaimKind)} | seeds |",
-        "|---" * (4 + len(ClaimKind)) + "|",
-        *(_line(card.record, card.values) for card in found),
-        *(line for card in found for line in _section(card.record, card.values)),
-        *_not_covered([card.record.name for card in found]),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _plural(kind: ClaimKind) -> str:
-    return {ClaimKind.VALUE: "values", ClaimKind.ORDERING: "orderings"}.get(kind, f"{kind}")
-
-
-def _not_covered(run: Sequence[str]) -> Iterator[str]:
-    """The claims that were not run, and what no claim judges."""
-    yield from ("", "## Not covered", "")
-    yield f"Claims that have not been run: {', '.join(name for name in CLAIMS if name not in run) or 'none'}."
-    yield from ("", "| item of a paper | why no check judges it |", "|---|---|")
-    yield from (f"| {_plain(item)} | {_plain(why)} |" for item, why in NOT_COVERED)
-
-
-def _line(record: ClaimRecord, values: Values) -> str:
-    held = " | ".join(held_of(record, kind) for kind in ClaimKind)
-    seeds = max((row.seeds for row in values.rows), default=0)
-    size = f"{seeds}{', quick' if record.is_quick else ''}"
-    return f"| {record.name} | {_plain(record.title)} | {record.verdict.level} | {held} | {size} |"
-
-
-def _section(record: ClaimRecord, values: Values) -> Iterator[str]:
-    """Why the verdict is what it is, each check that does not hold, and the headline's numbers."""
-    yield from ("", f"## {record.name}: {record.title}", "", f"> {_plain(record.text)}", "")
-    yield f"{record.verdict.level.capitalize()}: {_plain(record.verdict.because)}."
-    yield from ("", f"What it does not prove: {_plain(record.does_not_prove)}")
-    missed = [check for check in record.verdict.checks if check.outcome is not ClaimOutcome.HOLDS]
-    if missed:
-        yield from ("", *(f"- {c.outcome} ({c.kind}): {_plain(c.text)}: {_plain(c.detail)}" for c in missed))
-    for group in values.groups():
-        yield from _table(record.headline, [row for row in values.rows if row.group == group], group)
-
-
-def _table(headline: Sequence[str], rows: Sequence[Value], group: str) -> Iterator[str]:
-    """A row a system, a column a quantity of the headline: ours, its interval, and what the paper prints."""
-    cells = {(row.system, row.quantity): row for row in rows}
-    wanted = [quantity for quantity in headline if any(q == quantity for _, q in cells)]
-    systems = [s for s in dict.fromkeys(s for s, _ in cells) if any((s, q) in cells for q in wanted)]
-    if not systems:
-        return
-    units = {row.quantity: row.unit for row in rows}
-    yield from (
-        "",
-        f"| {_plain(group)} | " + " | ".join(f"{q}, {units[q]}" if units[q] else q for q in wanted) + " |",
+    cards = in_order(out)
+    run = {card.record.name for card in cards}
+    return render(
+        Path(__file__).with_name("results.md.jinja"),
+        date=date,
+        commit=commit,
+        cards=cards,
+        kinds=KINDS,
+        holds=ClaimOutcome.HOLDS,
+        held_of=held_of,
+        tables_of=tables_of,
+        not_run=[name for name in CLAIMS if name not in run],
+        not_covered=NOT_COVERED,
     )
-    yield "|---" * (1 + len(wanted)) + "|"
-    for system in systems:
-        shown = (_cell(cells.get((system, quantity))) for quantity in wanted)
-        yield f"| {_plain(system)} | {' | '.join(shown)} |"
 
 
-def _cell(row: Value | None) -> str:
-    if row is None:
-        return ""
-    interval = "" if row.low is None or row.high is None else f" [{row.low:.4g}, {row.high:.4g}]"
-    return f"{row.ours:.4g}{interval}" + ("" if row.published is None else f" (paper {row.published:g})")
-
-
-def _plain(text: str) -> str:
-    """In one line, and no end of a table's cell."""
-    return " ".join(text.split()).replace("|", "\\|")
+def tables_of(card: ClaimCard) -> Iterator[tuple[str, list[str], list[tuple[str, list[Value | None]]]]]:
+    """(group, quantities of the headline, a row a system) of each group that has any of them."""
+    for group in card.values.groups():
+        rows = [row for row in card.values.rows if row.group == group]
+        units = {row.quantity: row.unit for row in rows}
+        wanted = [quantity for quantity in card.record.headline if quantity in units]
+        cells = {(row.system, row.quantity): row for row in rows if row.quantity in wanted}
+        systems = dict.fromkeys(row.system for row in rows if (row.system, row.quantity) in cells)
+        if systems:
+            names = [f"{quantity}, {units[quantity]}" if units[quantity] else quantity for quantity in wanted]
+            yield group, names, [(s, [cells.get((s, q)) for q in wanted]) for s in systems]

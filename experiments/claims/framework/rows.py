@@ -1,17 +1,21 @@
-"""From results of many seeds to rows of a values file: the few shapes that paper A's claims need."""
+"""From results of many seeds to rows and curves of a values file: the few shapes that claims need."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.claims.framework.values import Value
+import numpy as np
+
+from experiments.claims.framework.values import Point, Value
 from experiments.results.statistics import (
     ConfidenceInterval,
     Paired,
     interval,
+    intervals,
     paired,
 )
+from experiments.theory.laws import Floats
 
 
 def row(
@@ -49,3 +53,11 @@ def exact_row(
 ) -> Value:
     """A number without chance in it."""
     return Value(group, system, quantity, unit, ours, note=note, **more)
+
+
+def curve(
+    group: str, system: str, quantity: str, xs: Sequence[float] | Floats, samples: Floats
+) -> Iterator[Point]:
+    """A point at each x, from samples of shape (seeds, points)."""
+    numbers = np.vstack([xs, intervals(samples), np.quantile(samples, (0.1, 0.9), axis=0)]).T
+    return (Point(group, system, quantity, *each) for each in numbers.tolist())

@@ -1,7 +1,7 @@
 """Many independent tasks: in this process or in a pool, each result kept at once, so that a sweep resumes where it stopped.
 
 Results are lines of one file, `runs.jsonl`. A line carries the fingerprint of the code that made it: results of other code
-are not taken for those of this one, and nobody has to remember to throw them away.
+are not taken for those of this one, and need not be thrown away by hand.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def sweep(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleType]) 
         return results
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.write("\n" if _is_cut_off(path) else "")
+        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):  # the last line was cut off
+            file.write("\n")
         for key, result in _done(missing, config):
             file.write(json.dumps({"code": code, "key": key, "result": result}) + "\n")
             file.flush()
@@ -69,11 +70,6 @@ def kept(path: Path, code: str) -> dict[str, Result]:
         if entry["code"] == code:
             found[entry["key"]] = entry["result"]
     return found
-
-
-def _is_cut_off(path: Path) -> bool:
-    """Whether the last line was not finished."""
-    return not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
 
 
 def _done(tasks: Sequence[Task], config: Config) -> Iterator[tuple[str, Result]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ class ValuesError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One number. `group` is the panel or table row, `system` who produced it.
+    """One number. `group` is the panel or table row, `system` what produced it.
 
     `low`, `high`: 95 % interval over the seeds; `exact`: what theory says; `published`: what the paper prints;
     `p_value`: of the paired test, where the number is a difference. None: there is none.
@@ -67,10 +67,16 @@ class Values:
 
     def find(self, group: str, system: str, quantity: str) -> Value:
         """The row. ValuesError: there is none."""
-        for row in self.rows:
-            if (row.group, row.system, row.quantity) == (group, system, quantity):
-                return row
-        raise ValuesError(f"no value {group} / {system} / {quantity}; {self._nearest(group, system)}")
+        if (found := self.get(group, system, quantity)) is not None:
+            return found
+        of_group = [row for row in self.rows if row.group == group]
+        if of_system := [row.quantity for row in of_group if row.system == system]:
+            instead = f"of {group} / {system} there are {', '.join(of_system)}"
+        elif of_group:
+            instead = f"of {group} there are {', '.join(dict.fromkeys(row.system for row in of_group))}"
+        else:
+            instead = f"there are {', '.join(self.groups()) or 'none at all'}"
+        raise ValuesError(f"no value {group} / {system} / {quantity}; {instead}")
 
     def get(self, group: str, system: str, quantity: str) -> Value | None:
         """The row, or None: where nothing happened that could be counted, there is none."""
@@ -85,16 +91,6 @@ class Values:
         """Its points in order of x; empty if there are none."""
         found = [p for p in self.curves if (p.group, p.system, p.quantity) == (group, system, quantity)]
         return sorted(found, key=lambda point: point.x)
-
-    def _nearest(self, group: str, system: str) -> str:
-        """What there is instead."""
-        of_group = [row for row in self.rows if row.group == group]
-        of_system = [row.quantity for row in of_group if row.system == system]
-        if of_system:
-            return f"of {group} / {system} there are {', '.join(of_system)}"
-        if of_group:
-            return f"of {group} there are {', '.join(dict.fromkeys(row.system for row in of_group))}"
-        return f"there are {', '.join(self.groups()) or 'none at all'}"
 
 
 def write(values: Values, directory: Path) -> None:
@@ -133,14 +129,16 @@ def _read_rows(path: Path, kind: type[Row]) -> tuple[Row, ...]:
         wanted = [column.name for column in fields(kind)]
         if reader.fieldnames is None or list(reader.fieldnames) != wanted:
             raise ValuesError(f"{path}: columns {reader.fieldnames}, must be {wanted}")
-        return tuple(_row(path, reader.line_num, kind, wanted, cells) for cells in reader)
-
-
-def _row(path: Path, line: int, kind: type[Row], wanted: Sequence[str], cells: dict[str, str]) -> Row:
-    try:
-        return kind(**{column.name: _cell(str(column.type), cells[column.name]) for column in fields(kind)})
-    except (TypeError, ValueError) as error:
-        raise ValuesError(f"{path}, line {line}: {error}; columns are {', '.join(wanted)}") from error
+        rows = []
+        for cells in reader:
+            try:
+                rows.append(
+                    kind(**{each.name: _cell(str(each.type), cells[each.name]) for each in fields(kind)})
+                )
+            except (TypeError, ValueError) as error:
+                place = f"{path}, line {reader.line_num}"
+                raise ValuesError(f"{place}: {error}; columns are {', '.join(wanted)}") from error
+        return tuple(rows)
 
 
 def _cell(kind: str, text: str) -> Any:

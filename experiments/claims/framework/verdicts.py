@@ -11,13 +11,15 @@ import math
 from collections.abc import Sequence
 
 from experiments.claims.framework.claim import (
+    CANNOT,
     Check,
+    Claim,
     ClaimKind,
     ClaimOutcome,
     ClaimVerdict,
     Level,
 )
-from experiments.claims.framework.values import Value
+from experiments.claims.framework.values import Value, Values
 
 NOTHING = "nothing of it happened in these runs"
 FEW, MOST_TOLD = 2, 4  # checks that a verdict tells with their numbers, and at all
@@ -55,6 +57,16 @@ def above(kind: ClaimKind, text: str, value: Value | None, bound: float) -> Chec
     return Check(kind, text, _outcome(low > bound, fails), f"{_shown(value)}; wanted more than {bound:.4g}")
 
 
+def judge(claim: Claim, values: Values) -> ClaimVerdict:
+    """The verdict on values of the claim. Checks of what cannot be compared are shown all the same."""
+    if reason := values.settings.get(CANNOT):
+        return ClaimVerdict(Level.NOT_COMPARABLE, reason)
+    checks = tuple(claim.checks(values))
+    if claim.not_comparable:
+        return ClaimVerdict(Level.NOT_COMPARABLE, claim.not_comparable, checks)
+    return decide(checks)
+
+
 def decide(checks: Sequence[Check]) -> ClaimVerdict:
     """Reproduced: all values and orderings hold. Ordering reproduced: all orderings do, and a value beside them; orderings only:
     no value does, or none was judged. Not reproduced: an ordering fails, or a value where there is no ordering. Undecided:
@@ -78,11 +90,6 @@ def decide(checks: Sequence[Check]) -> ClaimVerdict:
     is_refuted = any(check.outcome is ClaimOutcome.FAILS for check in decisive)
     level = Level.NOT_REPRODUCED if is_refuted else Level.UNDECIDED
     return ClaimVerdict(level, _because(open_orderings + open_values), tuple(checks))
-
-
-def not_comparable(because: str, checks: Sequence[Check] = ()) -> ClaimVerdict:
-    """A verdict on what cannot be compared; the checks are shown all the same."""
-    return ClaimVerdict(Level.NOT_COMPARABLE, because, tuple(checks))
 
 
 def _not_held(checks: Sequence[Check]) -> list[Check]:

@@ -78,31 +78,8 @@ def lost_s(run: Result) -> list[float]:
     return [each[4] or 0.0 for each in run["interruptions"]]
 
 
-def _per_61_days(run: Result) -> Floats:
-    return np.array([sum(lost_s(run)) / 3600.0 * FULL_DAYS, float(len(run["days"]))])
-
-
-def _over_least(run: Result) -> Floats:
-    return np.array([sum(lost_s(run)), run["least_s"]])
-
-
-def _least_per_61_days(run: Result) -> Floats:
-    return np.array([run["least_s"] / 3600.0 * FULL_DAYS, float(len(run["days"]))])
-
-
-def _per_event(run: Result) -> Floats:
-    losses = lost_s(run)
-    return np.array([sum(losses) / 60.0, float(len(losses))])
-
-
-def _dear(run: Result) -> Floats:
-    losses = lost_s(run)
-    return np.array([100.0 * sum(each > DEAR_S for each in losses), float(len(losses))])
-
-
-def _ordinary(run: Result) -> Floats:
-    ordinary_s = sum(each for each in lost_s(run) if each <= DEAR_S)
-    return np.array([ordinary_s / 3600.0 * FULL_DAYS, float(len(run["days"]))])
+def _per_61_days(seconds: float, run: Result) -> Floats:
+    return np.array([seconds / 3600.0 * FULL_DAYS, float(len(run["days"]))])
 
 
 def _downtimes(run: Result) -> Floats:
@@ -115,34 +92,57 @@ def _successes(run: Result) -> Floats:
     return np.array([100.0 * sum(lost == 0.0 for lost in announced), float(len(announced))])
 
 
-def _useful(run: Result) -> Floats:
-    begun, useful, _ = np.sum(run["days"], axis=0)
-    return np.array([100.0 * useful, begun])
-
-
-WORK_LOSS = Metric("work loss", "GPU-h in 61 days", _per_61_days, ratio_of_sums, "sum over all interruptions")
-PER_EVENT = Metric("loss per event", "min", _per_event, ratio_of_sums, "work loss over interruptions")
+WORK_LOSS = Metric(
+    "work loss",
+    "GPU-h in 61 days",
+    lambda run: _per_61_days(sum(lost_s(run)), run),
+    ratio_of_sums,
+    "sum over all interruptions",
+)
+PER_EVENT = Metric(
+    "loss per event",
+    "min",
+    lambda run: np.array([sum(lost_s(run)) / 60.0, len(lost_s(run))]),
+    ratio_of_sums,
+    "work loss over interruptions",
+)
 DOWNTIME = Metric("downtime", "s", _downtimes, quantile(0.5), "median of what a notice interrupted")
 DOWNTIME_P99 = Metric("downtime, p99", "s", _downtimes, quantile(0.99), "of what a notice interrupted")
 SUCCESS = Metric("success", "%", _successes, ratio_of_sums, "of jobs under notice: lost nothing")
 UTILISATION = Metric(
-    "utilisation", "%", _useful, ratio_of_sums, "useful share of the time from first start to end"
+    "utilisation",
+    "%",
+    lambda run: np.array([100.0, 1.0]) * np.sum(run["days"], axis=0)[[1, 0]],
+    ratio_of_sums,
+    "useful share of the time from first start to end",
 )
 DEAR = Metric(
-    "lost over 1 h", "%", _dear, ratio_of_sums, "of interruptions: no copy of any checkpoint was within reach"
+    "lost over 1 h",
+    "%",
+    lambda run: np.array([100.0 * sum(each > DEAR_S for each in lost_s(run)), len(lost_s(run))]),
+    ratio_of_sums,
+    "of interruptions: no copy of any checkpoint was within reach",
 )
 ORDINARY = Metric(
-    "work loss of the others", "GPU-h in 61 days", _ordinary, ratio_of_sums, "at most an hour each"
+    "work loss of the others",
+    "GPU-h in 61 days",
+    lambda run: _per_61_days(sum(each for each in lost_s(run) if each <= DEAR_S), run),
+    ratio_of_sums,
+    "at most an hour each",
 )
 LEAST = Metric(
     "least work loss",
     "GPU-h in 61 days",
-    _least_per_61_days,
+    lambda run: _per_61_days(run["least_s"], run),
     ratio_of_sums,
     "bound: of any choice of checkpoints, with the jobs where this system had them",
 )
 OVER_LEAST = Metric(
-    "work loss over the least", "ratio", _over_least, ratio_of_sums, "what was lost over that bound"
+    "work loss over the least",
+    "ratio",
+    lambda run: np.array([sum(lost_s(run)), run["least_s"]]),
+    ratio_of_sums,
+    "what was lost over that bound",
 )
 METRICS = (WORK_LOSS, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 

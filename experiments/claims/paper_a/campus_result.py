@@ -14,7 +14,6 @@ from controller.core.model import facts as f
 from experiments.inputs.traces import Trace
 from experiments.results.history import (
     Attempt,
-    Timed,
     attempts,
     notices,
 )
@@ -28,6 +27,8 @@ HOURS = 24
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
     """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, and counts."""
     summary = run.summary()
+    submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
+    spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
     return {
         "interruptions": [_rounded(row) for row in _interruptions(run, trace)],
         "migrations": [_rounded(row) for row in _migrations(run)],
@@ -36,7 +37,8 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "lost": summary.jobs.lost,
-        "turnaround_h": _turnaround_h(run.facts),
+        # mean time from submission to finish, of those that finished
+        "turnaround_h": round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None,
         "checkpoint_gb": round(summary.checkpoints.bytes_sent / 1e9, 3),
         "broken": sorted({broken.rule for broken in summary.invariants_broken}),
         "events": run.events,
@@ -44,7 +46,7 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
 
 
 def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
-    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: nobody has gone on yet."""
+    """[hour of the run, job number, its payload in GB, cause, s of work lost, downtime in s]; null: not gone on yet."""
     numbers = {arrival.job.name: number for number, arrival in enumerate(trace.arrivals)}
     for one in interruptions(run.facts):
         number = numbers[one.job]
@@ -54,7 +56,7 @@ def _interruptions(run: VirtualRun, trace: Trace) -> Iterator[list[Any]]:
 
 
 def _migrations(run: VirtualRun) -> Iterator[list[Any]]:
-    """A (job, notice) each: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
+    """A row a job and notice: [hour, notice in s, outcome, downtime in s or null, same building or null, payload in GB].
 
     Outcomes: `in time`, `late`, `refused` (said so at once or later), `other` (the job ended first, or the run).
     """
@@ -80,30 +82,24 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     days = [[0.0, 0.0, 0.0] for _ in range(count)]
     again_s = {(lost.job, lost.attempt): lost.work_s for lost in work_lost(run.facts)}
     step_s = {arrival.job.name: arrival.job.step_s for arrival in trace.arrivals}
+    of_job: dict[str, list[Attempt]] = {}
     for attempt in attempts(run.facts):
+        of_job.setdefault(attempt.job, []).append(attempt)
         if attempt.ended_s is not None:
             executed_s = (attempt.to_step - attempt.from_step) * step_s[attempt.job]
             useful_s = executed_s - again_s.get((attempt.job, attempt.attempt), 0.0)
             _spread(days, attempt.dispatched_s, attempt.ended_s, useful_s, column=1)
-    for from_s, until_s in _in_progress(run.facts, end_s):
-        _spread(days, from_s, until_s, until_s - from_s, column=0)
+    # a job is in progress until it ends; one that is on a host at the end, until it came there
+    for tries in of_job.values():
+        last = tries[-1]
+        is_over = last.how in ("finished", "failed")
+        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
+        _spread(days, tries[0].dispatched_s, until_s, until_s - tries[0].dispatched_s, column=0)
     gpus = {host.name: host.gpus for host in run.context.campus.hosts}
     for host, from_s, until_s in lent_spells(trace, gpus, end_s):
         for day, part_s in _by_day(from_s, until_s, count):
             days[day][2] += gpus[host] * part_s / SECONDS_AN_HOUR
     return days
-
-
-def _in_progress(facts: Sequence[Timed], end_s: float) -> Iterator[tuple[float, float]]:
-    """(first dispatch, end) of each job; of one that is on a host at the end, until it came there."""
-    of_job: dict[str, list[Attempt]] = {}
-    for attempt in attempts(facts):
-        of_job.setdefault(attempt.job, []).append(attempt)
-    for tries in of_job.values():
-        last = tries[-1]
-        is_over = last.how in ("finished", "failed")
-        until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
-        yield tries[0].dispatched_s, until_s
 
 
 def _spread(days: list[list[float]], from_s: float, until_s: float, seconds: float, column: int) -> None:
@@ -144,13 +140,6 @@ def _intervals(run: VirtualRun) -> list[list[float | None]]:
             row[1] += fact.hazard_per_h
             row[2] += 1
     return [[total / count, hazard / count] if count else [None, None] for total, hazard, count in sums]
-
-
-def _turnaround_h(facts: Sequence[Timed]) -> float | None:
-    """Mean time from submission to finish, of those that finished."""
-    submitted = {fact.job: at_s for at_s, fact in facts if isinstance(fact, f.JobSubmitted)}
-    spans = [at_s - submitted[fact.job] for at_s, fact in facts if isinstance(fact, f.JobFinished)]
-    return round(sum(spans) / len(spans) / SECONDS_AN_HOUR, 4) if spans else None
 
 
 def _rounded(row: Sequence[Any]) -> list[Any]:

@@ -129,16 +129,12 @@ def play(wanted: Wanted) -> dict[str, Any]:
     """The run of one task."""
     scenario, trace = paper_campus(wanted.seed, days=wanted.days)
     scenario, trace = wanted.variation.applied(scenario), wanted.variation.dealt(trace)
-    if wanted.system == ORACLE:
-        return _play_oracle(scenario, trace, wanted.seed)
-    run = simulate(scenario, trace, wanted.seed, system=wanted.system)
-    least = least_losses(run, scenario, trace, wanted.system)
-    return {**campus_result.compact(run, trace), "least_s": sum(one.work_s for one in least)}
-
-
-def _play_oracle(scenario: Scenario, trace: Trace, seed: int) -> dict[str, Any]:
-    """The offline one, choosing what the paper's program chooses; the bound, and the mean gap and time of its windows."""
-    found = run_oracle(scenario, trace, seed, at_first=False)
+    if wanted.system != ORACLE:
+        run = simulate(scenario, trace, wanted.seed, system=wanted.system)
+        least = least_losses(run, scenario, trace, wanted.system)
+        return {**campus_result.compact(run, trace), "least_s": sum(one.work_s for one in least)}
+    # the offline one, choosing what the paper's program chooses; the bound, and the mean gap and time of its windows
+    found = run_oracle(scenario, trace, wanted.seed, at_first=False)
     windows = found.windows
     gaps = [window.gap for window in windows]
     solved = {

@@ -1,4 +1,4 @@
-"""Owners who come back more often from a day on: paper A's campus with a hazard that jumps, and who notices when.
+"""Owners who come back more often from a day on: paper A's campus with a hazard that jumps, and when each estimator notices.
 
 Each host is a renewal process of its own here (not so many reclaims in all, as in `paper_campus`): lent until its hazard has
 collected a unit-exponential draw, at 1.7 times the rate after the drift. Jobs, profile of the day, notices and
@@ -11,9 +11,8 @@ one number, by how much the hazard is what it was. Over a window that is emergen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -51,27 +50,22 @@ class Drift:
 def drifting(drift: Drift) -> tuple[Scenario, Trace]:
     """The campus and its trace; hosts begin as `paper_campus` has them."""
     scenario, trace = paper_campus(drift.seed, days=drift.before_days + drift.after_days)
-    events: list[OwnerEvent] = []
+    owners, events = scenario.owners, list[OwnerEvent]()
     for host in scenario.volunteers:
         rng = stream(drift.seed, "drift", host.name)
-        events += _owner(scenario.owners, host.name, host.name in trace.away, drift, scenario.duration_s, rng)
+        lent_s = 0.0
+        if host.name in trace.away:
+            lent_s = owners.absence.quantile(rng.random()) * rng.random()
+            events.append(OwnerEvent(lent_s, host.name, "return"))
+        while (at_s := reclaimed_s(owners, lent_s, unit_exponential(rng), drift.at_s)) < scenario.duration_s:
+            emergency, notice, absence = rng.random() < owners.emergency_share, rng.random(), rng.random()
+            notice_s = 0.0 if emergency else owners.notice.quantile(notice)
+            lent_s = at_s + notice_s + owners.absence.quantile(absence)
+            events.append(OwnerEvent(at_s, host.name, "reclaim", notice_s))
+            events.append(OwnerEvent(lent_s, host.name, "return"))
     return scenario, replace(
         trace, origin=f"drift, seed {drift.seed}", owner_events=in_order(events, scenario.duration_s)
     )
-
-
-def _owner(
-    owners: Owners, host: str, is_away: bool, drift: Drift, end_s: float, rng: Random
-) -> Iterator[OwnerEvent]:
-    lent_s = owners.absence.quantile(rng.random()) * rng.random() if is_away else 0.0
-    if is_away:
-        yield OwnerEvent(lent_s, host, "return")
-    while (at_s := reclaimed_s(owners, lent_s, unit_exponential(rng), drift.at_s)) < end_s:
-        emergency, notice, absence = rng.random() < owners.emergency_share, rng.random(), rng.random()
-        notice_s = 0.0 if emergency else owners.notice.quantile(notice)
-        yield OwnerEvent(at_s, host, "reclaim", notice_s)
-        lent_s = at_s + notice_s + owners.absence.quantile(absence)
-        yield OwnerEvent(lent_s, host, "return")
 
 
 def reclaimed_s(owners: Owners, lent_s: float, exposure: float, drift_s: float) -> float:
@@ -99,8 +93,11 @@ def watch(seed: int) -> dict[str, Any]:
     hours: dict[str, float] = {}
     errors: dict[str, list[float]] = {}
     for window_h in WINDOWS_H:
-        error = _errors(seen, expected, round(window_h * 3600.0 / STEP_S), drift.at_s)
-        hours[f"{window_h:g}"] = _settled_h(error, window_h)
+        window, places = round(window_h * 3600.0 / STEP_S), np.arange(round(drift.at_s / STEP_S), len(seen))
+        counted = seen[places] - seen[places - window]
+        wanted = np.maximum(1e-12, expected[places] - expected[places - window])
+        error = np.abs(counted / wanted / FACTOR - 1.0)
+        hours[f"{window_h:g}"] = settled_h(error, window_h)
         errors[f"{window_h:g}"] = [round(value, 4) for value in error[:: round(DAY_S / STEP_S / 2)].tolist()]
     return {"hours": hours, "errors": errors}
 
@@ -120,19 +117,8 @@ def _counts(scenario: Scenario, trace: Trace, grid: Floats) -> tuple[Floats, Flo
     return seen, np.concatenate([[0.0], np.cumsum(np.cumsum(lent[:-1]) * step)])[:-1]
 
 
-def _errors(seen: Floats, expected: Floats, window: int, drift_s: float) -> Floats:
-    """|estimate - FACTOR| / FACTOR from the drift on."""
-    first = round(drift_s / STEP_S)
-    places = np.arange(first, len(seen))
-    counted = seen[places] - seen[places - window]
-    error: Floats = np.abs(
-        counted / np.maximum(1e-12, expected[places] - expected[places - window]) / FACTOR - 1.0
-    )
-    return error
-
-
-def _settled_h(error: Floats, window_h: float) -> float:
-    """The first moment from which the error stays small for two windows; what was watched, if there is none."""
+def settled_h(error: Floats, window_h: float) -> float:
+    """The first moment from which the error stays small for two windows; all that is watched, if there is none."""
     needed = max(1, round(2.0 * window_h * 3600.0 / STEP_S))
     bad = np.concatenate([[0], np.cumsum(error >= TOLERANCE)])
     good = np.flatnonzero(bad[needed:] - bad[:-needed] == 0)

@@ -11,7 +11,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -26,7 +25,6 @@ from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
     below,
-    decide,
     near,
 )
 from experiments.claims.paper_a import reclaim_bursts
@@ -72,33 +70,20 @@ def run(config: Config) -> Values:
     for k in sizes:
         for system in SYSTEMS:
             greedy, reference = ([results[wave] for wave in cases[system, k, how]] for how in (True, False))
-            rows += _rows(
-                k,
-                system,
-                [each["research_share"] for each in greedy],
-                [each["degradation"] for each in reference],
+            percent = [100.0 * each["research_share"] for each in greedy]
+            note = "of the uplink, by a greedy flow, in the 30 s after the notices"
+            rows.append(mean_row(f"{k} at once", system, "research", "% of the link", percent, note))
+            lacking = [100.0 * each["degradation"] for each in reference]
+            published = PRINTED_DEGRADATION.get(system) if k == MOST else None
+            note = "what a workload that asks for exactly the reserve does not get"
+            rows.append(
+                mean_row(f"{k} at once", system, "degradation", "%", lacking, note, published=published)
             )
     return Values(tuple(rows), (), settings_of(len(seeds), sizes))
 
 
-def _rows(k: int, system: str, shares: list[float], lacking: list[float]) -> Iterator[Value]:
-    group = f"{k} at once"
-    percent = [100.0 * share for share in shares]
-    note = "of the uplink, by a greedy flow, in the 30 s after the notices"
-    yield mean_row(group, system, "research", "% of the link", percent, note, exact=None)
-    published = PRINTED_DEGRADATION.get(system) if k == MOST else None
-    note = "what a workload that asks for exactly the reserve does not get"
-    yield mean_row(
-        group, system, "degradation", "%", [100.0 * part for part in lacking], note, published=published
-    )
-
-
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     floor = 100.0 * RESERVE * 0.99
     for system in KEEPING:
         least = min(
@@ -205,5 +190,5 @@ CLAIM = Claim(
     headline=("research", "degradation"),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

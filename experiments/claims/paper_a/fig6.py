@@ -13,7 +13,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -24,7 +23,7 @@ from experiments.claims.framework.pictures import (
 )
 from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import below, decide, near
+from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import (
     EMERGENCY,
@@ -113,12 +112,8 @@ def _rows(group: str, metric: Metric, runs: dict[str, Sequence[Result]]) -> Iter
         yield from numbers.metric_rows(group, system, some, None, (metric,))
 
 
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     lost = "loss per event"
     for name in CLASSES:
         for other in ("slurm-pr", "static", "random-dst"):
@@ -144,11 +139,6 @@ def _checks(values: Values) -> Iterator[Check]:
             )
 
 
-def _found(values: Values, group: str, system: str) -> list[Value]:
-    """One, or none where nothing was interrupted."""
-    return [row for row in values.rows if (row.group, row.system) == (group, system)]
-
-
 def draw(values: Values, path: Path) -> None:
     """Groups of bars: classes on top, regimes below."""
     with canvas(path, 2, 1, (12.0, 8.0), "Work loss by job class, downtime by time of day") as (
@@ -165,10 +155,11 @@ def draw(values: Values, path: Path) -> None:
 
 
 def _groups(axes: Any, values: Values, groups: dict[str, str], systems: Sequence[str]) -> None:
+    rows = {(row.group, row.system): row for row in values.rows}
     width = 0.8 / len(systems)
     for place, system in enumerate(systems):
         for number, group in enumerate(groups.values()):
-            for found in _found(values, group, system):
+            if (found := rows.get((group, system))) is not None:  # None: nothing was interrupted
                 off = [[found.ours - (found.low or 0.0)], [(found.high or 0.0) - found.ours]]
                 x = number + (place - (len(systems) - 1) / 2.0) * width
                 name = label(system) if number == 0 else None
@@ -186,5 +177,5 @@ CLAIM = Claim(
     headline=(),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -21,15 +20,13 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.rows import exact_row
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Point, Value, Values
-from experiments.claims.framework.verdicts import above, decide, near
+from experiments.claims.framework.verdicts import above, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import UTILISATION, Metric, ratio_of_sums
 from experiments.claims.paper_a.campus_runs import gather, size_of
 from experiments.claims.paper_a.table3 import label, settings
 from experiments.results.statistics import pooled
-from experiments.theory.laws import Floats
 from topologies.presets import campus54
 
 SYSTEMS = ("reclaimnet", "bamboo", "no-migration", "slurm-pr", "reclaimnet-as-printed")
@@ -52,12 +49,13 @@ LIMITS = (
 )
 
 
-def _lent(run: Result) -> Floats:
-    _, useful, lent = np.sum(run["days"], axis=0)
-    return np.array([100.0 * useful, lent])
-
-
-OF_LENT = Metric("useful of lent", "%", _lent, ratio_of_sums, "useful GPU time, of what owners lent")
+OF_LENT = Metric(
+    "useful of lent",
+    "%",
+    lambda run: np.array([100.0, 1.0]) * np.sum(run["days"], axis=0)[[1, 2]],
+    ratio_of_sums,
+    "useful GPU time, of what owners lent",
+)
 
 
 def run(config: Config) -> Values:
@@ -72,44 +70,26 @@ def run(config: Config) -> Values:
     for other in SYSTEMS[1:]:
         pair = ("reclaimnet", other)
         rows += numbers.difference_row(APART, UTILISATION, pair, runs["reclaimnet"], runs[other])
-    rows.append(_bound())
-    curves = [point for system in SYSTEMS for point in _curve(system, runs[system])]
-    return Values(tuple(rows), tuple(curves), settings(size.days, size.seeds, runs))
-
-
-def _bound() -> Value:
     gpus = sum(host.gpus for host in campus54().hosts)
     share = 100.0 * GPU_HOURS / (gpus * DAYS * HOURS_A_DAY)
     note = f"4 890 GPU-h of {gpus} GPUs in 61 days"
-    return exact_row(BOUND, "any system", UTILISATION.quantity, "%", share, note, published=68.7)
+    rows.append(exact_row(BOUND, "any system", UTILISATION.quantity, "%", share, note, published=68.7))
+    curves: list[Point] = []  # day by day, all seeds together; days on which no job was begun have no point
+    for system in SYSTEMS:
+        for day in range(min(len(each["days"]) for each in runs[system])):
+            samples = [
+                np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs[system]
+            ]
+            if (found_on_day := pooled(ratio_of_sums, samples)) is not None:
+                alone = [float(part / whole) for part, whole in samples if whole > 0.0]
+                spread = np.quantile(alone, (0.1, 0.9)).tolist()
+                mean = found_on_day.mean, found_on_day.low, found_on_day.high
+                curves.append(Point(GROUP, system, UTILISATION.quantity, day + 1.0, *mean, *spread))
+    return Values(tuple(rows), tuple(curves), settings(size.days, size.seeds, runs))
 
 
-def _curve(system: str, runs: Sequence[Result]) -> Iterator[Point]:
-    """Day by day, all seeds together; days on which no job was begun have no point."""
-    for day in range(min(len(each["days"]) for each in runs)):
-        samples = [np.array([100.0 * each["days"][day][1], each["days"][day][0]]) for each in runs]
-        if (found := pooled(ratio_of_sums, samples)) is not None:
-            alone = [float(part / whole) for part, whole in samples if whole > 0.0]
-            tenth, ninetieth = np.quantile(alone, (0.1, 0.9)).tolist()
-            yield Point(
-                GROUP,
-                system,
-                UTILISATION.quantity,
-                day + 1.0,
-                found.mean,
-                found.low,
-                found.high,
-                tenth,
-                ninetieth,
-            )
-
-
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     quantity = UTILISATION.quantity
     # Bamboo's share is the constant by which a replica slows its job
     for lower, kind in (("bamboo", ClaimKind.BUILT), ("no-migration", ClaimKind.ORDERING)):
@@ -160,5 +140,5 @@ CLAIM = Claim(
     headline=(UTILISATION.quantity, OF_LENT.quantity),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

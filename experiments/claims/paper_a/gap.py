@@ -12,7 +12,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -23,12 +22,11 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.rows import exact_row, mean_row, row
-from experiments.claims.framework.sweep import Result, Task, sweep
+from experiments.claims.framework.sweep import Task, sweep
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
     below,
-    decide,
     near,
 )
 from experiments.claims.paper_a import gap_runs
@@ -80,10 +78,30 @@ def run(config: Config) -> Values:
     results = sweep(tasks, config, (gap_runs, intervals, sys.modules[__name__]))
     found = {case: [results[_key(*case, seed)] for seed in range(1, seeds + 1)] for case in cases}
     rows = [
-        *_printed(),
-        *(each for case, runs in found.items() for each in _rows(*case, runs)),
-        *_campus(config),
+        exact_row(  # what eq. (6) says for the moments that the paper prints
+            "the paper's moments",
+            f"eq. (6), correlation {correlation:+g}",
+            "predicted gap",
+            "%",
+            100.0 * predicted_gap(correlation),
+            published=published,
+        )
+        for correlation, published in ((PRINTED_CORRELATION, PRINTED_GAP), (0.0, None))
     ]
+    for (correlation, length_s), runs in found.items():
+        is_still = length_s == DAY_S
+        group = BY_CORRELATION if is_still else BY_LENGTH
+        name = f"correlation {correlation:+g}" if is_still else f"state holds for {length_s / 60.0:g} min"
+        predicted, measured = ([100.0 * each[what] for each in runs] for what in ("predicted", "measured"))
+        published = PRINTED_MEASURED if correlation == PRINTED_CORRELATION and is_still else None
+        note = "eq. (6) of the drawn trace's moments"
+        rows.append(mean_row(group, name, "predicted gap", "%", predicted, note))
+        note = "cost of the best fixed interval over that of Lemma 1's, less 1"
+        exact = 100.0 * predicted_gap(correlation) if is_still else None
+        rows.append(
+            mean_row(group, name, "measured gap", "%", measured, note, exact=exact, published=published)
+        )
+    rows += _campus(config)
     settings = {
         "runs": f"{seeds} seeds; {EPOCHS[DAY_S]} epochs of a day each, more of shorter ones",
         "job": "hazard .99 an hour and C/B 48.3 s on average (Appendix C), lognormal over epochs, CVs .62 and .31 (F4)",
@@ -94,20 +112,6 @@ def run(config: Config) -> Values:
 
 def _key(correlation: float, length_s: float, seed: int) -> str:
     return f"correlation {correlation:g}, epochs of {length_s:g} s, seed {seed}"
-
-
-def _printed() -> Iterator[Value]:
-    """What eq. (6) says for the moments that the paper prints."""
-    for correlation, published in ((PRINTED_CORRELATION, PRINTED_GAP), (0.0, None)):
-        name = f"eq. (6), correlation {correlation:+g}"
-        yield exact_row(
-            "the paper's moments",
-            name,
-            "predicted gap",
-            "%",
-            100.0 * predicted_gap(correlation),
-            published=published,
-        )
 
 
 def _campus(config: Config) -> Iterator[Value]:
@@ -132,24 +136,8 @@ def _campus(config: Config) -> Iterator[Value]:
             yield row(ON_CAMPUS, name, "measured gap", "%", apart, note, published=published)
 
 
-def _rows(correlation: float, length_s: float, runs: Sequence[Result]) -> Iterator[Value]:
-    is_still = length_s == DAY_S
-    group = BY_CORRELATION if is_still else BY_LENGTH
-    name = f"correlation {correlation:+g}" if is_still else f"state holds for {length_s / 60.0:g} min"
-    predicted, measured = ([100.0 * each[what] for each in runs] for what in ("predicted", "measured"))
-    published = PRINTED_MEASURED if correlation == PRINTED_CORRELATION and is_still else None
-    yield mean_row(group, name, "predicted gap", "%", predicted, "eq. (6) of the drawn trace's moments")
-    note = "cost of the best fixed interval over that of Lemma 1's, less 1"
-    exact = 100.0 * predicted_gap(correlation) if is_still else None
-    yield mean_row(group, name, "measured gap", "%", measured, note, exact=exact, published=published)
-
-
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     group = BY_CORRELATION
     for correlation in CORRELATIONS:
         name = f"correlation {correlation:+g}"
@@ -195,62 +183,53 @@ def draw(values: Values, path: Path) -> None:
     """Gap over correlation, and over how long the state holds."""
     title = "Adaptivity gap: eq. (6) is right where the state holds still, and correlation shrinks it"
     with canvas(path, 1, 2, (12.0, 4.8), title) as (_, panels):
-        _by_correlation(panels[0][0], values)
-        _by_length(panels[0][1], values)
+        axes = panels[0][0]
+        line = [n / 50.0 for n in range(-10, 48)]
+        axes.plot(
+            line,
+            [100.0 * predicted_gap(c) for c in line],
+            color=INK,
+            linewidth=1.2,
+            label="eq. (6), lognormal state",
+        )
+        rows = [values.find(BY_CORRELATION, f"correlation {c:+g}", "measured gap") for c in CORRELATIONS]
+        _points(axes, CORRELATIONS, rows)
+        axes.plot([PRINTED_CORRELATION], [PRINTED_GAP], "D", label="paper A: predicted 5.2 %", **PRINTED_MARK)
+        measured = "paper A: B7 over ReclaimNet 6.7 %"
+        axes.plot([PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label=measured, **PRINTED_MARK)
+        dress(axes, "correlation of hazard and 1/bandwidth", "gap, %", "A state that holds for a day")
+        axes.set_ylim(0.0, 8.0)
+        axes.legend(frameon=False, fontsize=8.5)
 
-
-def _by_correlation(axes: Any, values: Values) -> None:
-    line = [n / 50.0 for n in range(-10, 48)]
-    axes.plot(
-        line,
-        [100.0 * predicted_gap(c) for c in line],
-        color=INK,
-        linewidth=1.2,
-        label="eq. (6), lognormal state",
-    )
-    rows = [values.find(BY_CORRELATION, f"correlation {c:+g}", "measured gap") for c in CORRELATIONS]
-    _points(axes, CORRELATIONS, rows)
-    axes.plot([PRINTED_CORRELATION], [PRINTED_GAP], "D", label="paper A: predicted 5.2 %", **PRINTED_MARK)
-    measured = "paper A: B7 over ReclaimNet 6.7 %"
-    axes.plot([PRINTED_CORRELATION], [PRINTED_MEASURED], "s", label=measured, **PRINTED_MARK)
-    dress(axes, "correlation of hazard and 1/bandwidth", "gap, %", "A state that holds for a day")
-    axes.set_ylim(0.0, 8.0)
-    axes.legend(frameon=False, fontsize=8.5)
-
-
-def _by_length(axes: Any, values: Values) -> None:
-    rows = [
-        values.find(BY_LENGTH, f"state holds for {s / 60.0:g} min", "measured gap") for s in LENGTHS_S[:-1]
-    ]
-    rows.append(values.find(BY_CORRELATION, f"correlation {PRINTED_CORRELATION:+g}", "measured gap"))
-    hours = [s / 3600.0 for s in LENGTHS_S]
-    axes.axhline(100.0 * predicted_gap(PRINTED_CORRELATION), color=INK, linewidth=1.2, label="eq. (6)")
-    axes.axhline(0.0, color=INK, linewidth=0.7)
-    _points(axes, hours, rows)
-    axes.set_xscale("log")
-    axes.set_xticks(hours, ["10 min", "30 min", "2 h", "6 h", "1 day"])
-    axes.set_xticks([], minor=True)
-    dress(
-        axes,
-        "how long hazard and bandwidth hold still (mean interval: 9.8 min)",
-        "gap, %",
-        BY_LENGTH.capitalize(),
-    )
-    axes.legend(frameon=False, fontsize=8.5, loc="lower right")
+        axes = panels[0][1]
+        rows = [
+            values.find(BY_LENGTH, f"state holds for {s / 60.0:g} min", "measured gap")
+            for s in LENGTHS_S[:-1]
+        ]
+        rows.append(values.find(BY_CORRELATION, f"correlation {PRINTED_CORRELATION:+g}", "measured gap"))
+        hours = [s / 3600.0 for s in LENGTHS_S]
+        axes.axhline(100.0 * predicted_gap(PRINTED_CORRELATION), color=INK, linewidth=1.2, label="eq. (6)")
+        axes.axhline(0.0, color=INK, linewidth=0.7)
+        _points(axes, hours, rows)
+        axes.set_xscale("log")
+        axes.set_xticks(hours, ["10 min", "30 min", "2 h", "6 h", "1 day"])
+        axes.set_xticks([], minor=True)
+        dress(
+            axes,
+            "how long hazard and bandwidth hold still (mean interval: 9.8 min)",
+            "gap, %",
+            BY_LENGTH.capitalize(),
+        )
+        axes.legend(frameon=False, fontsize=8.5, loc="lower right")
 
 
 def _points(axes: Any, xs: Sequence[float], rows: Sequence[Value]) -> None:
-    low, high = (
-        [abs(row.ours - (end or 0.0)) for row, end in zip(rows, ends, strict=True)] for ends in _ends(rows)
-    )
+    low = [abs(row.ours - (row.low or 0.0)) for row in rows]
+    high = [abs(row.ours - (row.high or 0.0)) for row in rows]
     label = "measured, 95 % interval"
     axes.errorbar(
         xs, [row.ours for row in rows], [low, high], fmt="o", color=OURS, capsize=3, label=label, zorder=3
     )
-
-
-def _ends(rows: Sequence[Value]) -> tuple[list[float | None], list[float | None]]:
-    return [row.low for row in rows], [row.high for row in rows]
 
 
 CLAIM = Claim(
@@ -262,5 +241,5 @@ CLAIM = Claim(
     headline=("predicted gap", "measured gap"),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

@@ -10,10 +10,10 @@ import numpy as np
 
 from experiments.benchmarks.kill_switch import CannotMeasureError, measure_kill_switch
 from experiments.claims.framework.claim import (
+    CANNOT,
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -26,9 +26,7 @@ from experiments.claims.framework.rows import exact_row, mean_row
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import (
     below,
-    decide,
     near,
-    not_comparable,
 )
 
 SWITCH = "BPF switch"
@@ -59,7 +57,11 @@ def run(config: Config) -> Values:
             batches.append(measure_kill_switch(ROUNDS))
         config.progress(count, count)
     except CannotMeasureError as error:
-        return Values((), (), {"cannot": f"{error}", "world": "the kernel of this machine"})
+        return Values(
+            (),
+            (),
+            {CANNOT: f"the switch cannot be measured here: {error}", "world": "the kernel of this machine"},
+        )
     rows = list(_rows(SWITCH, [batch["switch"] for batch in batches]))
     for tool in sorted({name for batch in batches for name in batch["rules"]}):
         rows += _rows(tool, [batch["rules"][tool] for batch in batches if tool in batch["rules"]])
@@ -69,7 +71,12 @@ def run(config: Config) -> Values:
         "runs": f"{count} batches of {ROUNDS} uses, each in a network namespace of its own",
         "world": "the kernel of this machine: the ingress program on a loopback interface, one datagram after each store",
     }
-    return Values(tuple(rows), tuple(_curve([batch["switch"] for batch in batches])), settings)
+    curves = []
+    for share in np.linspace(0.0, 0.999, POINTS).tolist():
+        quantiles = sorted(1e3 * float(np.quantile(batch["switch"], share)) for batch in batches)
+        ends = (quantiles[0], quantiles[-1])
+        curves.append(Point("latency", SWITCH, "quantile", share, statistics.fmean(quantiles), *ends, *ends))
+    return Values(tuple(rows), tuple(curves), settings)
 
 
 def _rows(system: str, batches_s: Sequence[Sequence[float]]) -> Iterator[Value]:
@@ -79,23 +86,8 @@ def _rows(system: str, batches_s: Sequence[Sequence[float]]) -> Iterator[Value]:
         yield mean_row("latency", system, quantity, "ms", numbers, "of a batch", published=published)
 
 
-def _curve(batches_s: Sequence[Sequence[float]]) -> Iterator[Point]:
-    for share in np.linspace(0.0, 0.999, POINTS).tolist():
-        quantiles = sorted(1e3 * float(np.quantile(batch, share)) for batch in batches_s)
-        ends = (quantiles[0], quantiles[-1])
-        yield Point("latency", SWITCH, "quantile", share, statistics.fmean(quantiles), *ends, *ends)
-
-
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    if "cannot" in values.settings:
-        return not_comparable(
-            f"the kernel's switch cannot be measured on this machine: {values.settings['cannot']}"
-        )
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     median, tail = (values.find("latency", SWITCH, quantity) for quantity in ("median", "p99"))
     yield below(ClaimKind.ORDERING, "half of the uses block within a millisecond", median, LIMIT_MS)
     yield below(ClaimKind.ORDERING, "99 of 100 uses block within a millisecond", tail, LIMIT_MS)
@@ -120,7 +112,7 @@ def draw(values: Values, path: Path) -> None:
         axes = panels[0][0]
         points = values.curve("latency", SWITCH, "quantile")
         if not points:
-            axes.text(0.5, 0.5, f"not measured:\n{values.settings.get('cannot', '')}", ha="center", wrap=True)
+            axes.text(0.5, 0.5, f"not measured:\n{values.settings.get(CANNOT, '')}", ha="center", wrap=True)
         shares = [point.x for point in points]
         axes.plot(
             [point.mean for point in points],
@@ -148,5 +140,5 @@ CLAIM = Claim(
     headline=("median", "p99"),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

@@ -9,7 +9,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -21,7 +20,7 @@ from experiments.claims.framework.pictures import (
 )
 from experiments.claims.framework.rows import mean_row
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import above, below, decide
+from experiments.claims.framework.verdicts import above, below
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.reclaim_bursts import (
     LONG_S,
@@ -57,10 +56,21 @@ def printed(phi: float) -> float:
 
 
 def run(config: Config) -> Values:
-    """Waves of seven migrations under P3 beside the bursts of those who do not take part, with both reserves."""
+    """Waves of seven migrations under P3 beside the bursts of providers that do not take part, with both reserves."""
     seeds = reclaim_bursts.seeds_of(config)
     cases = {
-        (phi, remedy): [_wave(phi, remedy, seed) for seed in seeds]
+        (phi, remedy): [
+            Wave(
+                "reclaimnet",
+                MOST,
+                LONG_S,
+                True,
+                seed,
+                reserve=RESERVE + (1.0 - phi) * BURST * (remedy == WIDER),
+                uncontrolled=(1.0 - phi) * BURST,
+            )
+            for seed in seeds
+        ]
         for phi in PARTICIPATION
         for remedy in (AS_IS, WIDER)
     }
@@ -80,22 +90,11 @@ def run(config: Config) -> Values:
     return Values(tuple(rows), (), settings)
 
 
-def _wave(phi: float, remedy: str, seed: int) -> Wave:
-    burst = (1.0 - phi) * BURST
-    reserve = RESERVE + burst if remedy == WIDER else RESERVE
-    return Wave("reclaimnet", MOST, LONG_S, True, seed, reserve=reserve, uncontrolled=burst)
-
-
 def _name(phi: float) -> str:
     return f"phi = {phi:g}"
 
 
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
     """The burst gives way to nothing and P3 keeps the reserve, so Theorem 4's subtraction holds in any fluid network; whether
     what the paper prints is left is the question."""
     for phi in PARTICIPATION:
@@ -146,5 +145,5 @@ CLAIM = Claim(
     headline=("research",),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

@@ -50,8 +50,8 @@ SHORT_S, LONG_S = 120.0, 900.0  # notices: three median payloads fit at the shar
 class Wave:
     """`together`: K'. `greedy`: the research flow takes what it gets; else it asks for RESERVE of the uplink.
 
-    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers who do not take part send
-    from the notice on, giving way to nobody.
+    `reserve`: what P3 keeps for research. `uncontrolled`: the share of the uplink that providers outside P3 send
+    from the notice on, giving way to no other flow.
     """
 
     system: str
@@ -151,10 +151,6 @@ def play(wave: Wave) -> dict[str, Any]:
     }
 
 
-def _look() -> None:
-    """An event, so that somebody who looks after each sees this moment."""
-
-
 class _Watch:
     """What the research flow has moved at two moments, each made an event; and the uncontrolled burst, from the first on."""
 
@@ -168,19 +164,17 @@ class _Watch:
         if not self._began:
             self._began = True
             for at_s in self._wanted:
-                world.at(at_s, _look)
+                world.at(at_s, lambda: None)
         if self._wanted and world.now_s >= self._wanted[0]:
             self._wanted.pop(0)
             if self._burst_bytes_per_s and not self.seen:
-                self._burst(world)
-            network = world.stage.wire.network
+                env = world.env  # only the uplink can be full
+                links = env.routes.route(f"h{HOSTS}", env.campus.coordinator.name)
+                rate = self._burst_bytes_per_s
+                env.network.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, rate)
+            network = world.env.network.fluid
             moved = network.flow("research 0").moved(world.now_s) if "research 0" in network else 0.0
             self.seen.append((world.now_s, moved))
-
-    def _burst(self, world: VirtualWorld) -> None:
-        stage, sender = world.stage, f"h{HOSTS}"
-        links = stage.routes.route(sender, stage.campus.coordinator.name)  # only the uplink can be full
-        stage.wire.start("uncontrolled", links, TrafficClass.EMERGENCY, inf, self._burst_bytes_per_s)
 
     def rate_bytes_per_s(self) -> float:
         """On the wire."""

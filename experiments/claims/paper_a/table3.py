@@ -10,7 +10,6 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.pictures import (
@@ -26,7 +25,6 @@ from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
     below,
-    decide,
     near,
 )
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -158,12 +156,8 @@ def settings(days: float, seeds: int, runs: Mapping[str, Sequence[Result]]) -> d
     }
 
 
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     for other in WORSE:
         one = EQUAL_PRICE[0] if other == EQUAL_PRICE[1] else OURS
         text = f"ReclaimNet loses less work than {label(other)}{'' if one == OURS else AT_EQUAL_PRICE}"
@@ -188,15 +182,13 @@ def _checks(values: Values) -> Iterator[Check]:
                 kind = ClaimKind.BUILT if (system, quantity) in BUILT_CELLS else ClaimKind.VALUE
                 text = f"{label(system)}: {quantity} of {cells[quantity]:g}, as printed"
                 yield near(kind, text, values.get(GROUP, system, quantity), cells[quantity], tolerance)
-    for apart in _differences(values):
+    for apart in values.rows:
+        if apart.group != RATIOS or not apart.system.startswith(f"{OURS} - "):
+            continue
         other = apart.system.removeprefix(f"{OURS} - ")
         if other == EQUAL_PRICE[1] or other not in (*WORSE, ORACLE):
             text = f"ours loses less work than {label(other)}"
             yield below(ClaimKind.BEYOND, text + (PRICED_APART if other in EQUAL_PRICE else ""), apart, 0.0)
-
-
-def _differences(values: Values) -> Iterator[Value]:
-    return (row for row in values.rows if row.group == RATIOS and row.system.startswith(f"{OURS} - "))
 
 
 def label(system: str) -> str:
@@ -228,21 +220,18 @@ def draw_table(
     systems = list(dict.fromkeys(row.system for row in values.rows if row.group == group))
     with canvas(path, 1, len(PANELS), (17.0, 1.6 + 0.36 * len(systems)), title) as (figure, panels):
         for place, (quantity, unit, head, is_log) in enumerate(PANELS):
-            rows = [_bar(values, group, system, quantity, (labels or {}).get(system)) for system in systems]
+            rows = []
+            for system in systems:
+                name, found = (labels or {}).get(system) or label(system), values.get(group, system, quantity)
+                printed = PUBLISHED.get(system, {}).get(quantity) if found is None else found.published
+                if found is None:
+                    rows.append(Bar(name, colour(system), None, published=printed))
+                else:
+                    rows.append(Bar(name, colour(system), found.ours, found.low, found.high, printed))
             bars(panels[0][place], rows, unit, head, log=is_log)
             if place:
                 panels[0][place].set_yticklabels([])
         figure.legend(handles=key_of_bars(), loc="outside lower right", ncols=2, frameon=False, fontsize=9)
-
-
-def _bar(values: Values, group: str, system: str, quantity: str, name: str | None) -> Bar:
-    rows = [row for row in values.rows if (row.group, row.system, row.quantity) == (group, system, quantity)]
-    if not rows:
-        return Bar(
-            name or label(system), colour(system), None, published=PUBLISHED.get(system, {}).get(quantity)
-        )
-    found = rows[0]
-    return Bar(name or label(system), colour(system), found.ours, found.low, found.high, found.published)
 
 
 CLAIM = Claim(
@@ -254,5 +243,5 @@ CLAIM = Claim(
     headline=("work loss", "loss per event", "downtime", "success", DEGRADATION, "utilisation"),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

@@ -14,13 +14,12 @@ from experiments.claims.framework.claim import (
     Check,
     Claim,
     ClaimKind,
-    ClaimVerdict,
     Config,
 )
 from experiments.claims.framework.rows import row
 from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
-from experiments.claims.framework.verdicts import below, decide, near
+from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_runs import gather, size_of
 from experiments.claims.paper_a.table3 import (
@@ -117,12 +116,8 @@ def _added(with_it: Subset, without: Subset) -> int:
     return next(place for place in range(3) if with_it[place] != without[place])
 
 
-def judge(values: Values) -> ClaimVerdict:
-    """From the values alone."""
-    return decide(list(_checks(values)))
-
-
-def _checks(values: Values) -> Iterator[Check]:
+def checks(values: Values) -> Iterator[Check]:
+    """What the paper says, from the values alone."""
     text = f"P1 alone takes off {PART_OF_P1:g} % of the work loss that all three do"
     yield near(ClaimKind.VALUE, text, values.get(PARTS, "P1", "work loss"), PART_OF_P1, 0.1)
     for with_it, without in _steps():
@@ -165,5 +160,5 @@ CLAIM = Claim(
     headline=("work loss", "loss per event", "downtime", DEGRADATION),
     run=run,
     draw=draw,
-    check=judge,
+    checks=checks,
 )

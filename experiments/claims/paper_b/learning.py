@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from controller.core.queueing.controllers import algorithm1
 from experiments.claims.framework.claim import Config
+from experiments.claims.framework.rows import curve, mean_row, paired_row
 from experiments.claims.framework.sweep import Result, Task, sweep
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.paper_b.learning_runs import (
@@ -35,12 +35,6 @@ from experiments.claims.paper_b.learning_runs import (
     label,
     labels,
     one_run,
-)
-from experiments.results.statistics import (
-    ConfidenceInterval,
-    interval,
-    intervals,
-    paired,
 )
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import BY_NAME, Target
@@ -85,111 +79,6 @@ JUDGED = (
 QUICK, FULL = LearningSize(16_000, 6, 4_000, 3, 0.05), LearningSize(20_000, 60, 10_000, 60, 0.02)
 
 
-def size_of(config: Config) -> LearningSize:
-    """The claim's own, with the seeds that were asked for."""
-    size = QUICK if config.quick else FULL
-    if config.seeds is None:
-        return size
-    return replace(size, slow_seeds=config.seeds, seeds=config.seeds)
-
-
-def run(cases: Sequence[LearningCase], config: Config) -> Values:
-    """All systems, starts and seeds of the cases."""
-    size = size_of(config)
-    tasks = [task for case in cases for task in _tasks(case, size)]
-    results = sweep(tasks, config, deciding_code())
-    rows: list[Value] = []
-    curves: list[Point] = []
-    for case in cases:
-        mine = {name: _of(case, name, size, results) for name in labels()}
-        rows += (row for name, runs in mine.items() for row in _numbers(case, name, runs))
-        rows += _comparisons(case, mine)
-        curves += (point for name, runs in mine.items() for point in _curves(case, name, runs, size))
-    return Values(tuple(rows), tuple(curves), _settings(size))
-
-
-def _tasks(case: LearningCase, size: LearningSize) -> Iterator[Task]:
-    for system, start in labels().values():
-        jobs, seeds = size.of(system)
-        for seed in range(seeds):
-            arguments: tuple[Any, ...] = (case.exact, system, start, seed, jobs, size.slow_jobs)
-            yield Task(_key(case, system, start, seed, size), one_run, arguments)
-
-
-def _key(case: LearningCase, system: str, start: float, seed: int, size: LearningSize) -> str:
-    jobs, _ = size.of(system)
-    return f"{case.target}, {system} from {start:g}, seed {seed}, {jobs} of {size.slow_jobs} jobs"
-
-
-def _of(case: LearningCase, name: str, size: LearningSize, results: dict[str, Result]) -> list[Result]:
-    """The runs of one label, in the order of the seeds."""
-    system, start = labels()[name]
-    _, seeds = size.of(system)
-    return [results[_key(case, system, start, seed, size)] for seed in range(seeds)]
-
-
-def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[Value]:
-    exact = case.exact
-    is_level = labels()[name][0] != AGE  # whose r means something else: it holds at some ages only
-    told: dict[str, tuple[str, float | None, float | None]] = {
-        "delay": ("h", exact.delta_h, None),
-        "cost": ("", exact.cost_star, case.published_cost),
-        "r": ("jobs", exact.r_star if is_level else None, case.published_r if is_level else None),
-        "r away": ("jobs", 0.0 if is_level else None, None),
-        "early delay": ("h", None, None),
-        "early cost": ("", None, None),
-        "running delay": ("h", exact.delta_h, None),
-        "running cost": ("", exact.cost_star, case.published_cost),
-        "settled": ("jobs", None, None),
-    }
-    for quantity, (unit, theory, published) in told.items():
-        found = interval([run[quantity] for run in runs])
-        yield _value(case.group, name, quantity, unit, found, exact=theory, published=published)
-
-
-def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
-    small, large = label(ALGORITHM1, SMALL), label(ALGORITHM1, LARGE)
-    pairs = [(large, small, "cost", "")]
-    for system in (REPLAY, AGE):
-        for start in SYSTEMS[system].starts:
-            name = label(system, start)
-            pairs += [(name, FIXED, "cost", ""), (name, label(ALGORITHM1, start), "settled", "jobs")]
-    for first, second, quantity, unit in pairs:
-        count = min(len(mine[first]), len(mine[second]))
-        samples = ([run[quantity] for run in mine[name][:count]] for name in (first, second))
-        found = paired(*samples)
-        yield _value(
-            case.group, f"{first} - {second}", quantity, unit, found.difference, p_value=found.p_value
-        )
-
-
-def _value(
-    group: str,
-    system: str,
-    quantity: str,
-    unit: str,
-    found: ConfidenceInterval,
-    *,
-    exact: float | None = None,
-    published: float | None = None,
-    p_value: float | None = None,
-) -> Value:
-    return Value(
-        group,
-        system,
-        quantity,
-        unit,
-        found.mean,
-        found.low,
-        found.high,
-        found.seeds,
-        exact,
-        published,
-        p_value,
-        MEANING[quantity],
-    )
-
-
 MEANING = {
     "delay": "mean over the second half of the jobs",
     "cost": "mean over the second half of the jobs",
@@ -203,19 +92,41 @@ MEANING = {
 }
 
 
-def _curves(case: LearningCase, name: str, runs: Sequence[Result], size: LearningSize) -> Iterator[Point]:
-    jobs, _ = size.of(labels()[name][0])
-    for quantity, column in (("delay", "delays"), ("cost", "costs"), ("r", "rs")):
-        samples = np.array([run[column] for run in runs])
-        spread = np.quantile(samples, (0.1, 0.9), axis=0)
-        for place, numbers in zip(grid(jobs), np.vstack([intervals(samples), spread]).T, strict=True):
-            yield Point(case.group, name, quantity, float(place), *(float(number) for number in numbers))
+def size_of(config: Config) -> LearningSize:
+    """The claim's own, with the seeds that were asked for."""
+    size = QUICK if config.quick else FULL
+    if config.seeds is None:
+        return size
+    return replace(size, slow_seeds=config.seeds, seeds=config.seeds)
 
 
-def _settings(size: LearningSize) -> dict[str, str]:
+def run(cases: Sequence[LearningCase], config: Config) -> Values:
+    """All systems, starts and seeds of the cases."""
+    size = size_of(config)
+    tasks: dict[tuple[str, str], list[Task]] = {}  # one a seed, by target and label
+    for case in cases:
+        for name, (system, start) in labels().items():
+            jobs, seeds = size.of(system)
+            key = f"{case.target}, {system} from {start:g}, seed {{}}, {jobs} of {size.slow_jobs} jobs"
+            tasks[case.target, name] = [
+                Task(key.format(seed), one_run, (case.exact, system, start, seed, jobs, size.slow_jobs))
+                for seed in range(seeds)
+            ]
+    results = sweep([task for some in tasks.values() for task in some], config, deciding_code())
+    rows: list[Value] = []
+    curves: list[Point] = []
+    for case in cases:
+        mine = {name: [results[task.key] for task in tasks[case.target, name]] for name in labels()}
+        for name, runs in mine.items():
+            rows += _numbers(case, name, runs)
+            places = grid(size.of(labels()[name][0])[0])
+            for quantity, column in (("delay", "delays"), ("cost", "costs"), ("r", "rs")):
+                samples = np.array([one[column] for one in runs])
+                curves += curve(case.group, name, quantity, places, samples)
+        rows += _comparisons(case, mine)
     same = (size.jobs, size.seeds) == (size.slow_jobs, size.slow_seeds)
     slow = "" if same else f" (Algorithm 1: {size.slow_seeds} of {size.slow_jobs})"
-    return {
+    settings = {
         "runs": f"{size.seeds} seeds of {size.jobs} jobs{slow}",
         "jobs": f"{size.slow_jobs}",
         "r_init": f"{SMALL:g} and {LARGE:g}",
@@ -224,3 +135,39 @@ def _settings(size: LearningSize) -> dict[str, str]:
         "tolerance": f"{size.tolerance:g}",
         "world": "paper B's queue, decided by the live coordinator's own queue and controllers",
     }
+    return Values(tuple(rows), tuple(curves), settings)
+
+
+def _numbers(case: LearningCase, name: str, runs: Sequence[Result]) -> Iterator[Value]:
+    """A row a quantity, beside theory and paper. The r of `age` means something else: it holds at some ages only."""
+    exact = case.exact
+    is_level = labels()[name][0] != AGE
+    told: dict[str, tuple[str, float | None, float | None]] = {
+        "delay": ("h", exact.delta_h, None),
+        "cost": ("", exact.cost_star, case.published_cost),
+        "r": ("jobs", exact.r_star if is_level else None, case.published_r if is_level else None),
+        "r away": ("jobs", 0.0 if is_level else None, None),
+        "early delay": ("h", None, None),
+        "early cost": ("", None, None),
+        "running delay": ("h", exact.delta_h, None),
+        "running cost": ("", exact.cost_star, case.published_cost),
+        "settled": ("jobs", None, None),
+    }
+    for quantity, (unit, theory, published) in told.items():
+        samples, note = [run[quantity] for run in runs], MEANING[quantity]
+        yield mean_row(case.group, name, quantity, unit, samples, note, exact=theory, published=published)
+
+
+def _comparisons(case: LearningCase, mine: dict[str, list[Result]]) -> Iterator[Value]:
+    """Of the seeds that both have: the two starts of Algorithm 1, and ours beside r* fixed and Algorithm 1."""
+    pairs = [(label(ALGORITHM1, LARGE), label(ALGORITHM1, SMALL), "cost", "")]
+    for system in (REPLAY, AGE):
+        for start in SYSTEMS[system].starts:
+            name = label(system, start)
+            pairs += [(name, FIXED, "cost", ""), (name, label(ALGORITHM1, start), "settled", "jobs")]
+    for first, second, quantity, unit in pairs:
+        samples = zip(
+            *((one[quantity], two[quantity]) for one, two in zip(mine[first], mine[second], strict=False)),
+            strict=True,
+        )
+        yield paired_row(case.group, f"{first} - {second}", quantity, unit, *samples, note=MEANING[quantity])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.claims.framework.pictures import INK, canvas, dress
-from experiments.claims.framework.values import Point, Values
+from experiments.claims.framework.values import Values
 from experiments.claims.paper_b.learning import LearningCase
 from experiments.claims.paper_b.learning_runs import (
     AGE,
@@ -35,13 +35,8 @@ WORDS: Final = {
     AGE: "age (ours)",
 }
 DASHES: Final[dict[float, Any]] = {SMALL: (0, (4, 1.6)), LARGE: "-"}
-WIDTHS: Final = {
-    FIXED: 1.1,
-    PRINTED: 1.0,
-    ALGORITHM1: 1.8,
-    REPLAY: 1.2,
-    AGE: 2.4,
-}  # replay is seen on top of age
+# replay is seen on top of age
+WIDTHS: Final = {FIXED: 1.1, PRINTED: 1.0, ALGORITHM1: 1.8, REPLAY: 1.2, AGE: 2.4}
 BAND: Final = (ALGORITHM1, AGE)  # whose spread over the seeds is drawn
 
 
@@ -52,11 +47,30 @@ def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) 
     with canvas(path, *shape, (13, 5.6) if alone else (13, 9), title) as (figure, panels):
         for column, case in enumerate(cases):
             cost_axes, delay_axes = panels[0] if alone else panels[:, column]
-            _cost_panel(cost_axes, case, values)
-            _delay_panel(delay_axes, case, values)
+            exact = case.exact
+            _lines(cost_axes, case, values, "cost")
+            cost_axes.set_ylim(0.9, 10.2)
+            _target(cost_axes, exact.cost_star, f"theory\n{exact.cost_star:.3f}", "bottom")
+            if exact.age_aware_cost is not None and exact.cost_star - exact.age_aware_cost > 0.01:
+                words = f"bound with\nthe age\n{exact.age_aware_cost:.3f}"
+                _target(cost_axes, exact.age_aware_cost, words, "top")
+            unit = "cost a job (a spot costs 1, on-demand 10)"
+            dress(cost_axes, "jobs so far (log)", unit, f"Running average of cost · {case.group}")
+
+            _lines(delay_axes, case, values, "delay")
+            delay_axes.set_yscale("log")
+            delay_axes.set_ylim(0.3, 4_000.0)  # room for the inset above all curves
+            ticks = (0.3, 1, 3, 10, 30, 100)
+            delay_axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+            delay_axes.set_yticks([], minor=True)
+            _target(delay_axes, exact.delta_h, f"target\n{exact.delta_h:g} h", "center")
+            unit = "delay of all jobs, h (log)"
+            dress(delay_axes, "jobs so far (log)", unit, f"Running average of delay · {case.group}")
+            _inset(delay_axes, case, values)
         figure.legend(
             handles=_keys(),
-            title=_about(values),
+            title=f"Means over seeds, all systems on the same arrivals: {values.settings['runs']}. "
+            "Jobs sent to on-demand wait 0 h.",
             title_fontsize=9.5,
             alignment="left",
             loc="outside lower left",
@@ -66,57 +80,26 @@ def draw(title: str, cases: Sequence[LearningCase], values: Values, path: Path) 
         )
 
 
-def _cost_panel(axes: Any, case: LearningCase, values: Values) -> None:
-    exact = case.exact
-    _lines(axes, case, values, "cost")
-    axes.set_ylim(0.9, 10.2)
-    _target(axes, exact.cost_star, f"theory\n{exact.cost_star:.3f}", "bottom")
-    if exact.age_aware_cost is not None and exact.cost_star - exact.age_aware_cost > 0.01:
-        _target(axes, exact.age_aware_cost, f"bound with\nthe age\n{exact.age_aware_cost:.3f}", "top")
-    _dress(axes, case, values, "cost a job (a spot costs 1, on-demand 10)", "Running average of cost")
-
-
-def _delay_panel(axes: Any, case: LearningCase, values: Values) -> None:
-    """Log in the delay, with room for the inset above all curves."""
-    delta_h = case.exact.delta_h
-    _lines(axes, case, values, "delay")
-    axes.set_yscale("log")
-    axes.set_ylim(0.3, 4_000.0)
-    ticks = (0.3, 1, 3, 10, 30, 100)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_yticks([], minor=True)
-    _target(axes, delta_h, f"target\n{delta_h:g} h", "center")
-    _dress(axes, case, values, "delay of all jobs, h (log)", "Running average of delay")
-    _inset(axes, case, values)
-
-
 def _lines(axes: Any, case: LearningCase, values: Values, quantity: str) -> None:
+    """A curve a system and start; bands of some: light, 80 % of the seeds; darker, 95 % interval of the mean."""
     for name, (system, start) in labels().items():
-        points = values.curve(case.group, name, quantity)
-        if not points:
+        if not (points := values.curve(case.group, name, quantity)):
             continue
-        style = ":" if system == FIXED else DASHES[start]
-        xs = [point.x for point in points]
-        order = 2 + list(COLOURS).index(system)
+        xs, tone = [point.x for point in points], COLOURS[system]
         if system in BAND:
-            _bands(axes, points, COLOURS[system])
+            spread = [point.tenth for point in points], [point.ninetieth for point in points]
+            sure = [point.low for point in points], [point.high for point in points]
+            axes.fill_between(xs, *spread, color=tone, alpha=0.11, linewidth=0, zorder=1)
+            axes.fill_between(xs, *sure, color=tone, alpha=0.22, linewidth=0, zorder=1)
         axes.plot(
             xs,
             [point.mean for point in points],
-            color=COLOURS[system],
-            linestyle=style,
+            color=tone,
+            linestyle=":" if system == FIXED else DASHES[start],
             linewidth=WIDTHS[system],
-            zorder=order,
+            zorder=2 + list(COLOURS).index(system),
         )
-
-
-def _bands(axes: Any, points: Sequence[Point], colour: str) -> None:
-    """Light: 80 % of the seeds. Darker: 95 % interval of the mean."""
-    xs = [point.x for point in points]
-    spread = [point.tenth for point in points], [point.ninetieth for point in points]
-    sure = [point.low for point in points], [point.high for point in points]
-    axes.fill_between(xs, *spread, color=colour, alpha=0.11, linewidth=0, zorder=1)
-    axes.fill_between(xs, *sure, color=colour, alpha=0.22, linewidth=0, zorder=1)
+    _jobs_axis(axes, values)
 
 
 def _target(axes: Any, level: float, words: str, va: str) -> None:
@@ -124,11 +107,6 @@ def _target(axes: Any, level: float, words: str, va: str) -> None:
     axes.axhline(level, color=INK, linewidth=0.9, linestyle=(0, (1, 1.5)), zorder=9)
     place = {"xytext": (5, 0), "textcoords": "offset points", "va": va, "annotation_clip": False}
     axes.annotate(words, (1.0, level), xycoords=axes.get_yaxis_transform(), fontsize=9, color=INK, **place)
-
-
-def _dress(axes: Any, case: LearningCase, values: Values, unit: str, title: str) -> None:
-    _jobs_axis(axes, values)
-    dress(axes, "jobs so far (log)", unit, f"{title} · {case.group}")
 
 
 def _jobs_axis(axes: Any, values: Values) -> None:
@@ -183,8 +161,3 @@ def _keys() -> list[Any]:
         *keys,
         Patch(color=INK, alpha=0.15, linewidth=0, label="80 % of the seeds; darker: 95 % of the mean"),
     ]
-
-
-def _about(values: Values) -> str:
-    settings = values.settings
-    return f"Means over seeds, all systems on the same arrivals: {settings['runs']}. Jobs sent to on-demand wait 0 h."

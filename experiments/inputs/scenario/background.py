@@ -1,4 +1,4 @@
-"""What others leave of the links: F3 and F4 of paper A, as a law of the traffic of everybody who is not the testbed.
+"""What others leave of the links: F3 and F4 of paper A, as a law of the traffic that is not the testbed's.
 
 Two levels, as the paper has them: what is left of access links, on which paths inside a building are decided, and of the
 links between buildings and core. The traffic in between is constant over an epoch. What is left falls when owners are busy
@@ -25,9 +25,8 @@ class BackgroundLaw:
     """Means are over the run, on the wire; a link that has less than its mean is left alone."""
 
     local_bytes_per_s: float = quantity(D.RATE, 820 * MBIT_PER_S, above=True)  # F3: left of access links
-    core_bytes_per_s: float = quantity(
-        D.RATE, 240 * MBIT_PER_S, above=True
-    )  # F3: left between buildings and core
+    # F3: left between buildings and core
+    core_bytes_per_s: float = quantity(D.RATE, 240 * MBIT_PER_S, above=True)
     spread: float = quantity(D.NUMBER, 0.6, high=0.99)  # F3: +-60 %
     sigma: float = quantity(D.NUMBER, 0.35, high=3.0)  # gives the variation of 1/B of F4, .31
     hazard_weight: float = quantity(D.NUMBER, 0.42, high=1.0)  # gives the correlation of F4, -.43

@@ -9,7 +9,7 @@ It is written in real units, like any scenario, and scaled for a machine of two 
 * Run times of 5.3 to 16.7 minutes become 8 to 25 s: a dozen snapshots' worth of work, and long enough to be reclaimed.
 * The run begins with a burst of a few more jobs than there are GPUs, ten times as dense as the later stream: it fills the
   campus within seconds, lets some jobs wait and sends some to on-demand. After that jobs arrive so fast that they would
-  keep half of the volunteers' GPUs busy if nobody came back; with what owners take away (10 to 20 %), with restarts and
+  keep half of the volunteers' GPUs busy if no owner came back; with what owners take away (10 to 20 %), with restarts and
   with the burst to work off, GPUs are busy for 60 to 80 % of their lent time.
 * Notices of 80 s to 6 minutes become 2 to 9 s: at a share of 70 % of 160 Mbit/s, a payload moves in 0.3 to 3 s when it is
   alone, so most planned migrations fit, and a large payload under a short notice does not.
@@ -56,31 +56,10 @@ def demo_scenario(
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 5.0 <= seconds <= 86_400.0:
         raise SpecError("seconds", seconds, "a number from 5 to 86400")
-    campus = _campus(hosts, min(buildings, hosts) if hosts > 0 else buildings, on_demand)
-    duration_s = seconds / TIME
-    research = _research(campus, hosts)
-    loyal = tuple(
-        dict.fromkeys(end for flow in research for end in (flow.source, flow.target) if end[0] == "h")
-    )
-    return Scenario(
-        name="demo",
-        campus=campus,
-        seed=seed,
-        duration_s=duration_s,
-        queue=_queue(hosts),
-        protocol=_protocol(),
-        jobs=_jobs(hosts),
-        owners=_owners(hosts, duration_s, loyal),
-        research=research,
-        scale=Scale(bytes=BYTES * min(1.0, FULL_SIZE_HOSTS / hosts), time=TIME),
-    )
-
-
-def _campus(hosts: int, buildings: int, on_demand: int) -> Campus:
-    """Uplinks of 2.5 Gbit/s: two and a half hosts fill one. On-demand slots for all volunteers' jobs at once."""
-    return presets.three_tier(
+    # Uplinks of 2.5 Gbit/s: two and a half hosts fill one. On-demand slots for all volunteers' jobs at once.
+    campus = presets.three_tier(
         hosts,
-        buildings,
+        min(buildings, hosts) if hosts > 0 else buildings,
         on_demand,
         uplink_bytes_per_s=2.5 * GBIT_PER_S,
         mix=MIX,
@@ -89,60 +68,55 @@ def _campus(hosts: int, buildings: int, on_demand: int) -> Campus:
         reserve=ResearchReserve(beta=0.3, minimum_bytes_per_s=50 * MBIT_PER_S),
         name="demo",
     )
-
-
-def _queue(hosts: int) -> Queue:
-    """A job should start within half a minute (0.75 s played); r may move by about 1 in a run.
-
-    Fifty jobs, most of them in one burst, are no past to learn from by replay; a gradient step at a time does better.
-    """
-    return Queue(
-        learner="algorithm1",
-        on_demand_cost=10.0,
-        target_delay_s=30.0,
-        level_step_per_s=12.0 / HOUR_S,  # a mean delay 30 s off moves r by 0.1
-        level_window=max(5, hosts // 2),
-        level_start=_level_start(hosts),
-        level_max=max(8.0, hosts / 2),
-        spare_gpus=-(-hosts // 12) if hosts >= 4 else 0,
-    )
-
-
-def _level_start(hosts: int) -> float:
-    return max(1.5, hosts / 20)
-
-
-def _protocol() -> Protocol:
-    """Periods that, played, are within what processes and sockets can keep: a lease of 3 s, an epoch of half a second."""
-    return Protocol(restart_s=16.0, control_period_s=20.0, lease_s=120.0)
-
-
-def _jobs(hosts: int) -> Jobs:
-    """Erlangs = arrival rate times mean run time. Steps of 0.25 s played, so that a second of work is four steps."""
-    return Jobs(
-        interarrival=InverseLaw("exponential", RUN_TIME.mean() / (OFFERED * hosts)),
-        initial=hosts + round(_level_start(hosts)) + 2,
-        payload=InverseLaw("lognormal", 3.2e9, 1.2, 1e9, 10e9),
-        run_time=RUN_TIME,
-        step_s=10.0,
-        dirty_fraction=0.05,
-        memory=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9),
-        min_capabilities=(0.0, 0.0, 8.6),
-        loss_budget_s=150.0,
-    )
-
-
-def _owners(hosts: int, duration_s: float, loyal: tuple[str, ...]) -> Owners:
-    """In the lunch peak a host is lent for half an hour and away for about eight minutes."""
-    return Owners(
-        hazard_per_s=0.35 / HOUR_S,
-        day_start_s=(11 + 20 / 60) * HOUR_S,
-        grace_share=0.25,
-        grace_s=60.0,
-        notice=InverseLaw("exponential", 160.0, minimum=80.0, maximum=360.0),
-        absence=InverseLaw("lognormal", 440.0, 0.5, 160.0, 1600.0),
-        loyal=loyal,
-        script=_script([f"h{n}" for n in range(1, hosts + 1) if f"h{n}" not in loyal], duration_s),
+    duration_s = seconds / TIME
+    research = _research(campus, hosts)
+    ends = (end for flow in research for end in (flow.source, flow.target))
+    loyal = tuple(dict.fromkeys(end for end in ends if end[0] == "h"))
+    level_start = max(1.5, hosts / 20)
+    return Scenario(
+        name="demo",
+        campus=campus,
+        seed=seed,
+        duration_s=duration_s,
+        # A job should start within half a minute (0.75 s played); r may move by about 1 in a run. Fifty jobs, most of them in
+        # one burst, are no past to learn from by replay; a gradient step at a time does better.
+        queue=Queue(
+            learner="algorithm1",
+            on_demand_cost=10.0,
+            target_delay_s=30.0,
+            level_step_per_s=12.0 / HOUR_S,  # a mean delay 30 s off moves r by 0.1
+            level_window=max(5, hosts // 2),
+            level_start=level_start,
+            level_max=max(8.0, hosts / 2),
+            spare_gpus=-(-hosts // 12) if hosts >= 4 else 0,
+        ),
+        # Periods that, played, are within what processes and sockets can keep: a lease of 3 s, an epoch of half a second.
+        protocol=Protocol(restart_s=16.0, control_period_s=20.0, lease_s=120.0),
+        # Erlangs = arrival rate times mean run time. Steps of 0.25 s played, so that a second of work is four steps.
+        jobs=Jobs(
+            interarrival=InverseLaw("exponential", RUN_TIME.mean() / (OFFERED * hosts)),
+            initial=hosts + round(level_start) + 2,
+            payload=InverseLaw("lognormal", 3.2e9, 1.2, 1e9, 10e9),
+            run_time=RUN_TIME,
+            step_s=10.0,
+            dirty_fraction=0.05,
+            memory=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9),
+            min_capabilities=(0.0, 0.0, 8.6),
+            loss_budget_s=150.0,
+        ),
+        # In the lunch peak a host is lent for half an hour and away for about eight minutes.
+        owners=Owners(
+            hazard_per_s=0.35 / HOUR_S,
+            day_start_s=(11 + 20 / 60) * HOUR_S,
+            grace_share=0.25,
+            grace_s=60.0,
+            notice=InverseLaw("exponential", 160.0, minimum=80.0, maximum=360.0),
+            absence=InverseLaw("lognormal", 440.0, 0.5, 160.0, 1600.0),
+            loyal=loyal,
+            script=_script([f"h{n}" for n in range(1, hosts + 1) if f"h{n}" not in loyal], duration_s),
+        ),
+        research=research,
+        scale=Scale(bytes=BYTES * min(1.0, FULL_SIZE_HOSTS / hosts), time=TIME),
     )
 
 

@@ -111,7 +111,7 @@ class InverseLaw:
         return _mean(self)
 
     def _mass(self) -> tuple[float, float]:
-        """What the law has below its minimum, and below its maximum."""
+        """Probability below the minimum, and below the maximum, before truncation."""
         return _mass(self)
 
 

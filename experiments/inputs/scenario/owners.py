@@ -61,7 +61,7 @@ class OwnerEvent:
 
     @property
     def gone_s(self) -> float:
-        """When the host is closed (a reclaim), or open (a return)."""
+        """Moment from which the host is closed (a reclaim) or open (a return)."""
         return self.at_s + self.notice_s
 
 
@@ -101,18 +101,16 @@ class Owners:
     # those of Saturdays and Sundays
     weekend_peaks: tuple[Peak, ...] = parts(Peak)
     first_weekday: int = whole(0, WEEK_DAYS - 1, 0)  # of the day on which the run begins; 0: Monday
-    count: int | None = whole(
-        0, 1_000_000, None, optional=True
-    )  # exactly so many reclaims, by the same profile
+    # exactly so many reclaims, by the same profile
+    count: int | None = whole(0, 1_000_000, None, optional=True)
     lent_at_start: float = quantity(D.NUMBER, 1.0, high=1.0)  # share of hosts; with `count` only
     burst: int = whole(1, 1000, 1)  # most hosts that go within half a minute; with `count` only
     burst_share: float = quantity(D.NUMBER, 0.0, high=1.0)  # of reclaims that come in bursts
-    burst_in_building: bool = flag(
-        False
-    )  # a burst takes hosts of one building, as when a course begins there
+    # a burst takes hosts of one building, as when a course begins there
+    burst_in_building: bool = flag(False)
     day_s: float = quantity(D.DURATION, 24 * HOUR_S, above=True)  # a scaled scenario has short days
     day_start_s: float = quantity(D.DURATION, 9 * HOUR_S)  # the time of day at which the run begins
-    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1
+    emergency_share: float = quantity(D.NUMBER, 0.42, high=1.0)  # F1: of reclaims; they come without notice
     grace_share: float = quantity(D.NUMBER, 0.25, high=1.0)  # of emergencies; not in the paper
     # how long transfers under way may go on after an emergency with grace
     grace_s: float = quantity(D.DURATION, 10.0)
@@ -143,7 +141,7 @@ class Owners:
         return self.hazard_per_s * factor
 
     def next_reclaim_s(self, lent_s: float, exposure: float) -> float:
-        """When a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
+        """Time at which a host lent since `lent_s` has collected `exposure` (a unit-exponential draw) of hazard; inf: never."""
         cycle_s = self.day_s * (WEEK_DAYS if self.weekends else 1)
         cycle_exposure = self.exposure(0.0, cycle_s)
         if cycle_exposure <= 0.0:
@@ -169,25 +167,21 @@ class Owners:
         day = math.floor((self.day_start_s + from_s) / self.day_s)
         midnight_s = from_s - (self.day_start_s + from_s) % self.day_s
         while True:
-            for start, end, rate in self._day(day):
+            parts, at_s = [], 0.0
+            for peak in self._peaks_of(day):
+                parts.append((at_s, peak.start_s, self.hazard_per_s))
+                parts.append((peak.start_s, peak.end_s, self.hazard_per_s * peak.factor))
+                at_s = peak.end_s
+            for start, end, rate in (*parts, (at_s, self.day_s, self.hazard_per_s)):
                 if midnight_s + end > from_s:
                     yield max(midnight_s + start, from_s), midnight_s + end, rate
             midnight_s += self.day_s
             day += 1
 
     def _peaks_of(self, day: int) -> tuple[Peak, ...]:
-        """Of the day of that number, the run's first being 0."""
+        """Peaks of a day of the run, which begins on day 0."""
         free = self.weekends and (self.first_weekday + day) % WEEK_DAYS >= SATURDAY
         return self.weekend_peaks if free else self.peaks
-
-    def _day(self, day: int) -> Iterator[tuple[float, float, float]]:
-        """(start, end, hazard) of one day, since midnight."""
-        at_s = 0.0
-        for peak in self._peaks_of(day):
-            yield at_s, peak.start_s, self.hazard_per_s
-            yield peak.start_s, peak.end_s, self.hazard_per_s * peak.factor
-            at_s = peak.end_s
-        yield at_s, self.day_s, self.hazard_per_s
 
 
 def _check_peaks(key: str, peaks: tuple[Peak, ...], day_s: float) -> None:

@@ -31,18 +31,18 @@ LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one
 class Queue:
     """Paper B: join the queue at level r = N + p, or go to on-demand; r is learned."""
 
-    on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)  # k; a spot slot costs 1
-    target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)  # delta, over all jobs
-    learner: str = choice(LEARNERS, "policy")  # who learns r
-    level_step_per_s: float = quantity(
-        D.PER_TIME, 0.01 / 3600.0, above=True
-    )  # alpha: paper B's is per hour of delay
-    level_window: int = whole(1, 1_000_000, 100)  # W arrivals between two corrections of r
-    level_start: float = quantity(D.NUMBER, 1.0)  # r_0
-    level_max: float = quantity(D.NUMBER, 8.0)  # r_max
-    offer_ttl_s: float = quantity(
-        D.DURATION, math.inf, infinite="inf"
-    )  # 0: paper B's model; inf: a patient campus
+    # k: what a job costs on-demand; on a spot slot it costs 1
+    on_demand_cost: float = quantity(D.NUMBER, 10.0, low=1.0)
+    # delta: mean delay until a job starts, over all jobs
+    target_delay_s: float = quantity(D.DURATION, 3 * 3600.0, above=True)
+    learner: str = choice(LEARNERS, "policy")  # the rule that learns r; policy: that of the policy's row
+    # alpha of Algorithm 1: how far a delay off the target moves r
+    level_step_per_s: float = quantity(D.PER_TIME, 0.01 / 3600.0, above=True)
+    level_window: int = whole(1, 1_000_000, 100)  # W: arrivals between two corrections of r
+    level_start: float = quantity(D.NUMBER, 1.0)  # r_0: r at the beginning
+    level_max: float = quantity(D.NUMBER, 8.0)  # r_max: the greatest r
+    # how long a free GPU that no job takes stays on offer; 0: paper B's model; inf: until its owner comes back
+    offer_ttl_s: float = quantity(D.DURATION, math.inf, infinite="inf")
     spare_gpus: int = whole(0, 10_000, 0)  # free GPUs that the queue leaves for migrations to go to
 
     def __post_init__(self) -> None:
@@ -55,24 +55,24 @@ class Queue:
 class Protocol:
     """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
-    policy: str = choice((), "reclaimnet")  # a row of controller.core.policies
-    enforcement: str = choice(ENFORCEMENTS, "pace")  # drop: paper A's literal bucket, a baseline
+    policy: str = choice((), "reclaimnet")  # the system: a row of controller/core/policies/table.py
+    # of grants, in the kernel; drop: paper A's literal bucket, a baseline
+    enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
-    checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)  # P1: beta of eq. (9)
-    stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2: alpha of eq. (11)
-    max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)  # P2: theta of Algorithm 2
-    k_min: int | None = whole(
-        1, 10_000, None, optional=True
-    )  # P2: locality filter; none: score every candidate
-    restart_s: float = quantity(D.DURATION, 10.0)  # T_r
-    hazard_window_s: float = quantity(
-        D.DURATION, 14 * 86_400.0, above=True
-    )  # the paper calibrates on two weeks
-    prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # until an emergency was seen
+    # P1, beta of eq. (9): the part of an interval that sending may take
+    checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)
+    stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
+    # P2, theta of Algorithm 2: the highest load of a destination
+    max_load: float = quantity(D.NUMBER, 1.0, high=1.0, above=True)
+    # P2: with so many candidates in the source's building only those are scored; none: all are
+    k_min: int | None = whole(1, 10_000, None, optional=True)
+    restart_s: float = quantity(D.DURATION, 10.0)  # T_r: from a checkpoint at its host to a running job
+    # the past from which hazards are estimated; paper A has two weeks
+    hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
+    prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
-    lease_s: float = quantity(
-        D.DURATION, 30.0, above=True
-    )  # an agent unheard for so long must have stopped its jobs
+    # an agent unheard for so long must have stopped its jobs
+    lease_s: float = quantity(D.DURATION, 30.0, above=True)
 
     def __post_init__(self) -> None:
         check(self, "protocol")
@@ -91,10 +91,9 @@ class Jobs:
     interarrival: InverseLaw = field(default=InverseLaw("exponential", 600.0), metadata=drawn(D.DURATION))
     initial: int = whole(0, 100_000, 0)  # a burst at the start: ten times as dense as the rest
     count: int | None = whole(0, 1_000_000, None, optional=True)  # exactly so many, at any time alike
-    work_s: float = quantity(
-        D.DURATION, 0.0
-    )  # with `count`: what all run times add up to; 0: as they are drawn
-    # of a checkpoint
+    # with `count`: what all run times add up to; 0: as they are drawn
+    work_s: float = quantity(D.DURATION, 0.0)
+    # of its checkpoints
     payload: InverseLaw = field(
         default=InverseLaw("lognormal", 3.2e9, 1.2, 120e6, 48e9), metadata=drawn(D.SIZE)
     )
@@ -104,11 +103,11 @@ class Jobs:
     )
     step_s: float = quantity(D.DURATION, 10.0, above=True)  # work is lost in whole steps
     dirty_fraction: float = quantity(D.NUMBER, 0.3, high=1.0)  # of the payload, rewritten by one step
-    memory: InverseLaw = field(
-        default=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9), metadata=drawn(D.SIZE)
-    )  # of a GPU
-    min_capabilities: tuple[float, ...] = numbers((0.0,))  # one of these, drawn for each job
-    loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)  # L_max of eq. (9)
+    # that the job needs on its GPU
+    memory: InverseLaw = field(default=InverseLaw("lognormal", 10e9, 0.5, 2e9, 24e9), metadata=drawn(D.SIZE))
+    min_capabilities: tuple[float, ...] = numbers((0.0,))  # of its GPU: one of these, drawn for each job
+    # L_max of eq. (9): the most work that one reclaim may cost
+    loss_budget_s: float = quantity(D.DURATION, 900.0, above=True)
 
     def __post_init__(self) -> None:
         check(self, "jobs")

@@ -19,9 +19,9 @@ from experiments.inputs.scenario.parts import (
 )
 from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
-from topologies.keys import Quantity
+from topologies.keys import Quantity, Whole
 from topologies.scale import Scale
-from topologies.spec import Campus, GpuModel, Host, Role
+from topologies.spec import Campus, Host, Role
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
 MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
@@ -47,14 +47,14 @@ class Scenario:
     def __post_init__(self) -> None:
         if not (self.name and self.name.isprintable() and len(self.name) <= 64):
             raise SpecError("name", self.name[:80], "1 to 64 printable characters")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed <= MAX_SEED:
-            raise SpecError("seed", self.seed, f"a whole number from 0 to {MAX_SEED}")
-        allowed = Quantity(Dimension.DURATION, above=True).wrong(self.duration_s)
-        if allowed:
-            raise SpecError("duration", self.duration_s, allowed)
+        for key, kind, value in (
+            ("seed", Whole(0, MAX_SEED), self.seed),
+            ("duration", Quantity(Dimension.DURATION, above=True), self.duration_s),
+        ):
+            if allowed := kind.wrong(value):
+                raise SpecError(key, value, allowed)
         self._check_hosts()
         self._check_fit()
-        self._check_size()
 
     @property
     def volunteers(self) -> tuple[Host, ...]:
@@ -84,7 +84,8 @@ class Scenario:
                 raise SpecError("research", flow.source, "a flow between two different hosts")
 
     def _check_fit(self) -> None:
-        """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity."""
+        """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that
+        happens into one run."""
         need = (
             self.jobs.memory.quantile(1.0 - 1e-9)
             if math.isinf(self.jobs.memory.maximum)
@@ -92,19 +93,18 @@ class Scenario:
         )
         for role in (Role.VOLUNTEER, Role.ON_DEMAND):
             models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
-            if models:
-                self._check_models(role, models, need)
+            if not models:
+                continue
+            most = max(model.memory_bytes for model in models)
+            if need > most:
+                raise SpecError(
+                    "jobs.memory.maximum", need, f"at most {most:g} bytes: the largest {role} GPU"
+                )
+            for capability in self.jobs.min_capabilities:
+                if not any(m.compute_capability >= capability and m.memory_bytes >= need for m in models):
+                    allowed = f"a capability that some {role} GPU with {need:g} bytes of memory has"
+                    raise SpecError("jobs.min_capabilities", capability, allowed)
 
-    def _check_models(self, role: Role, models: list[GpuModel], need: float) -> None:
-        most = max(model.memory_bytes for model in models)
-        if need > most:
-            raise SpecError("jobs.memory.maximum", need, f"at most {most:g} bytes: the largest {role} GPU")
-        for capability in self.jobs.min_capabilities:
-            if not any(m.compute_capability >= capability and m.memory_bytes >= need for m in models):
-                allowed = f"a capability that some {role} GPU with {need:g} bytes of memory has"
-                raise SpecError("jobs.min_capabilities", capability, allowed)
-
-    def _check_size(self) -> None:
         jobs = self.jobs.initial + self.duration_s / self.jobs.interarrival.mean()
         if jobs > MAX_EVENTS:
             raise SpecError(

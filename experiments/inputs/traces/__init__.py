@@ -3,9 +3,7 @@ draws a trace from a scenario, `recorded.py` reads one from a file. Nothing here
 """
 
 from experiments.inputs.scenario.owners import OwnerEvent
-from experiments.inputs.traces.availability_counts import load_spot_trace
 from experiments.inputs.traces.generated import generate
-from experiments.inputs.traces.lifetimes import load_preemptions
 from experiments.inputs.traces.paper_campus import paper_campus
 from experiments.inputs.traces.recorded import load_trace, trace_of
 from experiments.inputs.traces.trace import (
@@ -22,8 +20,6 @@ __all__ = [
     "OwnerEvent",
     "Trace",
     "generate",
-    "load_preemptions",
-    "load_spot_trace",
     "load_trace",
     "paper_campus",
     "trace_of",

@@ -30,14 +30,14 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """One figure: what the paper says, what the law of the scenario says, what this trace has; None: it says nothing of it."""
+    """One figure of paper A beside what a trace has; None: nothing is said of it."""
 
-    finding: str
+    finding: str  # where the paper has it
     name: str
     unit: str
     paper: float | None
-    law: float | None
-    achieved: float | None
+    law: float | None  # what the scenario's law gives in the mean
+    achieved: float | None  # what this trace has
 
 
 def achieved(scenario: Scenario, trace: Trace) -> list[Statistic]:

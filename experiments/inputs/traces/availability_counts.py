@@ -27,7 +27,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from random import Random
 
 from experiments.inputs.scenario.owners import OwnerEvent, Owners
@@ -36,7 +35,6 @@ from experiments.inputs.traces.generated import reclaim_of
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.timestamps import elapsed_s
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies import toml
 from topologies.errors import SpecError
 from topologies.tables import shown, shown_text
 
@@ -50,13 +48,13 @@ BUSY = 0.8  # of the reclaims of the busiest window
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """So many instances available, every `gap_s` seconds."""
+    """Numbers of available instances, sampled every `gap_s` seconds."""
 
     gap_s: float
     available: tuple[int, ...]
 
     def fitted(self, hosts: int) -> Counts:
-        """The same, for so many hosts at most."""
+        """The record scaled down to at most `hosts` instances."""
         most = max(self.available)
         if most <= hosts:
             return self
@@ -67,20 +65,9 @@ class Counts:
         return [max(0, before - after) for before, after in itertools.pairwise(self.available)]
 
     def at(self, gap_s: float, samples: int) -> list[int]:
-        """So many of what was available, every `gap_s` seconds."""
+        """The first `samples` of the record, sampled every `gap_s` seconds."""
         last = len(self.available) - 1
         return [self.available[min(last, int(step * gap_s / self.gap_s + 1e-6))] for step in range(samples)]
-
-
-def load_spot_trace(
-    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
-) -> Recorded:
-    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, place, value, what is allowed."""
-    try:
-        counts = parse_counts(toml.read_text(Path(path), "a spot trace (JSON)"))
-    except SpecError as error:
-        raise error.within(str(path)) from None
-    return fit_counts(counts, Path(path).name, hosts, duration_s, owners, seed)
 
 
 def parse_counts(text: str) -> Counts:

@@ -46,7 +46,7 @@ def background_traffic(scenario: Scenario) -> BackgroundTraffic | None:
 
     @cache
     def taken(building: str | None, mean: float, capacity: float) -> Series:
-        """What the link lacks in each epoch, in whole steps."""
+        """Rate taken from a link in each epoch, in whole steps."""
         own = noise(epochs, law.memory, stream(scenario.seed, "background", building or ""))
         shape = [exp(a - law.building_sigma * b) for a, b in zip(common, own, strict=True)]
         left = _with_mean(shape, mean, law.spread, capacity)

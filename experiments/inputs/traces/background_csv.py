@@ -33,20 +33,40 @@ def parse_background(text: str, campus: Campus) -> BackgroundTraffic:
     rows = list(read_rows(text, ("time",)))
     header = [name.strip() for name in next(csv.reader(io.StringIO(text)))]
     columns = [name for name in header if name != "time"]
-    ends = [_flow(name, campus) for name in columns]
+    nodes = [node.name for node in campus.nodes]
+    flows, parallel = [], []
+    for column in columns:
+        path, _, many = column.partition("*")
+        source, _, target = path.partition(">")
+        for end in (source, target):
+            if end not in nodes:
+                near = difflib.get_close_matches(end, nodes, n=1)
+                hint = f" (nearest: {near[0]})" if near else ""
+                raise SpecError(
+                    "line 1", shown_text(column), f"time, or SOURCE>TARGET with nodes of the campus{hint}"
+                )
+        if source == target:
+            raise SpecError("line 1", shown_text(column), "a flow between two different nodes")
+        if many and not (
+            many.isascii() and many.isdigit() and len(many) < 8 and 1 <= int(many) <= MOST_PARALLEL
+        ):
+            raise SpecError(
+                "line 1", shown_text(column), f"a whole number from 1 to {MOST_PARALLEL} after the *"
+            )
+        flows.append((source, target))
+        parallel.append(int(many or 1))
     if not rows or not columns:
         raise SpecError("rows", len(rows), "at least one row, and one flow beside the column time")
     rates = tuple(
         tuple(row.quantity(column, Dimension.RATE, 0.0, FASTEST_BYTES_PER_S) for column in columns)
         for row in rows
     )
-    flows, parallel = tuple(end[:2] for end in ends), tuple(end[2] for end in ends)
     times = [row.quantity("time", Dimension.DURATION, 0.0, LATEST_S) for row in rows]
     epoch_s = times[1] - times[0] if len(times) > 1 else LATEST_S
     for number, (row, at_s) in enumerate(zip(rows, times, strict=True)):
         if not epoch_s > 0.0 or abs(at_s - number * epoch_s) > EVEN * epoch_s:
             raise row.wrong("time", "evenly spaced times that begin at 0")
-    return BackgroundTraffic(epoch_s, flows, rates, parallel)
+    return BackgroundTraffic(epoch_s, tuple(flows), rates, tuple(parallel))
 
 
 def background_csv(traffic: BackgroundTraffic) -> str:
@@ -59,21 +79,3 @@ def background_csv(traffic: BackgroundTraffic) -> str:
     for number, row in enumerate(traffic.rates_bytes_per_s):
         writer.writerow([plain(number * traffic.epoch_s), *map(plain, row)])
     return out.getvalue()
-
-
-def _flow(column: str, campus: Campus) -> tuple[str, str, int]:
-    path, _, many = column.partition("*")
-    source, _, target = path.partition(">")
-    nodes = [node.name for node in campus.nodes]
-    for end in (source, target):
-        if end not in nodes:
-            near = difflib.get_close_matches(end, nodes, n=1)
-            hint = f" (nearest: {near[0]})" if near else ""
-            raise SpecError(
-                "line 1", shown_text(column), f"time, or SOURCE>TARGET with nodes of the campus{hint}"
-            )
-    if source == target:
-        raise SpecError("line 1", shown_text(column), "a flow between two different nodes")
-    if many and not (many.isascii() and many.isdigit() and len(many) < 8 and 1 <= int(many) <= MOST_PARALLEL):
-        raise SpecError("line 1", shown_text(column), f"a whole number from 1 to {MOST_PARALLEL} after the *")
-    return source, target, int(many or 1)

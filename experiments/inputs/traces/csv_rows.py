@@ -36,8 +36,22 @@ class CsvRow:
         """A field, without surrounding blanks; empty if there is no such column."""
         return self.fields.get(column, "").strip()
 
-    def quantity(self, column: str, dimension: Dimension, low: float, high: float, what: str = "") -> float:
-        """A number from low to high: in seconds, bytes or bytes per second (or `what` says), or a text with its unit."""
+    def quantity(
+        self,
+        column: str,
+        dimension: Dimension,
+        low: float,
+        high: float,
+        *,
+        default: float | None = None,
+        what: str = "",
+    ) -> float:
+        """A number from low to high: in seconds, bytes or bytes per second (or `what` says), or a text with its unit.
+
+        An empty field, or a column that is left out, has the default, if there is one.
+        """
+        if default is not None and not self.text(column):
+            return default
         value = quantity_of(self.text(column), dimension)
         if value is None or not low <= value <= high:
             allowed = f"{what or _IN_BASE_UNITS[dimension]} from {low:g} to {high:g}"

@@ -1,4 +1,4 @@
-"""Owners who reclaim exactly so often: `owners.count` reclaims, at the times of day that the hazard's profile says.
+"""Owners that reclaim exactly so often: `owners.count` reclaims, at the times of day that the hazard's profile says.
 
 A renewal process for each host gives a random number of reclaims; a published trace has a certain one. So here the campus as
 a whole is drawn: given their number, the times of a Poisson process are independent draws from its intensity. Some come
@@ -107,7 +107,7 @@ def _groups(owners: Owners, count: int, duration_s: float, rng: Random) -> list[
 
 
 def _chosen(places: Sequence[_Place], at_s: float, size: int, owners: Owners, rng: Random) -> list[_Place]:
-    """So many hosts that are lent; if too few are, those that have been away the longest come back shortly before."""
+    """Draw `size` lent hosts; if too few are lent, the hosts that were away the longest come back shortly before."""
     since_s = at_s - LENT_FOR_S
     lent = [place for place in places if place.lent_s + LENT_FOR_S <= at_s]
     lacking = size - len(lent)

@@ -56,7 +56,7 @@ def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
 
 
 def arrival_times(jobs: Jobs, seed: int, until_s: float) -> Iterator[float]:
-    """When jobs arrive, in seconds from the start."""
+    """Arrival times of jobs, in seconds from the start."""
     rng = stream(seed, "arrivals")
     at_s, number = 0.0, 0
     while True:
@@ -121,7 +121,7 @@ def draws(law: InverseLaw, seed: int, *purpose: str) -> Iterator[float]:
 
 
 def owner_events(scenario: Scenario) -> tuple[OwnerEvent, ...]:
-    """What all owners do: the script as it stands, nothing for loyal ones, the hazard for the others."""
+    """Events of all owners: the script as it stands, nothing for loyal ones, the hazard for the others."""
     owners = scenario.owners
     apart = {event.host for event in owners.script} | set(owners.loyal)
     events = list(owners.script)

@@ -17,7 +17,7 @@ import io
 from collections.abc import Iterable
 
 from experiments.inputs.scenario import Jobs
-from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.timestamps import Moments
 from experiments.inputs.traces.trace import JobArrival, JobDraw
 from topologies.dimension import Dimension
@@ -39,13 +39,29 @@ def parse_jobs(
     arrivals: list[JobArrival] = []
     names: set[str] = set()
     for row in read_rows(text, COLUMNS):
-        arrival = JobArrival(moments.seconds(row, "time"), _job(row, jobs))
-        if arrivals and arrival.at_s < arrivals[-1].at_s:
+        at_s, name = moments.seconds(row, "time"), row.text("job")
+        if not (name.isprintable() and 1 <= len(name) <= 64):
+            raise row.wrong("job", "a name of 1 to 64 printable characters")
+        job = JobDraw(
+            name=name,
+            payload_bytes=round(row.quantity("payload", D.SIZE, 1.0, MOST_BYTES)),
+            steps=row.whole("steps", 1, MOST_STEPS),
+            step_s=row.quantity("step", D.DURATION, 1e-6, LONGEST_S),
+            dirty_fraction=row.quantity("dirty_fraction", D.NUMBER, 0.0, 1.0, default=jobs.dirty_fraction),
+            memory_bytes=row.quantity("memory", D.SIZE, 0.0, MOST_BYTES, default=jobs.memory.typical),
+            min_capability=row.quantity(
+                "min_capability", D.NUMBER, 0.0, 1000.0, default=min(jobs.min_capabilities)
+            ),
+            loss_budget_s=row.quantity(
+                "loss_budget", D.DURATION, 1e-6, LONGEST_S, default=jobs.loss_budget_s
+            ),
+        )
+        if arrivals and at_s < arrivals[-1].at_s:
             raise row.wrong("time", f"at least the time of the row before, {arrivals[-1].at_s:g} s")
-        if arrival.job.name in names:
+        if name in names:
             raise row.wrong("job", "a name that no job before it has")
-        names.add(arrival.job.name)
-        arrivals.append(arrival)
+        names.add(name)
+        arrivals.append(JobArrival(at_s, job))
     return tuple(arrival for arrival in arrivals if arrival.at_s < duration_s)
 
 
@@ -63,23 +79,3 @@ def jobs_csv(arrivals: Iterable[JobArrival]) -> str:
             (plain(arrival.at_s), job.name, job.payload_bytes, job.steps, *(plain(n) for n in numbers))
         )
     return out.getvalue()
-
-
-def _job(row: CsvRow, jobs: Jobs) -> JobDraw:
-    name = row.text("job")
-    if not (name.isprintable() and 1 <= len(name) <= 64):
-        raise row.wrong("job", "a name of 1 to 64 printable characters")
-
-    def number(column: str, dimension: Dimension, low: float, high: float, default: float) -> float:
-        return row.quantity(column, dimension, low, high) if row.text(column) else default
-
-    return JobDraw(
-        name=name,
-        payload_bytes=round(row.quantity("payload", D.SIZE, 1.0, MOST_BYTES)),
-        steps=row.whole("steps", 1, MOST_STEPS),
-        step_s=row.quantity("step", D.DURATION, 1e-6, LONGEST_S),
-        dirty_fraction=number("dirty_fraction", D.NUMBER, 0.0, 1.0, jobs.dirty_fraction),
-        memory_bytes=number("memory", D.SIZE, 0.0, MOST_BYTES, jobs.memory.typical),
-        min_capability=number("min_capability", D.NUMBER, 0.0, 1000.0, min(jobs.min_capabilities)),
-        loss_budget_s=number("loss_budget", D.DURATION, 1e-6, LONGEST_S, jobs.loss_budget_s),
-    )

@@ -20,13 +20,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent, Owners
 from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.streams import stream
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 
@@ -44,23 +42,12 @@ class LentSpell:
     preempted: bool
 
 
-def load_preemptions(
-    path: str | Path, hosts: Sequence[str], *, duration_s: float, owners: Owners, seed: int
-) -> Recorded:
-    """The owners' events of a run of `duration_s` on these hosts. SpecError says file, line, value, what is allowed."""
-    try:
-        spells = parse_spells(toml.read_text(Path(path), "a record of preemptions (CSV)"))
-    except SpecError as error:
-        raise error.within(str(path)) from None
-    return fit_spells(spells, Path(path).name, hosts, duration_s, owners, seed)
-
-
 def parse_spells(text: str) -> list[LentSpell]:
     """The lives in a CSV text, in order of their beginning."""
     spells = []
     for row in read_rows(text, COLUMNS):
         lifetime_s = (
-            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, "a number of hours") * HOUR_S
+            row.quantity("lifetime_h", Dimension.NUMBER, 0.0, LONGEST_H, what="a number of hours") * HOUR_S
         )
         preempted = row.text("preempted")
         if preempted not in ("0", "1"):

@@ -18,30 +18,17 @@ import csv
 import difflib
 import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from experiments.inputs.scenario.owners import OwnerEvent
-from experiments.inputs.traces.csv_rows import CsvRow, read_rows
+from experiments.inputs.traces.csv_rows import read_rows
 from experiments.inputs.traces.timestamps import LATEST_S, Moments
 from experiments.inputs.traces.trace import Recorded, in_order
-from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
 from topologies.units import plain
 
 COLUMNS = ("time", "host", "event", "notice")
 EVENTS = ("reclaim", "emergency", "return", "away")
-
-
-def load_events(
-    path: str | Path, hosts: Sequence[str], *, duration_s: float, day_start_s: float = 0.0
-) -> Recorded:
-    """The owners' events of a run of `duration_s`. SpecError says file, line, value and what is allowed."""
-    try:
-        text = toml.read_text(Path(path), "a trace (CSV)")
-        return parse_events(text, hosts, Path(path).name, duration_s, Moments(day_start_s))
-    except SpecError as error:
-        raise error.within(str(path)) from None
 
 
 def parse_events(
@@ -53,9 +40,22 @@ def parse_events(
     events: list[OwnerEvent] = []
     away: list[str] = []
     for row in read_rows(text, COLUMNS):
-        event = _event(row, hosts, moments)
+        host, kind = row.text("host"), row.text("event")
+        if host not in hosts:
+            near = difflib.get_close_matches(host, hosts, n=1)
+            raise row.wrong("host", f"a volunteer of the campus{f'; nearest: {near[0]}' if near else ''}")
+        if kind not in EVENTS:
+            raise row.wrong("event", f"one of {', '.join(EVENTS)}")
+        notice_s = row.quantity("notice", Dimension.DURATION, 0.0, LATEST_S, default=0.0)
+        if notice_s and kind != "reclaim":
+            raise row.wrong("notice", f"none: a {kind} has no notice")
+        grace = row.text("grace")
+        if grace not in ("", "yes", "no") or (grace == "yes" and kind in ("return", "away")):
+            raise row.wrong("grace", "yes or no; a return has none")
+        at_s = moments.seconds(row, "time") if kind != "away" or row.text("time") != "0" else 0.0
+        event = OwnerEvent(at_s, host, "return" if kind == "return" else "reclaim", notice_s, grace == "yes")
         last = latest.get(event.host)
-        if row.text("event") == "away":
+        if kind == "away":
             if event.at_s != 0.0:
                 raise row.wrong("time", "0: away means from the start")
             if last:
@@ -90,21 +90,3 @@ def events_csv(events: Iterable[OwnerEvent], away: Iterable[str] = ()) -> str:
         notice = plain(event.notice_s) if event.notice_s else ""
         writer.writerow((plain(event.at_s), event.host, kind, notice, "yes" if event.grace else ""))
     return out.getvalue()
-
-
-def _event(row: CsvRow, hosts: Sequence[str], moments: Moments) -> OwnerEvent:
-    """The event of one row; of a host that is away, the reclaim that took it."""
-    host, kind = row.text("host"), row.text("event")
-    if host not in hosts:
-        near = difflib.get_close_matches(host, hosts, n=1)
-        raise row.wrong("host", f"a volunteer of the campus{f'; nearest: {near[0]}' if near else ''}")
-    if kind not in EVENTS:
-        raise row.wrong("event", f"one of {', '.join(EVENTS)}")
-    notice_s = row.quantity("notice", Dimension.DURATION, 0.0, LATEST_S) if row.text("notice") else 0.0
-    if notice_s and kind != "reclaim":
-        raise row.wrong("notice", f"none: a {kind} has no notice")
-    grace = row.text("grace")
-    if grace not in ("", "yes", "no") or (grace == "yes" and kind in ("return", "away")):
-        raise row.wrong("grace", "yes or no; a return has none")
-    at_s = moments.seconds(row, "time") if kind != "away" or row.text("time") != "0" else 0.0
-    return OwnerEvent(at_s, host, "return" if kind == "return" else "reclaim", notice_s, grace == "yes")

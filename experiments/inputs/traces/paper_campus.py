@@ -37,7 +37,7 @@ GPU_HOURS = 4890.0  # section IX-A
 
 @dataclass(frozen=True, slots=True)
 class PaperCampus:
-    """What paper A leaves open, and what is chosen here.
+    """Choices for what paper A leaves open.
 
     Hazard over the day: 1 at night (1:00 to 7:00), `day_factor` while people are about, 6 in the two peaks of F1, no peaks at
     weekends; the middle value gives the coefficient of variation of F4, .62.

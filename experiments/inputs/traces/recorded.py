@@ -46,21 +46,23 @@ def load_trace(path: str | Path, scenario: Scenario, *further: str | Path) -> Tr
     research flows), and the scenario's script is replaced by the record. SpecError says file, line or index, value and what is
     allowed. The trace's `warnings` say what it does not put to the test.
     """
-    if Path(path).is_dir() and not further:
-        trace = load_folder(Path(path), scenario)
+    paths = [Path(path), *map(Path, further)]
+    if paths[0].is_dir() and not further:
+        trace = load_folder(paths[0], scenario)
     else:
-        recorded = _recorded([Path(path), *map(Path, further)], scenario)
+        recorded = _recorded(paths, scenario)
         background = background_traffic(scenario)
         trace = Trace(recorded.origin, arrivals(scenario), recorded.events, recorded.away, background)
     return replace(trace, warnings=doubts(scenario, trace))
 
 
 def trace_of(scenario: Scenario, records: Sequence[Path]) -> Trace:
-    """With the owners of records (`load_trace`), or generated ones where there are none."""
+    """The trace with the owners of records (`load_trace`), or with generated owners if there are no records."""
     return load_trace(records[0], scenario, *records[1:]) if records else generate(scenario)
 
 
 def _recorded(paths: Sequence[Path], scenario: Scenario) -> Recorded:
+    """The owners' events that records of one kind give together, fitted to the run; SpecError names the file."""
     owners, duration_s, seed = scenario.owners, scenario.duration_s, scenario.seed
     hosts = [host.name for host in scenario.volunteers if host.name not in owners.loyal]
     name = " + ".join(path.name for path in paths)

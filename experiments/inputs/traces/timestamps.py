@@ -33,7 +33,7 @@ class Moments:
         self._counts = False  # in seconds
 
     def seconds(self, row: CsvRow, column: str) -> float:
-        """From the start of the run; SpecError names line and column."""
+        """Seconds from the start of the run; SpecError names line and column."""
         text = row.text(column)
         found = quantity_of(text, Dimension.DURATION)
         if found is not None:

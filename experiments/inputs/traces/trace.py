@@ -40,7 +40,7 @@ class JobArrival:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTraffic:
-    """What all others send: flows between nodes (hosts or switches), each at a constant rate during an epoch, on the wire.
+    """Traffic that is not the testbed's: flows between hosts or switches, each at a constant wire rate during an epoch.
 
     Row n of `rates_bytes_per_s` holds from n epochs on, one rate a flow, the last one for ever. `parallel`: how many equal
     connections a flow is made of; where nothing is enforced, a link is shared by connections.

@@ -1,6 +1,7 @@
 """Pages that need nothing else: `base.html`, one style that follows light and dark, one script, and templates that extend them.
 
-A template lies beside the code that fills it. What it is given is escaped, but for the pictures that `report.svg` marks as safe.
+A template lies beside the code that fills it. What an HTML page is given is escaped, but for the pictures that `report.svg` marks
+as safe; pages for the docs (Markdown) are templates too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from topologies.units import format_duration, format_rate, format_size
 def render(template: Path, **values: Any) -> str:
     """The page that `template` makes of the values.
 
-    Filters beside jinja's own: `duration`, `rate`, `size` (a dash for None) and `number` (four digits, nothing for None).
+    Filters beside jinja's own: `duration`, `rate`, `size` (a dash for None), `number` (four digits, nothing for None), and
+    `line` (a text in one line, which does not end a table's cell).
     """
     return _environment(template.parent).get_template(template.name).render(values)
 
@@ -26,9 +28,15 @@ def render(template: Path, **values: Any) -> str:
 def _environment(folder: Path) -> Environment:
     loader = FileSystemLoader([folder, Path(__file__).parent])
     made = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=lambda name: name is None or name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     for name, write in (("duration", format_duration), ("rate", format_rate), ("size", format_size)):
         made.filters[name] = lambda value, write=write: "-" if value is None else write(value)
     made.filters["number"] = lambda value: "" if value is None else f"{value:.4g}"
+    made.filters["line"] = lambda text: " ".join(text.split()).replace("|", "\\|")
     return made

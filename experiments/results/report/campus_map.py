@@ -62,15 +62,27 @@ class MapNode:
 
 def campus_map(facts: Sequence[Timed], context: RunContext) -> Markup:
     """The picture, as SVG: cores side by side, each switch under the first that it hangs on, its other trunks dashed."""
+    until_s = end_s(facts, context.ended_at_s)
+    busy: dict[str, list[tuple[float, float]]] = {}
+    away: dict[str, list[tuple[float, float]]] = {}
+    reclaims: dict[str, int] = {}
+    for attempt in attempts(facts):
+        ended_s = until_s if attempt.ended_s is None else attempt.ended_s
+        busy.setdefault(attempt.host, []).append((attempt.dispatched_s, ended_s))
+    for span in spans(facts, until_s):
+        away.setdefault(span.host, []).append((span.from_s, span.to_s))
+        reclaims[span.host] = reclaims.get(span.host, 0) + (span.kind == "closed")
+    use = {
+        name: Use(_covered(busy.get(name, [])), _covered(away.get(name, [])), reclaims.get(name, 0))
+        for name in context.campus.host_by_name
+    }
     roots, spare = _forest(context.campus)
     width = sum(root.width for root in roots) + SIBLING_GAP * (len(roots) - 1)
     canvas = Canvas(width + 2 * MARGIN, max(root.height for root in roots) + 2 * MARGIN)
-    use = _use(facts, context)
-    until_s = max(end_s(facts, context.ended_at_s), 1e-9)
     places: dict[str, tuple[float, float]] = {}
     left = MARGIN
     for root in roots:
-        _draw(canvas, root, left, MARGIN, use, until_s, places)
+        _draw(canvas, root, left, MARGIN, use, max(until_s, 1e-9), places)
         left += root.width + SIBLING_GAP
     for link in spare:
         (x, y), (to_x, to_y) = sorted((places[link.a], places[link.b]), key=lambda place: place[1])
@@ -106,25 +118,6 @@ def _forest(campus: Campus) -> tuple[list[MapNode], list[Link]]:
         if {link.a, link.b} <= above.keys() and link.b != above[link.a] and link.a != above[link.b]
     ]
     return [nodes[name] for name in roots], spare
-
-
-def _use(facts: Sequence[Timed], context: RunContext) -> dict[str, Use]:
-    until_s = end_s(facts, context.ended_at_s)
-    busy: dict[str, list[tuple[float, float]]] = {}
-    away: dict[str, list[tuple[float, float]]] = {}
-    reclaims: dict[str, int] = {}
-    for attempt in attempts(facts):
-        ended_s = until_s if attempt.ended_s is None else attempt.ended_s
-        busy.setdefault(attempt.host, []).append((attempt.dispatched_s, ended_s))
-    for span in spans(facts, until_s):
-        away.setdefault(span.host, []).append((span.from_s, span.to_s))
-        reclaims[span.host] = reclaims.get(span.host, 0) + (span.kind == "closed")
-    return {
-        host.name: Use(
-            _covered(busy.get(host.name, [])), _covered(away.get(host.name, [])), reclaims.get(host.name, 0)
-        )
-        for host in context.campus.hosts
-    }
 
 
 def _covered(some: list[tuple[float, float]]) -> float:
@@ -186,21 +179,20 @@ def _hosts(
     for n, host in enumerate(node.hosts):
         column, row = n % node.columns, n // node.columns
         x = start + CHIP_GAP / 2 + column * (CHIP_W + CHIP_GAP)
-        _chip(canvas, host, x, first + row * (CHIP_H + CHIP_GAP), use[host.name], until_s)
-
-
-def _chip(canvas: Canvas, host: Host, x: float, y: float, use: Use, until_s: float) -> None:
-    busy, away = min(1.0, use.busy_s / until_s), min(1.0, use.away_s / until_s)
-    gpus = "coordinator" if host.role is Role.COORDINATOR else f"{host.gpus} x {host.gpu_model}"
-    shares = f"busy {busy:.0%} of the time, away {away:.0%}, {use.reclaims} reclaims"
-    tip = f"{host.name} ({host.address})\n{gpus}" + ("" if host.role is Role.COORDINATOR else f"\n{shares}")
-    canvas.rect(x, y, CHIP_W, CHIP_H, rx=5, class_=f"chip {host.role}", data_tip=tip)
-    canvas.text(x + 7, y + 15, host.name, class_="chip-name")
-    unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
-    small = "control" if host.role is Role.COORDINATOR else f"{host.gpus} {unit}"
-    canvas.text(x + 7, y + 26, small, class_="chip-gpus")
-    if host.role is not Role.COORDINATOR:
-        inner = CHIP_W - 10
-        canvas.rect(x + 5, y + CHIP_H - 6, inner, 3, class_="use")
-        canvas.rect(x + 5, y + CHIP_H - 6, inner * busy, 3, class_="use busy")
-        canvas.rect(x + 5 + inner * (1 - away), y + CHIP_H - 6, inner * away, 3, class_="use away")
+        y = first + row * (CHIP_H + CHIP_GAP)
+        is_coordinator, spent = host.role is Role.COORDINATOR, use[host.name]
+        busy, away = min(1.0, spent.busy_s / until_s), min(1.0, spent.away_s / until_s)
+        tip, small = f"{host.name} ({host.address})\ncoordinator", "control"
+        if not is_coordinator:
+            shares = f"busy {busy:.0%} of the time, away {away:.0%}, {spent.reclaims} reclaims"
+            tip = f"{host.name} ({host.address})\n{host.gpus} x {host.gpu_model}\n{shares}"
+            unit = "slots" if host.role is Role.ON_DEMAND else "GPU" if host.gpus == 1 else "GPUs"
+            small = f"{host.gpus} {unit}"
+        canvas.rect(x, y, CHIP_W, CHIP_H, rx=5, class_=f"chip {host.role}", data_tip=tip)
+        canvas.text(x + 7, y + 15, host.name, class_="chip-name")
+        canvas.text(x + 7, y + 26, small, class_="chip-gpus")
+        if not is_coordinator:
+            inner, bar_y = CHIP_W - 10, y + CHIP_H - 6
+            canvas.rect(x + 5, bar_y, inner, 3, class_="use")
+            canvas.rect(x + 5, bar_y, inner * busy, 3, class_="use busy")
+            canvas.rect(x + 5 + inner * (1 - away), bar_y, inner * away, 3, class_="use away")

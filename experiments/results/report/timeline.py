@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -110,15 +110,8 @@ class _Timeline:
         self.x = Axis(0.0, self.until_s, LABELS, WIDTH - RIGHT)
         self.colour = colours(facts)
         self.attempts = attempts(facts)
-        self.rows = {row.host.name: row for row in self._place()}
-        self.bottom = max((row.top + row.height for row in self.rows.values()), default=STRIP + 20.0)
-        self.canvas = Canvas(WIDTH, self.bottom + 30.0)
         self.at: dict[tuple[str, int], float] = {}  # attempt -> middle of its lane
-
-    # ------------------------------------------------------------ layout
-
-    def _place(self) -> Iterator[TimelineRow]:
-        hosts = [h for h in self.context.campus.hosts if h.role is not Role.COORDINATOR]
+        hosts = [h for h in context.campus.hosts if h.role is not Role.COORDINATOR]
         lanes: dict[str, list[list[Attempt]]] = {host.name: [[]] for host in hosts}
         for attempt in sorted(self.attempts, key=lambda a: a.dispatched_s):
             if (some := lanes.get(attempt.host)) is None:
@@ -131,12 +124,15 @@ class _Timeline:
         self.lane_height = height = next(
             (tall for most, tall in LANE_HEIGHTS if count <= most), LEAST_LANE_HEIGHT
         )
-        top, building = STRIP + 34.0, None
+        self.rows: dict[str, TimelineRow] = {}
+        self.bottom, top, building = STRIP + 20.0, STRIP + 34.0, None
         for host in hosts:
-            top += GAP if host.building != building and building is not None else 0.0
+            top += GAP if building not in (None, host.building) else 0.0
             building = host.building
-            yield TimelineRow(host, top, lanes[host.name], height)
-            top += height * len(lanes[host.name]) + (2.0 if height > 10.0 else 1.0)
+            row = self.rows[host.name] = TimelineRow(host, top, lanes[host.name], height)
+            self.bottom = top + row.height
+            top = self.bottom + (2.0 if height > 10.0 else 1.0)
+        self.canvas = Canvas(WIDTH, self.bottom + 30.0)
 
     def _end(self, attempt: Attempt) -> float:
         return self.until_s if attempt.ended_s is None else attempt.ended_s
@@ -154,8 +150,15 @@ class _Timeline:
         self._queue()
         building = None
         for row in self.rows.values():
-            self._row(row, names_building=row.host.building != building)
-            building = row.host.building
+            host, middle = row.host, row.top + row.height / 2 + 4
+            shade = "lane" if host.role is Role.VOLUNTEER else "lane od"
+            canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
+            size = "host" if row.lane_height > 10.0 else "host small"
+            tip = f"{host.name}, building {host.building}: {host.gpus} x {host.gpu_model}"
+            canvas.text(LABELS - 8, middle, host.name, class_=size, text_anchor="end", data_tip=tip)
+            if host.building != building:
+                building = host.building
+                canvas.text(4, middle, building, class_=f"{size} building")
         for span in spans(self.facts, self.until_s):
             if found := self.rows.get(span.host):
                 x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
@@ -187,16 +190,6 @@ class _Timeline:
         self.canvas.text(LABELS - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
         self.canvas.text(LABELS - 8, 18, f"{most:g}", class_="tick", text_anchor="end")
         self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
-
-    def _row(self, row: TimelineRow, *, names_building: bool) -> None:
-        shade = "lane" if row.host.role is Role.VOLUNTEER else "lane od"
-        self.canvas.rect(self.x.start, row.top, self.x.end - self.x.start, row.height, class_=shade)
-        size = "host" if row.lane_height > 10.0 else "host small"
-        middle = row.top + row.height / 2 + 4
-        tip = f"{row.host.name}, building {row.host.building}: {row.host.gpus} x {row.host.gpu_model}"
-        self.canvas.text(LABELS - 8, middle, row.host.name, class_=size, text_anchor="end", data_tip=tip)
-        if names_building:
-            self.canvas.text(4, middle, row.host.building, class_=f"{size} building")
 
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
         canvas, job, end = self.canvas, attempt.job, self._end(attempt)

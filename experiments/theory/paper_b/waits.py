@@ -8,7 +8,7 @@ These statements meet delta exactly for Poisson jobs only (the paper "guards aga
 after a spot, which for the age of other gaps is no worst case at all), and Corollary 1's optimality needs NBUE spots, which
 the bath-tub is not: use them to start with, then correct from the measured delay.
 
-Domain: delta <= 1/(lambda + mu), where E[W] reaches 1/mu and everybody waits for ever; above it, Theorem 4.
+Domain: delta <= 1/(lambda + mu), where E[W] reaches 1/mu and every job waits for ever; above it, Theorem 4.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def laplace_target(mean_job_h: float, mean_spot_h: float, delta_h: float) -> flo
 
 
 def exponential_wait_rate_per_h(mean_job_h: float, mean_spot_h: float, delta_h: float) -> float:
-    """phi = 1/delta - (mu + lambda) of an exponential X (Remark 2, Poisson spots); infinite at delta = 0: nobody waits."""
+    """phi = 1/delta - (mu + lambda) of an exponential X (Remark 2, Poisson spots); infinite at delta = 0: no job waits."""
     left = _in_domain(mean_job_h, mean_spot_h, delta_h)
     return left / delta_h if delta_h > 0.0 else math.inf
 

@@ -1,5 +1,5 @@
 """Owners at work on a running campus: the trace's events at their times, each through the pinned switch, each watched from
-outside by somebody who goes on trying to get in.
+outside by connections that are tried again and again.
 
 A demonstration promises to show a planned migration, an emergency and a job that goes on-demand, and a trace does not know which
 hosts will be busy. So a *director* looks twice during the run whether something is still missing, and if so has the owner of a
@@ -24,7 +24,8 @@ from testbed import owner
 from testbed.agent.config import DATA_PORT
 from testbed.messages import Status
 
-FIRST_LOOK, LOOKS = 0.45, 8  # shares of the run: the director looks from here on, so often
+# From this share of the run on the director looks, so often.
+FIRST_LOOK, LOOKS = 0.45, 8
 AWAY_SHARE = 0.08  # of the run: how long a host stays away that the director had reclaimed
 
 
@@ -46,51 +47,45 @@ class OwnersAtWork:
 
     async def do(self, event: OwnerEvent) -> None:
         """One event, unless the host is already where it leads."""
+        world, host = self.world, event.host
+        switch, socket = world.switch_pin(host), world.owner_socket(host)
         if event.kind == "return":
-            if self.away.pop(event.host, None):
-                await trio.to_thread.run_sync(self._lend, event.host)
-        elif event.host not in self.away:
-            self.away[event.host] = event
-            await self._reclaim(event)
-
-    def _lend(self, host: str) -> None:
-        owner.lend(self.world.switch_pin(host), self.world.owner_socket(host))
-
-    async def _reclaim(self, event: OwnerEvent) -> None:
-        at_s = time.monotonic() - self.world.started_s
+            if self.away.pop(host, None):
+                await trio.to_thread.run_sync(owner.lend, switch, socket)
+            return
+        if host in self.away:
+            return
+        self.away[host] = event
+        at_s = time.monotonic() - world.started_s
         switched = await trio.to_thread.run_sync(
-            lambda: owner.reclaim(
-                self.world.switch_pin(event.host),
-                self.world.owner_socket(event.host),
-                notice_s=event.notice_s,
-                grace=event.grace,
-            )
+            lambda: owner.reclaim(switch, socket, notice_s=event.notice_s, grace=event.grace)
         )
         tried, admitted = await self._knock(event)
-        status = owner.look(self.world.switch_pin(event.host))
+        status = owner.look(switch)
         first_drop_s = status.first_drop_ns / 1e9 - switched.set_at_s if status.first_drop_ns else None
         kind = "drain" if event.notice_s or event.grace else "isolate"
-        self.probes.append(SwitchProbe(event.host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
+        self.probes.append(SwitchProbe(host, at_s, kind, switched.set_s, first_drop_s, tried, admitted))
 
     async def _knock(self, event: OwnerEvent) -> tuple[int, int]:
         """Connections tried and admitted from outside, from now on; none that were tried after the host was lent again.
 
         One host is tried after another, so with many reclaims at once a host may be lent again before its turn.
         """
-        if self.world.prober is None or event.host == self.world.prober_host:
+        prober = self.world.prober
+        if prober is None or event.host == self.world.prober_host:
             return 0, 0
+        address = str(self.world.campus.spec.host_by_name[event.host].address)
+
+        def ask() -> tuple[int, int]:
+            prober.sendall((json.dumps([address, DATA_PORT]) + "\n").encode())
+            tried, admitted = json.loads(prober.recv(4096))
+            return tried, admitted
+
         async with self._knocking:
             if self.away.get(event.host) is not event:
                 return 0, 0
-            address = str(self.world.campus.spec.host_by_name[event.host].address)
-            tries = await trio.to_thread.run_sync(self._ask_prober, address)
+            tries = await trio.to_thread.run_sync(ask)
         return tries if self.away.get(event.host) is event else (0, 0)
-
-    def _ask_prober(self, address: str) -> tuple[int, int]:
-        assert self.world.prober is not None
-        self.world.prober.sendall((json.dumps([address, DATA_PORT]) + "\n").encode())
-        tried, admitted = json.loads(self.world.prober.recv(4096))
-        return tried, admitted
 
 
 @dataclass
@@ -122,14 +117,10 @@ class Director:
                 await self.submit()
             for kind, notice in (("migration", notice_s), ("emergency", 0.0)):
                 if kind not in self.seen and (host := self._busy_host()):
-                    await self._take(host, notice, AWAY_SHARE * duration_s)
+                    await self.owners.do(OwnerEvent(0.0, host, "reclaim", notice))
+                    await trio.sleep(notice + AWAY_SHARE * duration_s)
+                    await self.owners.do(OwnerEvent(0.0, host, "return"))
                     break
-
-    async def _take(self, host: str, notice_s: float, away_s: float) -> None:
-        """Reclaim, and lend again when the owner has had his host for a while."""
-        await self.owners.do(OwnerEvent(0.0, host, "reclaim", notice_s))
-        await trio.sleep(notice_s + away_s)
-        await self.owners.do(OwnerEvent(0.0, host, "return"))
 
     def _busy_host(self) -> str | None:
         """A host with a running job, whose owner may take it: not one that carries a research flow."""

@@ -1,4 +1,4 @@
-"""Somebody who goes on trying to get in: after each use of a kill-switch, new connections are tried from another host."""
+"""The prober: after each use of a kill-switch, new connections to the host are tried from another one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ import json
 import select
 import socket
 import time
-from dataclasses import dataclass
 
 TRY_FOR_S = 0.5
 TRY_EVERY_S = 0.02
 PATIENCE_S = 0.25  # how long the last tries may take to be answered
-
-
-@dataclass(frozen=True, slots=True)
-class Tries:
-    """Connections tried from outside, and those that were established."""
-
-    tried: int
-    admitted: int
 
 
 def serve(commands: socket.socket) -> None:
@@ -27,15 +18,14 @@ def serve(commands: socket.socket) -> None:
     with commands, commands.makefile("rw") as lines:
         for line in lines:
             address, port = json.loads(line)
-            tries = knock(address, port)
-            lines.write(json.dumps([tries.tried, tries.admitted]) + "\n")
+            lines.write(json.dumps(knock(address, port)) + "\n")
             lines.flush()
 
 
-def knock(address: str, port: int) -> Tries:
-    """Try to connect again and again for TRY_FOR_S; nothing is sent."""
+def knock(address: str, port: int) -> tuple[int, int]:
+    """Try to connect again and again for TRY_FOR_S; nothing is sent. (connections tried, those that were established)."""
     pending: dict[int, socket.socket] = {}
-    tried = admitted = 0
+    tried = 0
     end_s = time.monotonic() + TRY_FOR_S
     try:
         while time.monotonic() < end_s:
@@ -46,17 +36,12 @@ def knock(address: str, port: int) -> Tries:
             if sock.connect_ex((address, port)) not in (0, errno.EINPROGRESS):
                 pending.pop(sock.fileno()).close()
             time.sleep(TRY_EVERY_S)
-        admitted = _established(pending, PATIENCE_S)
+        poller = select.poll()
+        for fd in pending:
+            poller.register(fd, select.POLLOUT)
+        time.sleep(PATIENCE_S)
+        ready = [fd for fd, _ in poller.poll(0)]
+        return tried, sum(pending[fd].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 for fd in ready)
     finally:
         for sock in pending.values():
             sock.close()
-    return Tries(tried, admitted)
-
-
-def _established(pending: dict[int, socket.socket], patience_s: float) -> int:
-    poller = select.poll()
-    for fd in pending:
-        poller.register(fd, select.POLLOUT)
-    time.sleep(patience_s)
-    ready = [fd for fd, _ in poller.poll(0)]
-    return sum(pending[fd].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 for fd in ready)

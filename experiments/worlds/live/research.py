@@ -1,7 +1,7 @@
 """Research traffic: real TCP flows between hosts, and what their receivers took in, window by window.
 
 A flow is a sender and a receiver, each a process in its host's namespace. The receiver appends (time, bytes) of each
-window to a file, which anybody may read while the flow runs and after it was killed.
+window to a file, which may be read while the flow runs and after it was killed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ WINDOW_S = 1.0
 WARM_UP_S = 3.0  # slow start, and the queue that the first burst leaves
 CONNECT_S = 10.0
 CHUNK = bytes(256 << 10)
+TCP_CONGESTION = 13  # linux/tcp.h
+SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
 _RECORD = struct.Struct("<dQ")  # end of the window (CLOCK_MONOTONIC), bytes taken in during it
 
 
@@ -51,17 +53,15 @@ class Measured:
             try:
                 with socket.create_connection((self.address, self.port), timeout=CONNECT_S) as sock:
                     sock.settimeout(None)
-                    self._prepare(sock)
+                    # CUBIC, as a file transfer of a user would be; a flow with a rate is paced at it
+                    sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"cubic")
+                    if not self.flow.greedy:
+                        pace = struct.pack("@Q", int(self.flow.rate_bytes_per_s))
+                        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pace)
                     while True:
                         sock.sendall(CHUNK)
             except OSError:
                 time.sleep(0.2)
-
-    def _prepare(self, sock: socket.socket) -> None:
-        """CUBIC, as a file transfer of somebody's would be; a flow with a rate is paced at it."""
-        sock.setsockopt(socket.IPPROTO_TCP, 13, b"cubic")  # TCP_CONGESTION
-        if not self.flow.greedy:
-            sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("@Q", int(self.flow.rate_bytes_per_s)))
 
     def windows(self) -> Iterator[tuple[float, int]]:
         """(end of window, bytes) so far."""
@@ -98,16 +98,9 @@ def samples(
         first_s = windows[0][0] if windows else math.inf
         for end_s, taken in windows:
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
-                sample = ResearchSample(
-                    end_s - started_s,
-                    WINDOW_S,
-                    each.flow.source,
-                    each.flow.target,
-                    capacity,
-                    reserve,
-                    float(taken),
-                )
-                found.append(sample)
+                at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
+                payload_bytes = float(taken)
+                found.append(ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes))
     return sorted(found, key=lambda sample: sample.at_s)
 
 

@@ -6,27 +6,25 @@ import random
 import signal
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trio
 
-from controller.core.model.facts import AnyFact, HostJoined
 from controller.persistence.journal import export_jsonl, read_facts
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary, summarise
 from experiments.results.live_display import Live
-from experiments.results.promises import not_promised
-from experiments.results.run_context import FidelityRecord, RunContext, migration_shares
+from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
 from experiments.worlds.live.operator import Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork
 from experiments.worlds.live.world import LiveWorld, live_world
+from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
@@ -43,9 +41,8 @@ COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "int
 
 @dataclass
 class LiveRun:
-    """A run in progress. `scenario` and `trace` are as played; `real` is the scenario in its own units."""
+    """A run in progress. `scenario` and `trace` are as played."""
 
-    real: Scenario
     scenario: Scenario
     trace: Trace
     world: LiveWorld
@@ -54,7 +51,6 @@ class LiveRun:
     ended: str = COMPLETED
     ended_at_s: float = 0.0
     extra_jobs: int = 0
-    facts: list[tuple[float, AnyFact]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
@@ -62,36 +58,29 @@ class LiveRun:
         self.director = Director(self.owners, self._submit_extra, draws)
 
     async def main(self) -> None:
-        """Until the time is over, the coordinator has died too often, or somebody interrupts."""
+        """Until the time is over, the coordinator has died too often, or a signal interrupts."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._end_on_signal, nursery.cancel_scope)
             nursery.start_soon(self._watch_processes, nursery.cancel_scope)
             await self._wait_for_agents()
             self.world.start_research()
             self.world.start_prober()
-            await self._play()
-            nursery.cancel_scope.cancel()
-        self.ended_at_s = time.monotonic() - self.world.started_s
-
-    async def _play(self) -> None:
-        begin_s = trio.current_time()
-        async with trio.open_nursery() as nursery:
+            begin_s, duration_s = trio.current_time(), self.scenario.duration_s
             nursery.start_soon(self._watch_facts)
             nursery.start_soon(self._submit_all, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
             nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
             nursery.start_soon(self._poll_status)
             if self.directed:
-                notice_s = self._directed_notice_s()
-                nursery.start_soon(self.director.direct, begin_s, self.scenario.duration_s, notice_s)
-            await trio.sleep_until(begin_s + self.scenario.duration_s)
+                # twice the time that the median payload takes over an empty access link's share, and a restart
+                campus, restart_s = self.scenario.campus, self.scenario.protocol.restart_s
+                access_bytes_per_s = campus.access_link(self.scenario.volunteers[0].name).rate_bytes_per_s
+                share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
+                notice_s = 2.0 * (self.scenario.jobs.payload.typical / share + restart_s) + 1.0
+                nursery.start_soon(self.director.direct, begin_s, duration_s, notice_s)
+            await trio.sleep_until(begin_s + duration_s)
             nursery.cancel_scope.cancel()
-
-    def _directed_notice_s(self) -> float:
-        """Twice the time that the median payload takes over an empty access link's share, and a restart."""
-        link = self.scenario.campus.access_link(self.scenario.volunteers[0].name)
-        share = self.scenario.campus.research_reserve.migration_share_bytes_per_s(link.rate_bytes_per_s)
-        return 2.0 * self.scenario.jobs.payload.typical / share + 2.0 * self.scenario.protocol.restart_s + 1.0
+        self.ended_at_s = time.monotonic() - self.world.started_s
 
     # ------------------------------------------------------------ tasks
 
@@ -119,7 +108,7 @@ class LiveRun:
                     await talk(operator)
                     return
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-                await trio.sleep(AGAIN_S)  # whoever watches processes starts it again, or ends the run
+                await trio.sleep(AGAIN_S)  # `_watch_processes` starts it again, or ends the run
 
     async def _submit_all(self, begin_s: float) -> None:
         left = deque(self.trace.arrivals)
@@ -186,15 +175,6 @@ class LiveRun:
                 return
 
 
-@dataclass(frozen=True)
-class LiveOutcome:
-    """What a run was: its facts, its context, its figures."""
-
-    summary: Summary
-    facts: list[tuple[float, AnyFact]]
-    context: RunContext
-
-
 def run_live(
     scenario: Scenario,
     trace: Trace,
@@ -203,7 +183,7 @@ def run_live(
     *,
     directed: bool = False,
     owners_gid: int | None = None,
-) -> LiveOutcome:
+) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root. Raises
@@ -211,63 +191,34 @@ def run_live(
     can play.
     """
     played, played_trace = scenario.played(), scenario.scale.apply(trace)
-    live_row(played)
+    row = live_row(played)
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
-    settings = settings_of(played)
-    with live_world(played, settings, out, owners_gid=owners_gid) as world:
+    # a path inside a building and one across the core, where there are such
+    first, *others = played.volunteers
+    same = [host for host in others if host.building == first.building]
+    elsewhere = [host for host in others if host.building != first.building]
+    probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
+    with live_world(played, settings_of(played), out, owners_gid=owners_gid) as world:
         monitor = FidelityMonitor(world.campus)
-        monitor.add_rates(probe_link_rates(world.campus, list(_probed_pairs(played))))
+        monitor.add_rates(probe_link_rates(world.campus, probed))
         with monitor, display() as shown:
-            run = LiveRun(scenario, played, played_trace, world, shown, directed)
+            run = LiveRun(played, played_trace, world, shown, directed)
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
         measured = monitor.verdict()
     facts = list(read_facts(world.journal))
-    figures = {**measured.figures, "agents_registered_s": _registered_s(facts)}
-    context = _context(run, FidelityRecord(measured.valid, measured.reasons, figures))
     export_jsonl(world.journal, out / "events.jsonl")
-    return LiveOutcome(summarise(facts, context), facts, context)
-
-
-def _registered_s(facts: list[tuple[float, AnyFact]]) -> float:
-    """When the last agent had registered for the first time, since the campus stood."""
-    first: dict[str, float] = {}
-    for at_s, fact in facts:
-        if isinstance(fact, HostJoined):
-            first.setdefault(fact.host, at_s)
-    return max(first.values(), default=0.0)
-
-
-def _context(run: LiveRun, fidelity: FidelityRecord) -> RunContext:
-    scenario, world = run.scenario, run.world
-    campus, row = scenario.campus, live_row(scenario)
-    return RunContext(
-        seed=scenario.seed,
-        scale=run.real.scale,
-        campus=campus,
-        share=migration_shares(campus, keeps_reserve=row.enforced),
-        not_promised=not_promised(row),
-        on_demand_cost=scenario.queue.on_demand_cost,
-        level_max=scenario.queue.level_max,
-        target_delay_s=scenario.queue.target_delay_s,
-        research=research.samples(campus, world.flows, world.started_s, world.started_s + run.ended_at_s),
+    figures = {**measured.figures, "agents_registered_s": agents_registered_s(facts)}
+    ended_s = world.started_s + run.ended_at_s
+    context = replace(
+        context_of(scenario, trace, row),
+        research=research.samples(played.campus, world.flows, world.started_s, ended_s),
         switches=tuple(run.owners.probes),
-        fidelity=fidelity,
+        fidelity=FidelityRecord(measured.valid, measured.reasons, figures),
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
-        warnings=run.trace.warnings,
     )
-
-
-def _probed_pairs(played: Scenario) -> Iterator[tuple[str, str]]:
-    """A path inside a building and one across the core, where there are such."""
-    volunteers = played.volunteers
-    first = volunteers[0]
-    same = [h for h in volunteers[1:] if h.building == first.building]
-    other = [h for h in volunteers if h.building != first.building]
-    for group in (same, other):
-        if group:
-            yield first.name, group[-1].name
+    return Played(facts, context)

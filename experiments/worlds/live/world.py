@@ -37,7 +37,7 @@ COORDINATOR = "coordinator"
 DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RAM disk such as /run
 RESTART_AFTER_S = 1.0
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
-MOST_RESTARTS = 3  # who dies more often than this will die again
+MOST_RESTARTS = 3  # what dies more often than this will die again
 END_S = 5.0  # how long the coordinator may take to close its journal
 
 
@@ -58,9 +58,7 @@ class LiveWorld:
     deaths: list[Death] = field(default_factory=list)
     prober_host: str = ""
     prober: socket.socket | None = None
-    _restart_at_s: dict[str, float] = field(
-        default_factory=dict
-    )  # agents by host, the coordinator by its name
+    _restart_at_s: dict[str, float] = field(default_factory=dict)  # by host
 
     @property
     def operator_socket(self) -> Path:
@@ -92,9 +90,19 @@ class LiveWorld:
 
     def _start_coordinator(self) -> None:
         """For the first time, or to go on with its journal."""
+        host = self.campus.spec.coordinator
+        config = CoordinatorConfig(
+            self.campus.spec,
+            self.settings,
+            self.scenario.seed,
+            self.journal,
+            self.operator_socket,
+            str(host.address),
+            started_s=self.started_s,
+        )
         self.coordinator = self.campus.fork(
-            self.campus.spec.coordinator.name,
-            partial(run_coordinator, self._coordinator_config()),
+            host.name,
+            partial(run_coordinator, config),
             label="coordinator",
             log=self._log("coordinator"),
         )
@@ -109,7 +117,7 @@ class LiveWorld:
         self.campus.fork_all([ForkRequest(f.flow.source, f.send, "research sender", log) for f in self.flows])
 
     def start_prober(self) -> None:
-        """Somebody outside who tries to get in: on an on-demand host if there is one, else on the last volunteer."""
+        """The prober outside: on an on-demand host if there is one, else on the last volunteer."""
         hosts = self.campus.spec.hosts
         on_demand = [host for host in hosts if host.role is Role.ON_DEMAND]
         self.prober_host = (on_demand or [h for h in hosts if h.role is Role.VOLUNTEER])[-1].name
@@ -123,17 +131,6 @@ class LiveWorld:
                 (theirs.fileno(),),
             )
             self.campus.fork_all([request])
-
-    def _coordinator_config(self) -> CoordinatorConfig:
-        return CoordinatorConfig(
-            self.campus.spec,
-            self.settings,
-            self.scenario.seed,
-            self.journal,
-            self.operator_socket,
-            str(self.campus.spec.coordinator.address),
-            started_s=self.started_s,
-        )
 
     def _agent_request(self, host: Host) -> ForkRequest:
         spec, protocol = self.campus.spec, self.scenario.protocol
@@ -180,7 +177,9 @@ class LiveWorld:
 
     def _note_death(self, what: str, host: str, process: ForkedProcess, again_at_s: float) -> None:
         if process.poll() is not None and host not in self._restart_at_s:
-            self.deaths.append(Death(time.monotonic() - self.started_s, what, _how(process)))
+            status = process.returncode or 0
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            self.deaths.append(Death(time.monotonic() - self.started_s, what, how))
             self._restart_at_s[host] = again_at_s
 
     def end_coordinator(self) -> None:
@@ -195,11 +194,17 @@ class LiveWorld:
 
 @contextmanager
 def live_world(
-    scenario: Scenario, settings: Settings, out: Path, *, owners_gid: int | None = None
+    scenario: Scenario,
+    settings: Settings,
+    out: Path,
+    *,
+    owners_gid: int | None = None,
+    controller: str | None = None,
 ) -> Iterator[LiveWorld]:
     """A campus that stands, its coordinator and agents starting; all of it is gone after.
 
-    `owners_gid`: the group whose members may reclaim and return hosts, beside root.
+    `owners_gid`: the group whose members may reclaim and return hosts, beside root. `controller`: an OpenFlow controller that
+    programs the switches instead of the campus's own (see `LiveCampus`).
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
@@ -207,7 +212,7 @@ def live_world(
     compile_once()
     build()
     holds = enforcement_of(scenario) is not Enforcement.NONE
-    with LiveCampus(scenario.campus, hold_migrations=holds) as campus:
+    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid)
         try:
@@ -224,8 +229,3 @@ def let_owners(campus: LiveCampus, gid: int | None) -> None:
     if gid is not None and campus.enforcement:
         for host in campus.spec.hosts_of(Role.VOLUNTEER):
             owner.let_group(campus.pin_dir / host.name / "switch", gid)
-
-
-def _how(process: ForkedProcess) -> str:
-    status = process.returncode or 0
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

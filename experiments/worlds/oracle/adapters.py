@@ -1,4 +1,4 @@
-"""An oracle as columns of a policy: destinations are looked up, checkpoints are nobody's business but the plan's, and no
+"""An oracle as columns of a policy: destinations are looked up, checkpoints are the plan's alone, and no
 migration is admitted at their cost.
 
 Where the plan has nothing to say (a job that came out of the queue, a host that is not there after all), a destination is chosen
@@ -7,7 +7,7 @@ by eq. (11) with the truth in the place of the survival: 1 if the host stays unt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import inf
 
@@ -41,8 +41,8 @@ from controller.core.placement.select import (
     PlacementRequest,
 )
 from controller.core.policies.table import Policy
-from experiments.worlds.oracle.plan import Book
-from experiments.worlds.oracle.transfer_times import Carriage
+from experiments.worlds.oracle.plan import Plan
+from experiments.worlds.oracle.transfer_times import TransferTimes
 from topologies.spec import DirectedLink
 
 NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
@@ -50,10 +50,10 @@ NEVER = Interval(inf, RateBound.YOUNG, False, False, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Destinations:
-    """P2. `at_first`: new jobs go where `book` says; else where the paper's P2 sends them."""
+    """P2. `at_first`: new jobs go where `plan` says; else where the paper's P2 sends them."""
 
-    book: Book
-    carriage: Carriage
+    plan: Plan
+    transfer_times: TransferTimes
     now_s: Callable[[], float]
     at_first: bool
 
@@ -63,47 +63,39 @@ class Destinations:
         """A standby is never chosen here: the plan's checkpoints bring theirs."""
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
-        wanted = self.book.wanted(request.job)
+        now_s, wanted = self.now_s(), self.plan.wanted(request.job)
         if wanted is not None:
-            found = select.select(request, self._as_planned(request, candidates, wanted))
+            # only the host of the plan; a migration has the links in its turn, whichever job has them now
+            which = candidates.hosts == wanted
+            planned = Candidates(*(getattr(candidates, each.name)[which] for each in fields(Candidates)))
+            if request.source is not None and request.source != wanted and len(planned):
+                links = self.transfer_times.links(request.source, wanted)
+                rate = self.transfer_times.budgets.path(links, now_s)
+                planned = replace(planned, bandwidth_bytes_per_s=np.array([rate]))
+            found = select.select(request, planned)
             if isinstance(found, DestinationChoice):
                 return found
-        elif not self.at_first and request.job not in self.book.where:
+        elif not self.at_first and request.job not in self.plan.where:
             return select.select(request, candidates, draw=draw)
-        return select.select(request, self._foreseen(candidates, request.remaining_s))
-
-    def _as_planned(self, request: PlacementRequest, columns: Candidates, wanted: str) -> Candidates:
-        """Only the host of the plan; a migration has the links in its turn, whoever has them now."""
-        found = _rows(columns, columns.hosts == wanted)
-        if request.source is None or request.source == wanted or not len(found):
-            return found
-        links = self.carriage.links(request.source, wanted)
-        rate = self.carriage.shares.path(links, self.now_s())
-        return replace(found, bandwidth_bytes_per_s=np.array([rate]))
-
-    def _foreseen(self, columns: Candidates, remaining_s: float) -> Candidates:
-        now_s = self.now_s()
-        stays = [self.book.future.at(str(host), now_s) for host in columns.hosts]
+        stays = [self.plan.future.at(str(host), now_s) for host in candidates.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
-        survives = np.where(ends >= now_s + remaining_s, 1.0, 0.0)
-        return replace(columns, survival=survives, expected_reclaims=1.0 - survives)
-
-
-def _rows(columns: Candidates, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Candidates:
-    return Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
+        survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
+        return select.select(
+            request, replace(candidates, survival=survives, expected_reclaims=1.0 - survives)
+        )
 
 
 @dataclass(frozen=True)
 class PlannedCheckpoints:
     """P1. No timers; the rate of a checkpoint that the plan has begun is the plan's, and all others have none."""
 
-    book: Book
+    plan: Plan
 
     def __call__(
         self, jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float = BETA
     ) -> dict[str, CheckpointPlan]:
         """Called like `checkpointing.plan`."""
-        granted = self.book.granted_bytes_per_s
+        granted = self.plan.granted_bytes_per_s
         return {job.key: CheckpointPlan(granted.get(job.key, 0.0), NEVER, None) for job in jobs}
 
 
@@ -111,33 +103,31 @@ class PlannedCheckpoints:
 class PlannedMigrations:
     """P3: fluid EDF beside the plan's checkpoints, each of which is a promise for exactly its time."""
 
-    book: Book
+    plan: Plan
 
     def __call__(
         self, requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()
     ) -> Admission:
         """Called like `admission.fluid_edf`."""
-        ways = (way for way in self.book.ways.values() if not way.migrates)
+        ways = (way for way in self.plan.ways.values() if not way.migrates)
         mine = {f"{way.job}:{way.stay.host}>{way.holder}" for way in ways}
         others = [p for p in committed if isinstance(p, MigrationRequest) or p.key not in mine]
         dues = [p.due_s for p in (*requests, *others) if isinstance(p, MigrationRequest)]
-        booked = self._booked(now_s, max(dues, default=now_s), share)
-        return fluid_edf(requests, now_s, share, [*others, *booked])
-
-    def _booked(self, now_s: float, until_s: float, share: LinkShares) -> Iterator[MigrationRequest]:
-        for way in self.book.ways.values():
-            pieces = () if way.migrates else way.reservations
-            for number, piece in enumerate(pieces):
+        until_s = max(dues, default=now_s)
+        booked = []
+        for way in self.plan.ways.values():
+            for number, piece in enumerate(() if way.migrates else way.reservations):
                 from_s = max(now_s, piece.from_s)
                 rate = min(piece.rate_bytes_per_s, *(share[link] for link in piece.links))
                 if from_s < min(until_s, piece.until_s) and rate > 0.0:
-                    size, key = (
-                        rate * (piece.until_s - from_s),
-                        f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}",
+                    key = f"{way.job}:{way.stay.host}@{way.stay.until_s} {number}"
+                    size = rate * (piece.until_s - from_s)
+                    booked.append(
+                        MigrationRequest(
+                            key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
+                        )
                     )
-                    yield MigrationRequest(
-                        key, size, piece.until_s, 0.0, piece.links, from_s, cap_bytes_per_s=rate
-                    )
+        return fluid_edf(requests, now_s, share, [*others, *booked])
 
 
 @dataclass(frozen=True)
@@ -149,9 +139,8 @@ class SharesThatFit:
     """
 
     share: admission.Share
-    promised: Callable[
-        [], Sequence[bool]
-    ]  # of each flow, in the order of the demands: whether P3 promised its floor
+    # Of each flow, in the order of the demands: whether P3 promised its floor.
+    promised: Callable[[], Sequence[bool]]
 
     def __call__(self, wants: Wants, capacity: Floats) -> tuple[Floats, Numbers]:
         """Called like `admission.share_totals`."""
@@ -177,7 +166,7 @@ class OraclePolicy(Policy):
 
 
 def seated(
-    cluster: Cluster, book: Book, carriage: Carriage, now_s: Callable[[], float], at_first: bool
+    cluster: Cluster, plan: Plan, transfer_times: TransferTimes, now_s: Callable[[], float], at_first: bool
 ) -> Policy:
     """The row that a cluster has, with the oracle's columns in place of its own."""
 
@@ -187,7 +176,7 @@ def seated(
 
     row = cluster.policy
     columns = {each.name: getattr(row, each.name) for each in fields(Policy)}
-    columns["plan"], columns["admit"] = PlannedCheckpoints(book), PlannedMigrations(book)
-    columns["select"] = Destinations(book, carriage, now_s, at_first)
+    columns["plan"], columns["admit"] = PlannedCheckpoints(plan), PlannedMigrations(plan)
+    columns["select"] = Destinations(plan, transfer_times, now_s, at_first)
     columns["share"] = SharesThatFit(row.share, promised)
     return OraclePolicy(**columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -16,7 +16,7 @@ from topologies.spec import Campus, Role
 class Stay:
     """A host is lent from `from_s`, its owner says so at `notice_s`, and it is closed at `until_s` (inf: never, in this trace).
 
-    Without notice `notice_s` is `until_s`. A host that nobody can reclaim has one stay, for ever.
+    Without notice `notice_s` is `until_s`. A host without an owner has one stay, for ever.
     """
 
     host: str
@@ -56,31 +56,31 @@ class Future:
 
 
 def future_of(campus: Campus, trace: Trace, begin_s: float) -> Future:
-    """The future of a trace (in the units in which it is played) that begins at `begin_s`."""
-    by_host: dict[str, list[OwnerEvent]] = {host.name: [] for host in campus.hosts_of(Role.VOLUNTEER)}
+    """The future of a trace (in the units in which it is played) that begins at `begin_s`.
+
+    A reclaim ends a stay, a return begins one; a return that calls off a notice lets it go on.
+    """
+    stays: dict[str, list[Stay]] = {host.name: [] for host in campus.hosts_of(Role.VOLUNTEER)}
+    lent_s: dict[str, float | None] = {host: None if host in trace.away else 0.0 for host in stays}
+    ending: dict[str, OwnerEvent] = {}
+
+    def end(host: str, from_s: float) -> None:
+        reclaim = ending[host]
+        stays[host].append(Stay(host, from_s, begin_s + reclaim.at_s, begin_s + reclaim.gone_s))
+
     for event in trace.owner_events:
-        by_host[event.host].append(event)
-    away = frozenset(trace.away)
-    return Future(
-        {host: tuple(_stays(host, events, host in away, begin_s)) for host, events in by_host.items()}
-    )
-
-
-def _stays(host: str, events: Iterable[OwnerEvent], away: bool, begin_s: float) -> Iterable[Stay]:
-    """A reclaim ends a stay, a return begins one; a return that calls off a notice lets it go on."""
-    from_s: float | None = None if away else 0.0
-    ending: OwnerEvent | None = None
-    for event in events:
+        host, from_s = event.host, lent_s[event.host]
         if event.kind == "reclaim":
-            ending = event
-        else:
-            if ending is not None and from_s is not None and ending.gone_s <= event.at_s:
-                yield _stay(host, from_s, ending, begin_s)
-                from_s = None
-            from_s, ending = begin_s + event.at_s if from_s is None else from_s, None
-    if from_s is not None:
-        yield Stay(host, from_s, inf, inf) if ending is None else _stay(host, from_s, ending, begin_s)
-
-
-def _stay(host: str, from_s: float, reclaim: OwnerEvent, begin_s: float) -> Stay:
-    return Stay(host, from_s, begin_s + reclaim.at_s, begin_s + reclaim.gone_s)
+            ending[host] = event
+            continue
+        if from_s is not None and host in ending and ending[host].gone_s <= event.at_s:
+            end(host, from_s)
+            from_s = None
+        lent_s[host] = begin_s + event.at_s if from_s is None else from_s
+        ending.pop(host, None)
+    for host, from_s in lent_s.items():
+        if from_s is not None and host in ending:
+            end(host, from_s)
+        elif from_s is not None:
+            stays[host].append(Stay(host, from_s, inf, inf))
+    return Future({host: tuple(of_host) for host, of_host in stays.items()})

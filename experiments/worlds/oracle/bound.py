@@ -38,7 +38,7 @@ from itertools import pairwise
 from math import floor, inf
 
 from controller.core.model import facts as f
-from controller.core.policies.table import Policy, policy
+from controller.core.policies.table import policy
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import Trace
@@ -116,7 +116,10 @@ def least_losses(
             continue
         spec = specs[attempt.job]
         pause_s = costs.snapshot_s[1] + spec.payload_bytes / costs.snapshot_bytes_per_s
-        rate = _uplink_bytes_per_s(run, attempt.host, row) * (1.0 + RATE_SLACK)
+        access = run.context.campus.access_link(attempt.host)
+        uplink = DirectedLink(attempt.host, access.b if access.a == attempt.host else access.a)
+        wire_bytes_per_s = access.rate_bytes_per_s / WIRE_PER_PAYLOAD
+        rate = (run.context.share[uplink] if row.enforced else wire_bytes_per_s) * (1.0 + RATE_SLACK)
         ran_s = ended_s - running_s - HEARD_S
         steps = least_steps(float(spec.payload_bytes), spec.dirty_fraction, spec.step_s, pause_s, ran_s, rate)
         found.append(LeastLoss(attempt.job, attempt.attempt, steps, steps * spec.step_s))
@@ -142,11 +145,3 @@ def _ended_at_once(run: VirtualRun) -> Iterator[tuple[Attempt, float, float]]:
         for attempt, _ in pairwise(tries):
             if (attempt.job, attempt.attempt) in sudden and attempt.ended_s and attempt.running_s is not None:
                 yield attempt, attempt.ended_s, attempt.running_s
-
-
-def _uplink_bytes_per_s(run: VirtualRun, host: str, row: Policy) -> float:
-    campus = run.context.campus
-    link = campus.access_link(host)
-    if not row.enforced:
-        return link.rate_bytes_per_s / WIRE_PER_PAYLOAD
-    return run.context.share[DirectedLink(host, link.b if link.a == host else link.a)]

@@ -1,4 +1,4 @@
-"""A plan without search: in the order of time, whoever has to decide takes the cheapest that is still free.
+"""A plan without search: in the order of time, each job takes the cheapest choice that is still free.
 
 It is what is left when a time limit strikes before a solver has found anything, and what its answer is compared with.
 """
@@ -6,14 +6,11 @@ It is what is left when a time limit strikes before a solver has found anything,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from experiments.worlds.oracle.availability import Stay
 from experiments.worlds.oracle.problem import (
     Choice,
-    Entry,
-    Handover,
     Reservation,
     Tenancy,
     WindowProblem,
@@ -26,34 +23,24 @@ NEARLY = 1e-9
 def greedy(problem: WindowProblem) -> tuple[Choice, ...]:
     """A feasible plan: the queue, and losing everything, are always possible."""
     books, where = Books.of(problem), {r.name: r.stay for r in problem.runners if r.stay is not None}
+    since_s = {runner.name: runner.since_s for runner in problem.runners}
+    # (when, host, job, the stay that ends under it): begins of new jobs, ends of stays
+    turns: dict[tuple[float, str, str, Stay | None], list[Choice]] = defaultdict(list)
+    for entry in problem.entries:
+        turns[since_s[entry.job], "", entry.job, None].append(entry)
+    for way in problem.handovers:
+        turns[way.stay.until_s, way.stay.host, way.job, way.stay].append(way)
     chosen: list[Choice] = []
-    for _, _, job, turn in sorted(_turns(problem), key=lambda turn: turn[:3]):
-        stay = turn[0].stay if isinstance(turn[0], Handover) else None
+    for (_, _, job, stay), choices in sorted(turns.items(), key=lambda turn: turn[0][:3]):
         if where.get(job) != stay:
             continue
-        best = next(c for c in sorted(turn, key=lambda choice: choice.cost_s) if books.has_room(c))
+        best = next(c for c in sorted(choices, key=lambda choice: choice.cost_s) if books.has_room(c))
         books.enter(best)
         chosen.append(best)
-        to = best.stay if isinstance(best, Entry) else best.to
         where.pop(job, None)
-        if to is not None:
-            where[job] = to
+        if best.to is not None:
+            where[job] = best.to
     return tuple(chosen)
-
-
-def _turns(problem: WindowProblem) -> Iterable[tuple[float, str, str, list[Choice]]]:
-    """(when, host, job, its choices): begins of new jobs, ends of stays under a job."""
-    entries: dict[str, list[Choice]] = defaultdict(list)
-    for entry in problem.entries:
-        entries[entry.job].append(entry)
-    ways: dict[tuple[str, Stay], list[Choice]] = defaultdict(list)
-    for handover in problem.handovers:
-        ways[handover.job, handover.stay].append(handover)
-    since = {runner.name: runner.since_s for runner in problem.runners}
-    for job, choices in entries.items():
-        yield since[job], "", job, choices
-    for (job, stay), choices in ways.items():
-        yield stay.until_s, stay.host, job, choices
 
 
 @dataclass
@@ -80,9 +67,8 @@ class Books:
 
     def enter(self, choice: Choice) -> None:
         """It is taken."""
-        if isinstance(choice, Handover):
-            for reservation in choice.reservations:
-                self._reserve(reservation)
+        for reservation in choice.reservations:
+            self._reserve(reservation)
         if choice.tenancy is not None:
             self.on_stay[choice.tenancy.stay].append(choice.tenancy)
 
@@ -92,28 +78,21 @@ class Books:
 
     def has_room(self, choice: Choice) -> bool:
         """Whether its links and its GPU are free for as long as it needs them."""
-        if choice.tenancy is not None and not self._has_gpu(choice.tenancy):
-            return False
-        taken = choice.reservations if isinstance(choice, Handover) else ()
-        return all(self._carries(link, each) for each in taken for link in each.links)
-
-    def _has_gpu(self, wanted: Tenancy) -> bool:
-        there = [
-            t for t in self.on_stay[wanted.stay] if t.from_s < wanted.until_s and wanted.from_s < t.until_s
-        ]
-        moments = [wanted.from_s, *(t.from_s for t in there if t.from_s > wanted.from_s)]
-        most = max(sum(t.from_s <= at_s < t.until_s for t in there) for at_s in moments)
-        return most < self.problem.gpus[wanted.stay.host]
-
-    def _carries(self, link: DirectedLink, wanted: Reservation) -> bool:
-        beside = [r for r in self.on_link[link] if r.from_s < wanted.until_s and wanted.from_s < r.until_s]
-        changes = self.problem.shares.changes_s(wanted.from_s, wanted.until_s)
-        moments = [wanted.from_s, *changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)]
-        return all(self._fits(link, wanted, beside, at_s) for at_s in moments)
-
-    def _fits(
-        self, link: DirectedLink, wanted: Reservation, beside: Iterable[Reservation], at_s: float
-    ) -> bool:
-        there = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
-        share = self.problem.shares.at(link, at_s)
-        return there + wanted.rate_bytes_per_s <= share * (1.0 + NEARLY)
+        if (gpu := choice.tenancy) is not None:
+            held = [t for t in self.on_stay[gpu.stay] if t.from_s < gpu.until_s and gpu.from_s < t.until_s]
+            moments = [gpu.from_s, *(t.from_s for t in held if t.from_s > gpu.from_s)]
+            most = max(sum(t.from_s <= at_s < t.until_s for t in held) for at_s in moments)
+            if most >= self.problem.gpus[gpu.stay.host]:
+                return False
+        budgets = self.problem.budgets
+        for wanted in choice.reservations:
+            changes = [wanted.from_s, *budgets.changes_s(wanted.from_s, wanted.until_s)]
+            for link in wanted.links:
+                beside = [
+                    r for r in self.on_link[link] if r.from_s < wanted.until_s and wanted.from_s < r.until_s
+                ]
+                for at_s in (*changes, *(r.from_s for r in beside if r.from_s > wanted.from_s)):
+                    used = sum(r.rate_bytes_per_s for r in beside if r.from_s <= at_s < r.until_s)
+                    if used + wanted.rate_bytes_per_s > budgets.at(link, at_s) * (1.0 + NEARLY):
+                        return False
+        return True

@@ -1,7 +1,7 @@
 """What may be granted on each link at each moment: w(e, t) of the paper's program.
 
 The research reserve is never granted. Where a trace has background traffic, which is known as well, only what it leaves is:
-constant within an epoch. Both are the coordinator's own arithmetic (`World.spendable`).
+constant within an epoch. Both are the coordinator's own arithmetic (`Cluster.spendable`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Links = Sequence[DirectedLink]
 
 
 @dataclass(frozen=True)
-class Shares:
+class LinkBudgets:
     """Payload bytes/s. `always`: of each link; `left`: of links with background, less of it, one value an epoch.
 
     Epoch n is from `begin_s + n epoch_s` on; the first also before, the last for ever.
@@ -80,23 +80,19 @@ class Shares:
         return self.always[link] if left is None else min(self.always[link], left[epoch])
 
 
-def shares_of(world: Cluster, background: BackgroundTraffic | None, begin_s: float) -> Shares:
-    """Those of a coordinator's world, while the background of a trace (as played) begins at `begin_s`."""
+def link_budgets_of(cluster: Cluster, background: BackgroundTraffic | None, begin_s: float) -> LinkBudgets:
+    """Those of a coordinator's cluster, while the background of a trace (as played) begins at `begin_s`."""
     if background is None or not background.rates_bytes_per_s:
-        return Shares(world.promisable)
+        return LinkBudgets(cluster.promisable)
     over: defaultdict[DirectedLink, list[int]] = defaultdict(list)
     for number, (source, target) in enumerate(background.flows):
-        for link in world.routes.route(source, target):
+        for link in cluster.routes.route(source, target):
             over[link].append(number)
-    left = {
-        link: [_left(world, link, sum(row[n] for n in numbers)) for row in background.rates_bytes_per_s]
-        for link, numbers in over.items()
-    }
-    return Shares(world.promisable, left, begin_s, background.epoch_s)
-
-
-def _left(world: Cluster, link: DirectedLink, taken_bytes_per_s: float) -> float:
-    bandwidth = world.bandwidth
-    wire = bandwidth.capacity[link]
-    kept = max(bandwidth.reserve.reserve_bytes_per_s(wire), min(wire, taken_bytes_per_s))
-    return bandwidth.payload_share * (wire - kept) * (1.0 - LEAST_FALL)
+    left: dict[DirectedLink, list[float]] = {}
+    for link, numbers in over.items():
+        wire = cluster.bandwidth.capacity[link]
+        reserve = cluster.bandwidth.reserve.reserve_bytes_per_s(wire)
+        share = cluster.bandwidth.payload_share
+        kept = (max(reserve, min(wire, sum(row[n] for n in numbers))) for row in background.rates_bytes_per_s)
+        left[link] = [share * (wire - each) * (1.0 - LEAST_FALL) for each in kept]
+    return LinkBudgets(cluster.promisable, left, begin_s, background.epoch_s)

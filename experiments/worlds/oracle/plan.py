@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from experiments.worlds.oracle.availability import Future, Stay
 from experiments.worlds.oracle.problem import (
     Choice,
-    Entry,
     Handover,
     Reservation,
     RunningJob,
@@ -17,19 +16,16 @@ from experiments.worlds.oracle.problem import (
 
 
 @dataclass
-class Book:
-    """`first`: where new jobs go; `ways`: how a job leaves a stay; `on_way`: stays that its plan knows it to come to.
-
-    `where`: the stay that a job was last given to; `granted_bytes_per_s`: of checkpoints that are on their way.
-    """
+class Plan:
+    """The plan in force, by job."""
 
     future: Future
-    first: dict[str, Stay] = field(default_factory=dict)
-    ways: dict[tuple[str, Stay], Handover] = field(default_factory=dict)
-    on_way: set[tuple[str, Stay]] = field(default_factory=set)
-    tenancies: dict[str, list[Tenancy]] = field(default_factory=dict)
-    where: dict[str, Stay] = field(default_factory=dict)
-    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)
+    first: dict[str, Stay] = field(default_factory=dict)  # where new jobs go
+    ways: dict[tuple[str, Stay], Handover] = field(default_factory=dict)  # how a job leaves a stay
+    on_way: set[tuple[str, Stay]] = field(default_factory=set)  # stays that the plan knows a job to come to
+    tenancies: dict[str, list[Tenancy]] = field(default_factory=dict)  # GPUs that the plan takes
+    where: dict[str, Stay] = field(default_factory=dict)  # the stay that a job was last given to
+    granted_bytes_per_s: dict[str, float] = field(default_factory=dict)  # of checkpoints on their way
 
     def forget(self, job: str) -> None:
         """Its plan is no longer in force."""
@@ -50,18 +46,14 @@ class Book:
                 self.on_way.add((runner.name, runner.stay))
                 kept.append(Tenancy(runner.stay, runner.since_s, min(runner.finish_s, runner.stay.until_s)))
         for choice in chosen:
-            self._enter(choice)
-
-    def _enter(self, choice: Choice) -> None:
-        if isinstance(choice, Handover):
-            self.ways[choice.job, choice.stay] = choice
-        elif choice.stay is not None:
-            self.first[choice.job] = choice.stay
-        to = choice.stay if isinstance(choice, Entry) else choice.to
-        if to is not None:
-            self.on_way.add((choice.job, to))
-        if choice.tenancy is not None:
-            self.tenancies.setdefault(choice.job, []).append(choice.tenancy)
+            if isinstance(choice, Handover):
+                self.ways[choice.job, choice.stay] = choice
+            elif choice.to is not None:
+                self.first[choice.job] = choice.to
+            if choice.to is not None:
+                self.on_way.add((choice.job, choice.to))
+            if choice.tenancy is not None:
+                self.tenancies.setdefault(choice.job, []).append(choice.tenancy)
 
     def wanted(self, job: str) -> str | None:
         """The host that the plan has for a job that needs one now."""
@@ -72,13 +64,14 @@ class Book:
 
     def begun(self, now_s: float) -> list[Handover]:
         """Ways whose first checkpoint has begun, or whose notice runs: they are not changed any more."""
-        return [way for way in self.ways.values() if _first_s(way) <= now_s < way.stay.until_s]
+        found = []
+        for way in self.ways.values():
+            from_s = way.stay.notice_s if way.migrates else min(way.begins_s, default=way.stay.until_s)
+            if from_s <= now_s < way.stay.until_s:
+                found.append(way)
+        return found
 
     def taken(self) -> tuple[list[Tenancy], list[Reservation]]:
         """GPUs and links that the plan takes."""
         gpus = [tenancy for kept in self.tenancies.values() for tenancy in kept]
         return gpus, [taken for way in self.ways.values() for taken in way.reservations]
-
-
-def _first_s(way: Handover) -> float:
-    return way.stay.notice_s if way.migrates else min(way.begins_s, default=way.stay.until_s)

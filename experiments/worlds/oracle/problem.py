@@ -1,4 +1,4 @@
-"""A window as data: who runs where, and everything that can be chosen. `menu` writes it, `program` and `greedy` choose."""
+"""A window as data: where jobs run, and everything that can be chosen. `choices` writes it, `program` and `greedy` choose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from experiments.worlds.oracle.availability import Stay
-from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from topologies.spec import DirectedLink
 
 
@@ -50,31 +50,31 @@ class Tenancy:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A new job's first host; None: it waits in the queue, and the window plans nothing more for it."""
+    """A new job's first host: `to`; None: it waits in the queue, and the window plans nothing more for it."""
 
     job: str
-    stay: Stay | None
+    to: Stay | None
     cost_s: float
     tenancy: Tenancy | None = None
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Of links: none, for nothing has to be brought there."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """One way for a job to leave a stay that ends under it.
-
-    `to`: where it goes on; None: into the queue. `holder`: who gets its checkpoints, which begin at `begins_s`; None:
-    nobody, it loses everything. `migrates`: P2 and P3 move it within the notice. `loss_s`: work that is computed again.
-    `cost_s`: that, and what little its downtime and the stay after the window weigh.
-    """
+    """One way for a job to leave a stay that ends under it."""
 
     job: str
-    stay: Stay
-    to: Stay | None
-    holder: str | None
-    migrates: bool
-    begins_s: tuple[float, ...]
-    loss_s: float
-    cost_s: float
+    stay: Stay  # where it is
+    to: Stay | None  # where it goes on; None: into the queue
+    holder: str | None  # the host that gets its checkpoints; None: there are none, it loses everything
+    migrates: bool  # P2 and P3 move it within the notice
+    begins_s: tuple[float, ...]  # of its checkpoints
+    loss_s: float  # work that is computed again
+    cost_s: float  # that, and what little its downtime and the stay after the window weigh
     reservations: tuple[Reservation, ...] = ()
     tenancy: Tenancy | None = None
 
@@ -85,14 +85,14 @@ Choice = Entry | Handover
 @dataclass(frozen=True)
 class WindowProblem:
     """All choices of a window. `nodes`: the stays of each job that end in the window before it does: each needs a handover
-    if the job gets there. `gpus`: of hosts; `shares`: of links. `tenancies`, `reservations`: not to be changed.
+    if the job gets there. `gpus`: of hosts; `budgets`: of links. `tenancies`, `reservations`: not to be changed.
     """
 
     runners: tuple[RunningJob, ...]
     entries: tuple[Entry, ...]
     handovers: tuple[Handover, ...]
     gpus: Mapping[str, int]
-    shares: Shares
+    budgets: LinkBudgets
     tenancies: tuple[Tenancy, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     horizon_s: float = inf

@@ -1,7 +1,7 @@
 """An oracle at play: it plans a window when the window begins, and has the virtual world do what is planned.
 
 The world is the same as for every other system: the same coordinator, agents, network and accounting. Only two columns of the
-policy are the oracle's (`columns`), and checkpoints are ordered here, at the moment that the plan has for them. What the plan
+policy are the oracle's (`adapters`), and checkpoints are ordered here, at the moment that the plan has for them. What the plan
 did not foresee (a job that waited in the queue, one whose first host is not the plan's to choose) is planned for when
 the job runs, beside what stands already.
 """
@@ -20,17 +20,16 @@ from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import OVER, JobState, Phase
-from controller.core.model.facts import AnyFact
-from experiments.inputs.traces import JobArrival, Trace
+from experiments.inputs.traces import Trace
 from experiments.worlds.oracle.adapters import seated
 from experiments.worlds.oracle.availability import Stay, future_of
-from experiments.worlds.oracle.choices import Menu
-from experiments.worlds.oracle.link_budgets import shares_of
-from experiments.worlds.oracle.plan import Book
+from experiments.worlds.oracle.choices import Choices
+from experiments.worlds.oracle.link_budgets import link_budgets_of
+from experiments.worlds.oracle.plan import Plan
 from experiments.worlds.oracle.problem import Handover, RunningJob, WindowProblem
 from experiments.worlds.oracle.program import solve
-from experiments.worlds.oracle.transfer_times import Carriage, overhead_of
-from experiments.worlds.oracle.windows import Window, WindowAnswer, WindowEnd
+from experiments.worlds.oracle.transfer_times import TransferTimes, overhead_of
+from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import VirtualWorld
 from experiments.worlds.virtual.hosts import dirty_fraction
 from experiments.worlds.virtual.run import BEGIN_S
@@ -52,7 +51,7 @@ class Horizon:
     time_limit_s: float
 
 
-class Player:
+class Replanner:
     """One run's oracle. `watch` is called after each event of the world."""
 
     def __init__(self, trace: Trace, horizon: Horizon, *, at_first: bool) -> None:
@@ -71,38 +70,56 @@ class Player:
         while self._read < len(world.facts):
             _, fact = world.facts[self._read]
             self._read += 1
-            self._hear(fact)
+            match fact:
+                case facts.JobDispatched(job=name, host=host):
+                    stay = self._stay_now(host)
+                    if stay is not None:
+                        self._plan.where[name] = stay
+                case facts.JobRunning(job=name):
+                    # whether the plan holds for where it runs now
+                    job, stay = self._cluster.jobs[name], self._plan.where.get(name)
+                    if stay is not None and job.phase is Phase.RUNNING and job.host == stay.host:
+                        way = self._plan.ways.get((name, stay))
+                        late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
+                        if late or (name, stay) not in self._plan.on_way:
+                            self._amend(job)
+                case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
+                    # an owner has ended an attempt: what was to be lost by it is noted
+                    stay = self._plan.where.get(name)
+                    way = None if stay is None else self._plan.ways.get((name, stay))
+                    self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
+                case facts.MigrationDegraded(job=name):
+                    # P2 or P3 did not do as planned: there is still the time of the notice for checkpoints
+                    job, way = self._cluster.jobs[name], self._plan.ways.get((name, self._plan.where[name]))
+                    if way is not None and way.migrates and job.phase is Phase.RUNNING:
+                        self._amend(job)
 
     def _sit_down(self, world: VirtualWorld) -> None:
-        self._world, self._until_s = world, BEGIN_S
-        self._future = future_of(world.stage.campus, self._trace, BEGIN_S)
-        self._book = Book(self._future)
-        inside = self._inside
-        delays = (link.delay_s for link in world.stage.campus.links)
-        overhead_s = overhead_of(world.stage.costs, sum(sorted(delays, reverse=True)[:6]))
-        restart_s = max(world.stage.costs.start_s[1], inside.settings.restart_s)
-        shares = shares_of(inside, self._trace.background, BEGIN_S)
-        self._carriage = Carriage(
-            world.stage.routes,
-            shares,
-            overhead_s,
-            restart_s,
-            inside.settings.writes_s,
-            world.stage.costs.snapshot_bytes_per_s,
+        self._world, self._until_s, costs = world, BEGIN_S, world.env.costs
+        self._future = future_of(world.env.campus, self._trace, BEGIN_S)
+        self._plan = Plan(self._future)
+        cluster = self._cluster
+        delays = (link.delay_s for link in world.env.campus.links)
+        self._transfer_times = TransferTimes(
+            world.env.routes,
+            link_budgets_of(cluster, self._trace.background, BEGIN_S),
+            overhead_of(costs, sum(sorted(delays, reverse=True)[:6])),
+            max(costs.start_s[1], cluster.settings.restart_s),
+            cluster.settings.writes_s,
+            costs.snapshot_bytes_per_s,
         )
-        hosts = world.stage.campus.hosts
-        self._building = {host.name: host.building for host in hosts}
-        self._gpus = {name: world.stage.campus.host_by_name[name].gpus for name in self._future.stays}
-        inside.policy = seated(inside, self._book, self._carriage, lambda: world.now_s, self._at_first)
+        cluster.policy = seated(
+            cluster, self._plan, self._transfer_times, lambda: world.now_s, self._at_first
+        )
         world.at(BEGIN_S, self._begin_window)
 
     @property
-    def _inside(self) -> Cluster:
+    def _cluster(self) -> Cluster:
         return self._world.coordinator.cluster
 
     def _post(self) -> None:
         """What was put into the coordinator's outbox, as if the coordinator had said it."""
-        for effect in self._inside.take_outbox():
+        for effect in self._cluster.take_outbox():
             match effect:
                 case do.Tell(host, message):
                     self._world.connections.tell(host, message)
@@ -120,59 +137,80 @@ class Player:
 
     def _plan_all(self, until_s: float, *, amends: bool) -> None:
         """Everything is planned anew but for what has begun."""
-        now_s = self._world.now_s
-        self._world.pulses.freshen()
-        jobs = sorted(self._inside.jobs.items())
-        runners = [runner for _, job in jobs if (runner := self._runner(job)) is not None]
-        if self._at_first:
-            runners += [self._newcomer(a) for a in self._trace.arrivals if self._arrives_in(a, now_s)]
-        begun = [way for way in self._book.begun(now_s) if not way.migrates or self._moves(way.job)]
-        self._book.clear()
-        self._adopt(self._menu().problem(runners, begun=begun), until_s, begun, amends=amends)
-
-    def _moves(self, name: str) -> bool:
-        return name in self._inside.jobs and self._inside.jobs[name].phase is Phase.MOVING
-
-    def _arrives_in(self, arrival: JobArrival, now_s: float) -> bool:
-        return now_s <= BEGIN_S + arrival.at_s < self._until_s and arrival.job.name not in self._inside.jobs
+        now_s, jobs, restart_s = self._world.now_s, self._cluster.jobs, self._transfer_times.restart_s
+        self._world.heartbeats.freshen()
+        runners = [runner for _, job in sorted(jobs.items()) if (runner := self._runner(job)) is not None]
+        for arrival in self._trace.arrivals if self._at_first else ():
+            job, at_s = arrival.job, BEGIN_S + arrival.at_s
+            if now_s <= at_s < self._until_s and job.name not in jobs:
+                finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
+                runner = RunningJob(
+                    job.name,
+                    float(job.payload_bytes),
+                    job.memory_bytes,
+                    job.min_capability,
+                    job.step_s,
+                    job.dirty_fraction,
+                    at_s,
+                    finish_s,
+                )
+                runners.append(runner)
+        begun = [
+            way
+            for way in self._plan.begun(now_s)
+            if not way.migrates or (way.job in jobs and jobs[way.job].phase is Phase.MOVING)
+        ]
+        self._plan.clear()
+        self._adopt(self._choices().problem(runners, begun=begun), until_s, begun, amends=amends)
 
     def _amend(self, job: JobState) -> None:
         """A job is where no plan has it, or later than planned: it and, if they are few, all others are planned again."""
-        if sum(each.phase not in OVER for each in self._inside.jobs.values()) <= MOST_TOGETHER:
+        if sum(each.phase not in OVER for each in self._cluster.jobs.values()) <= MOST_TOGETHER:
             self._plan_all(self._until_s, amends=True)
             return
-        self._world.pulses.freshen()
+        self._world.heartbeats.freshen()
         runner = self._runner(job)
-        self._book.forget(job.name)
+        self._plan.forget(job.name)
         if runner is not None:
-            gpus, links = self._book.taken()
-            self._adopt(self._menu().problem([runner], gpus, links), self._until_s, (), amends=True)
+            gpus, links = self._plan.taken()
+            self._adopt(self._choices().problem([runner], gpus, links), self._until_s, (), amends=True)
 
-    def _menu(self) -> Menu:
-        now_s = self._world.now_s
-        return Menu(
-            self._future, self._carriage, self._gpus, self._building, self._fits, now_s, self._until_s
-        )
+    def _choices(self) -> Choices:
+        campus, now_s = self._world.env.campus, self._world.now_s
+        return Choices(campus, self._future, self._transfer_times, now_s, self._until_s)
 
     def _adopt(
         self, problem: WindowProblem, until_s: float, begun: Sequence[Handover], *, amends: bool
     ) -> None:
+        """Solve it; from now on the answer is the plan, and its checkpoints are on the world's heap."""
         answer = solve(problem, self._horizon.time_limit_s)
-        now_s = self._world.now_s
-        self._book.enter(problem.runners, answer.chosen)
-        for choice in answer.chosen:
-            if isinstance(choice, Handover) and choice not in begun:
-                self._put_on_heap(choice)
-        self.windows.append(_window(problem, answer, now_s, until_s, amends=amends))
-
-    def _put_on_heap(self, way: Handover) -> None:
-        for begin_s in way.begins_s:
-            self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
-        if not way.migrates:
-            for taken in way.reservations[1:]:
-                self._world.at(taken.from_s, partial(self._regrant, way), Priority.TIMER)
-            for taken in way.reservations[-1:]:
-                self._world.at(taken.until_s, partial(self._regrant, way), Priority.TIMER)
+        self._plan.enter(problem.runners, answer.chosen)
+        ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
+        for way in ways:
+            if way in begun:
+                continue
+            for begin_s in way.begins_s:
+                self._world.at(begin_s, partial(self._send, way), Priority.TIMER)
+            if not way.migrates and way.reservations:
+                changes_s = [taken.from_s for taken in way.reservations[1:]]
+                for at_s in (*changes_s, way.reservations[-1].until_s):
+                    self._world.at(at_s, partial(self._regrant, way), Priority.TIMER)
+        window = Window(
+            self._world.now_s,
+            until_s,
+            amends,
+            len(problem.runners),
+            len(ways),
+            sum(way.loss_s for way in ways),
+            answer.objective_s,
+            answer.bound_s,
+            answer.gap,
+            answer.status,
+            answer.variables,
+            answer.constraints,
+            answer.solve_s,
+        )
+        self.windows.append(window)
 
     # ------------------------------------------------------------ jobs
 
@@ -182,7 +220,7 @@ class Player:
         stay = self._stay_now(host)
         if job.phase in OVER or stay is None:
             return None
-        spec, now_s, restart_s = job.spec, self._world.now_s, self._carriage.restart_s
+        spec, now_s, restart_s = job.spec, self._world.now_s, self._transfer_times.restart_s
         remaining_s, done_s = (spec.steps - job.step) * spec.step_s, job.step * spec.step_s
         since_s = now_s if job.phase is Phase.RUNNING else now_s + restart_s
         return RunningJob(
@@ -199,101 +237,41 @@ class Player:
         )
 
     def _stay_now(self, host: str | None) -> Stay | None:
-        """What is left of the host's stay; None of a host that nobody can reclaim."""
+        """What is left of the host's stay; None of a host that has no owner."""
         known = host is not None and host in self._future.stays
         return self._future.at(host, self._world.now_s) if known and host is not None else None
 
-    def _newcomer(self, arrival: JobArrival) -> RunningJob:
-        job, at_s, restart_s = arrival.job, BEGIN_S + arrival.at_s, self._carriage.restart_s
-        finish_s = at_s + job.run_s * (1.0 + LATE) + 3.0 * restart_s
-        return RunningJob(
-            job.name,
-            float(job.payload_bytes),
-            job.memory_bytes,
-            job.min_capability,
-            job.step_s,
-            job.dirty_fraction,
-            at_s,
-            finish_s,
-        )
-
-    def _fits(self, runner: RunningJob, host: str) -> bool:
-        spec = self._world.stage.campus.host_by_name[host]
-        gpu = self._world.stage.campus.gpu_by_name[spec.gpu_model] if spec.gpu_model else None
-        return (
-            gpu is not None
-            and gpu.memory_bytes >= runner.memory_bytes
-            and gpu.compute_capability >= runner.min_capability
-        )
-
     # ------------------------------------------------------------ playing
 
-    def _hear(self, fact: AnyFact) -> None:
-        match fact:
-            case facts.JobDispatched(job=name, host=host):
-                stay = self._stay_now(host)
-                if stay is not None:
-                    self._book.where[name] = stay
-            case facts.JobRunning(job=name):
-                self._runs(self._inside.jobs[name])
-            case facts.JobStopped(job=name, cause=cause) if cause in ("emergency", "deadline"):
-                self._ended(name)
-            case facts.MigrationDegraded(job=name):
-                self._refused(self._inside.jobs[name])
-
-    def _runs(self, job: JobState) -> None:
-        """Whether the plan holds for where it runs now."""
-        stay = self._book.where.get(job.name)
-        if stay is None or job.phase is not Phase.RUNNING or job.host != stay.host:
-            return
-        way = self._book.ways.get((job.name, stay))
-        late = way is not None and min(way.begins_s, default=inf) < self._world.now_s
-        if late or (job.name, stay) not in self._book.on_way:
-            self._amend(job)
-
-    def _refused(self, job: JobState) -> None:
-        """P2 or P3 did not do as planned: there is still the time of the notice for checkpoints."""
-        way = self._book.ways.get((job.name, self._book.where[job.name]))
-        if way is not None and way.migrates and job.phase is Phase.RUNNING:
-            self._amend(job)
-
-    def _ended(self, name: str) -> None:
-        """An owner has ended an attempt: what was to be lost by it is noted."""
-        stay = self._book.where.get(name)
-        way = None if stay is None else self._book.ways.get((name, stay))
-        self.ends.append(WindowEnd(name, self._world.now_s, None if way is None else way.loss_s))
-
     def _send(self, way: Handover) -> None:
-        """A checkpoint of the plan begins: at its rate, to its holder."""
+        """A checkpoint of the plan begins, at its rate, to its holder: if it is still the plan, and can still be done."""
         self._world.decide(ev.Woke())  # so that the coordinator knows what time it is
-        world, name, holder = self._inside, way.job, way.holder
-        job = world.jobs.get(name)
-        if job is None or holder is None or not self._stands(way, job):
+        cluster, holder = self._cluster, way.holder
+        job = cluster.jobs.get(way.job)
+        if (
+            job is None
+            or holder is None
+            or self._plan.ways.get((way.job, way.stay)) is not way
+            or job.phase is not Phase.RUNNING
+            or job.host != way.stay.host
+            or not cluster.hosts[way.stay.host].connected
+            or not cluster.hosts[holder].usable
+        ):
             return
-        assert job.host is not None
-        rate = self._book.granted_bytes_per_s[name] = self._rate_now(way)
+        rate = self._plan.granted_bytes_per_s[way.job] = self._rate_now(way)
         if job.standby != holder:
-            forget_standby(world, job)
+            forget_standby(cluster, job)
         job.standby = holder
-        flow = presync_flow(name, job.host, holder, rate)
+        flow = presync_flow(way.job, job.host, holder, rate)
         flow.floor_bytes_per_s = rate
-        open_flow(world, flow)
-        settle(world)
-        opened = world.flows[flow.key]
-        order = Protect(name, job.attempt, world.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0)
-        world.tell(job.host, order)
-        self._post()
-
-    def _stands(self, way: Handover, job: JobState) -> bool:
-        """Whether it is still the plan, and can still be done."""
-        return (
-            self._book.ways.get((way.job, way.stay)) is way
-            and job.phase is Phase.RUNNING
-            and job.host == way.stay.host
-            and self._inside.hosts[job.host].connected
-            and way.holder is not None
-            and self._inside.hosts[way.holder].usable
+        open_flow(cluster, flow)
+        settle(cluster)
+        opened = cluster.flows[flow.key]
+        order = Protect(
+            way.job, job.attempt, cluster.endpoint(opened), opened.rate_bytes_per_s, NO_TIMER_S, 0.0
         )
+        cluster.tell(job.host, order)
+        self._post()
 
     def _rate_now(self, way: Handover) -> float:
         """The plan's; 0: its links are for others now."""
@@ -303,34 +281,13 @@ class Player:
 
     def _regrant(self, way: Handover) -> None:
         """Its rate changes, or its time is over; or it is no longer the plan."""
-        flow = self._inside.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
+        flow = self._cluster.flows.get(f"{way.job}:{way.stay.host}>{way.holder}")
         if flow is None:
             return
         self._world.decide(ev.Woke())
-        now = self._book.ways.get((way.job, way.stay))
+        now = self._plan.ways.get((way.job, way.stay))
         goes_on = now is not None and now.holder == way.holder and not now.migrates
         rate = self._rate_now(now) if now is not None and goes_on else 0.0
-        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._book.granted_bytes_per_s[way.job] = rate
-        settle(self._inside)
+        flow.floor_bytes_per_s = flow.cap_bytes_per_s = self._plan.granted_bytes_per_s[way.job] = rate
+        settle(self._cluster)
         self._post()
-
-
-def _window(
-    problem: WindowProblem, answer: WindowAnswer, from_s: float, until_s: float, *, amends: bool
-) -> Window:
-    ways = [choice for choice in answer.chosen if isinstance(choice, Handover)]
-    return Window(
-        from_s,
-        until_s,
-        amends,
-        len(problem.runners),
-        len(ways),
-        sum(way.loss_s for way in ways),
-        answer.objective_s,
-        answer.bound_s,
-        answer.gap,
-        answer.status,
-        answer.variables,
-        answer.constraints,
-        answer.solve_s,
-    )

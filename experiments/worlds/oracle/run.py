@@ -4,8 +4,8 @@ Two figures frame what can be reached. The *schedule* was played, with every pro
 The *bound* (see `bound`) says how little any choice of checkpoints could have lost with the jobs where the schedule had them.
 The `gap` is between the two. (The gap of a `Window` is the solver's, between its plan and the best of its list of choices.)
 
-Whoever knows everything may also do what a system does that knows nothing. So the schedule is the best of the plan and of the
-rows in `against`, which are those that make every promise (`VALID`): first by promises kept, then by work lost. None of these
+A planner that knows everything may also do what a system does that knows nothing. So the schedule is the best of the plan and of
+the rows in `against`, which are those that make every promise (`VALID`): first by promises kept, then by work lost. None of these
 rows loses less. A row that keeps no reserve, holds no sender to its share or computes twice may: it is no valid schedule.
 """
 
@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from controller.core.policies.table import POLICIES, SYSTEMS
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace
-from experiments.results.accounting import Summary
 from experiments.results.losses import work_lost
 from experiments.results.promises import not_promised
+from experiments.results.summary import Summary
 from experiments.worlds.oracle.bound import LeastLoss, least_losses
-from experiments.worlds.oracle.replanner import Horizon, Player
+from experiments.worlds.oracle.replanner import Horizon, Replanner
 from experiments.worlds.oracle.windows import Window, WindowEnd
 from experiments.worlds.virtual import Overheads, VirtualRun, simulate
 from topologies.errors import SpecError
@@ -95,7 +95,7 @@ def run_oracle(
 
     `window_s` and `overlap_s` are in real units too; `time_limit_s` is the solver's, a window. The oracle's is what the
     paper's program names: checkpoints, their destinations and rates, migrations. The host that a new job begins on is that
-    of P2 on line, unless `at_first`: who knows when hosts will go, and may choose, is hardly ever hit at all. Grants are
+    of P2 on line, unless `at_first`: a plan that knows when hosts will go, and may choose, is hardly ever hit. Grants are
     enforced by pacing, whatever the scenario says: a plan of rates is worth nothing without. `costs`, `until_over`: as of
     `simulate`. `against`: rows of which the best is taken where the plan breaks a promise or loses more. SpecError: a duration
     that is none, or no such row.
@@ -105,21 +105,21 @@ def run_oracle(
             raise SpecError(name, value, "a duration above 0")
     scale = scenario.scale
     horizon = Horizon(window_s * scale.time, overlap_s * scale.time, time_limit_s)
-    player = Player(scale.apply(trace), horizon, at_first=at_first)
+    replanner = Replanner(scale.apply(trace), horizon, at_first=at_first)
     scenario = replace(scenario, protocol=replace(scenario.protocol, enforcement="pace"))
     planned = simulate(
-        scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=player.watch
+        scenario, trace, seed, system=CARRIER, costs=costs, until_over=until_over, after_each=replanner.watch
     )
     schedules = [(PLANNED, CARRIER, planned)]
     for row in against:
         online = simulate(scenario, trace, seed, system=row, costs=costs, until_over=until_over)
         schedules.append((row, row, online))
-    name, row, run = min(schedules, key=lambda each: _badness(each[2]))
+
+    def badness(schedule: tuple[str, str, VirtualRun]) -> tuple[bool, float]:
+        summary = schedule[2].summary()
+        return bool(summary.invariants_broken or summary.not_promised), summary.interruptions.lost_gpu_s
+
+    name, row, run = min(schedules, key=badness)
     least = least_losses(run, scenario, trace, row, costs)
-    ends = tuple(player.ends) if name == PLANNED else ()
-    return OracleRun(run, tuple(player.windows), ends, name, tuple(least))
-
-
-def _badness(run: VirtualRun) -> tuple[bool, float]:
-    summary = run.summary()
-    return bool(summary.invariants_broken or summary.not_promised), summary.interruptions.lost_gpu_s
+    ends = tuple(replanner.ends) if name == PLANNED else ()
+    return OracleRun(run, tuple(replanner.windows), ends, name, tuple(least))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, inf
 
-from experiments.worlds.oracle.link_budgets import Shares
+from experiments.worlds.oracle.link_budgets import LinkBudgets
 from experiments.worlds.oracle.problem import Reservation
 from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import PACING_SHARE
@@ -46,12 +46,12 @@ class PlannedSending:
 
 
 @dataclass(frozen=True, slots=True)
-class Carriage:
+class TransferTimes:
     """`overhead_s`: of a checkpoint's time, all that is neither writing nor on the wire; `restart_s`: T_r, at most;
     `written_bytes_per_s`: W, for a snapshot is of everything; `allowed_s`: what the coordinator allows for one, of a payload."""
 
     routes: Routes
-    shares: Shares
+    budgets: LinkBudgets
     overhead_s: float
     restart_s: float
     allowed_s: Callable[[float], float]
@@ -68,7 +68,7 @@ class Carriage:
         whole = self.whole(state.payload_bytes, links, end_s)
         if whole is None:
             return None
-        rate = self.shares.least(links, end_s - ROOM * whole.lead_s, end_s)
+        rate = self.budgets.least(links, end_s - ROOM * whole.lead_s, end_s)
         leads_s = self.chain(state, rate) if rate > 0.0 else []
         total_s = sum(leads_s)
         if len(leads_s) < 2 or leads_s[-1] >= whole.lead_s or total_s > ROOM * whole.lead_s:
@@ -83,7 +83,7 @@ class Carriage:
         """One checkpoint of everything."""
         left, taken = payload_bytes, list[Reservation]()
         spare_s = self.beside_s(payload_bytes)
-        for from_s, until_s, rate in self.shares.backwards(links, end_s):
+        for from_s, until_s, rate in self.budgets.backwards(links, end_s):
             needs_s = left / (rate * PACING_SHARE) if rate > 0.0 else (inf if left > 0.0 else 0.0)
             begin_s = max(from_s, until_s - needs_s - spare_s)
             if rate > 0.0:

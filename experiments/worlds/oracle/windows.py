@@ -57,7 +57,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowEnd:
-    """An attempt that its owner ended. `planned_loss_s`: what the plan had it lose; None: nobody had planned for it."""
+    """An attempt that its owner ended. `planned_loss_s`: what the plan had it lose; None: no plan foresaw it."""
 
     job: str
     at_s: float

@@ -24,7 +24,7 @@ from experiments.theory.paper_b.costs import cost_per_job
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """E[C], E[T] over all jobs, and the probability that a spot finds nobody waiting."""
+    """E[C], E[T] over all jobs, and the probability that a spot finds no job waiting."""
 
     cost: float
     delay_h: float

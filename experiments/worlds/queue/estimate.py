@@ -29,7 +29,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run of so many jobs says: E[C], E[T] over all jobs, and the part of the spots that found nobody."""
+    """What a run of so many jobs says: E[C], E[T] over all jobs, and the part of the spots that found no job."""
 
     jobs: int
     cost: Mean

@@ -1,4 +1,4 @@
-"""Everybody else's traffic in the fluid network: flows of constant rate that change together, once an epoch.
+"""Traffic of others in the fluid network: flows of constant rate that change together, once an epoch.
 
 What they take of each link is what switches count, so the coordinator is told at each change. Owners' switches do not touch
 them: a host that is closed to us is open to its owner. What they wanted to send and what they could is kept account of: research
@@ -15,7 +15,7 @@ import numpy as np
 from controller.core.model.events import LinksMeasured
 from experiments.inputs.traces import BackgroundTraffic
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
 from topologies.spec import TrafficClass
 from topologies.units import PAYLOAD_SHARE
@@ -39,10 +39,10 @@ class BackgroundAccount:
 class VirtualBackground:
     """The flows of a trace, from `begin` on."""
 
-    def __init__(self, stage: Stage, connections: Connections, traffic: BackgroundTraffic) -> None:
-        self._stage, self._connections, self._traffic = stage, connections, traffic
+    def __init__(self, env: Environment, connections: Connections, traffic: BackgroundTraffic) -> None:
+        self._env, self._connections, self._traffic = env, connections, traffic
         self._keys = [f"background {number}" for number in range(len(traffic.flows))]
-        self._paths = [stage.routes.route(source, target) for source, target in traffic.flows]
+        self._paths = [env.routes.route(source, target) for source, target in traffic.flows]
         self._links = list(dict.fromkeys(link for path in self._paths for link in path))
         number = {link: place for place, link in enumerate(self._links)}
         self._crossed = np.array([number[link] for path in self._paths for link in path], dtype=np.intp)
@@ -53,33 +53,30 @@ class VirtualBackground:
     def begin(self) -> None:
         """The first epoch."""
         if self._traffic.rates_bytes_per_s:
-            self._since_s = self._stage.now_s
+            self._since_s = self._env.now_s
             for key, path, many in zip(self._keys, self._paths, self._traffic.parallel, strict=True):
-                self._stage.wire.start(key, path, TrafficClass.RESEARCH, inf, 0.0, parallel=many)
+                self._env.network.start(key, path, TrafficClass.RESEARCH, inf, 0.0, parallel=many)
             self._epoch(0)
 
     def account(self) -> BackgroundAccount:
         """Until now."""
-        now_s, network = self._stage.now_s, self._stage.wire.network
+        now_s, network = self._env.now_s, self._env.network.fluid
         carried = sum(network.flow(key).moved(now_s) for key in self._keys if key in network)
         return BackgroundAccount(self._offered_bytes + self._rate * (now_s - self._since_s), carried)
 
     def _epoch(self, number: int) -> None:
-        rates, stage = self._traffic.rates_bytes_per_s[number], self._stage
-        self._offered_bytes += self._rate * (stage.now_s - self._since_s)
-        self._since_s, self._rate = stage.now_s, sum(rates) * PAYLOAD_SHARE
-        stage.wire.regrant_all(
+        rates, env = self._traffic.rates_bytes_per_s[number], self._env
+        self._offered_bytes += self._rate * (env.now_s - self._since_s)
+        self._since_s, self._rate = env.now_s, sum(rates) * PAYLOAD_SHARE
+        env.network.regrant_all(
             {key: rate * PAYLOAD_SHARE for key, rate in zip(self._keys, rates, strict=True)}
         )
         if number + 1 < len(self._traffic.rates_bytes_per_s):
-            stage.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
-        self._tell(rates)
-
-    def _tell(self, rates: tuple[float, ...]) -> None:
-        """What has changed on links, to a coordinator that listens; what it has not heard it is told with the next."""
+            env.after(self._traffic.epoch_s, lambda: self._epoch(number + 1), Priority.OWNER)
+        # what has changed on links, to a coordinator that listens; what it has not heard it is told with the next
         taken = np.bincount(self._crossed, np.array(rates)[self._whose], len(self._links)).tolist()
         now = zip(self._links, taken, self._told, strict=True)
         news = [(link.source, link.target, rate) for link, rate, told in now if rate != told]
         if news and not self._connections.refused:
             self._told = taken
-            self._stage.decide(LinksMeasured(news))
+            env.decide(LinksMeasured(news))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from controller.core.model import events as cev
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.faults import Lost
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.scheduler import Priority
@@ -23,109 +23,107 @@ FROM_AGENT: Codec[Any] = Codec(m.FromAgent)
 
 
 class Connections:
-    """All of them, and what is on its way on them."""
+    """Connections of all hosts, and the messages on their way."""
 
-    def __init__(self, stage: Stage, *, codec: bool = False) -> None:
-        self._stage, self._codec, self._may_be_late = stage, codec, stage.faults.touches_messages
+    def __init__(self, env: Environment, *, codec: bool = False) -> None:
+        self._env, self._codec, self._may_be_late = env, codec, env.faults.touches_messages
         self._all: list[Connection] = []
-        self._delay_s = {name: self._one_way_s(name) for name in stage.machines}
+        root = env.campus.coordinator.name
+        self._delay_s = {  # one way
+            name: env.costs.message_s + env.routes.delay_s(name, root) for name in env.machines
+        }
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
-        self._mute: dict[
-            tuple[str, bool], list[Callable[[], None]]
-        ] = {}  # what waits, by host and whether to it
+        # what waits, by host and whether to it
+        self._mute: dict[tuple[str, bool], list[Callable[[], None]]] = {}
         self.heard: Callable[[Machine, Any], None] = lambda machine, message: None
         self.not_yet: Callable[[m.Hello], str] = lambda hello: ""  # why an agent is refused for now
         self.lost = 0  # messages, with their connection
-        self.refused = False  # nobody listens: the coordinator's process is dead
-
-    def _one_way_s(self, host: str) -> float:
-        stage = self._stage
-        return stage.costs.message_s + stage.routes.delay_s(host, stage.campus.coordinator.name)
+        self.refused = False  # the coordinator's process is dead
 
     # ------------------------------------------------------------ open and close
 
     def connect(self, machine: Machine, pause_s: float = 0.0) -> None:
-        """The agent opens a connection; if nobody listens, it tries again after `pause_s`, or the shortest pause."""
+        """The agent opens a connection; where it is refused, it tries again after `pause_s`, or the shortest pause."""
         if machine.core is None or (machine.link and machine.link.agent_open):
             return
         if self.refused:
-            self._try_again(machine, pause_s or self._stage.costs.reconnect_s)
+            self._try_again(machine, pause_s or self._env.costs.reconnect_s)
             return
         machine.link = Connection(machine.name)
         self._all[:] = [x for x in self._all if x.coordinator_open or x.agent_open] + [machine.link]
-        self._stage.agent(machine, aev.Connected())
+        self._env.agent(machine, aev.Connected())
 
     def coordinator_notices(self, link: Connection, reason: str) -> None:
         """The coordinator's end learns that it is over, or ends it."""
         if link.coordinator_open:
-            self._stage.broken_off(link)
+            self._env.broken_off(link)
             link.coordinator_open, link.cut = False, True
-            self._stage.decide(cev.AgentGone(link.host, reason))
-            self._stage.after(self._delay_s[link.host], lambda: self.agent_notices(link), Priority.MESSAGE)
+            self._env.decide(cev.AgentGone(link.host, reason))
+            self._env.after(self._delay_s[link.host], lambda: self.agent_notices(link), Priority.MESSAGE)
 
     def agent_notices(self, link: Connection) -> None:
         """The agent's end learns that it is over, and tries again after a moment."""
-        stage, machine = self._stage, self._stage.machines[link.host]
+        env, machine = self._env, self._env.machines[link.host]
         if not link.agent_open:
             return
 
         def notice() -> None:
             if link.agent_open and machine.link is link:
                 link.agent_open = False
-                stage.agent(machine, aev.Disconnected())
-                self._try_again(machine, stage.costs.reconnect_s)
+                env.agent(machine, aev.Disconnected())
+                self._try_again(machine, env.costs.reconnect_s)
 
         link.cut = True
-        stage.to_agent(machine, notice)
+        env.to_agent(machine, notice)
 
     def _try_again(self, machine: Machine, pause_s: float) -> None:
-        """After a pause that is twice as long each time that nobody is there."""
-        stage = self._stage
-        longer_s = min(2.0 * pause_s, stage.costs.reconnect_most_s)
+        """After a pause that is twice as long each time in vain."""
+        env = self._env
+        longer_s = min(2.0 * pause_s, env.costs.reconnect_most_s)
         connect = partial(self.connect, machine, longer_s)
-        stage.after(pause_s, lambda: stage.to_agent(machine, connect))
+        env.after(pause_s, lambda: env.to_agent(machine, connect))
 
     def hang_up(self) -> list[str]:
         """The coordinator's process dies: every connection breaks, and whatever is on its way is lost. Returns whose it was."""
         broken = [link for link in self._all if link.coordinator_open or link.agent_open]
         known = [link.host for link in broken if link.coordinator_open]
         for link in broken:
-            self._stage.broken_off(link)
+            self._env.broken_off(link)
             link.coordinator_open, link.cut = False, True
-            self._stage.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
+            self._env.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
         return known
 
     # ------------------------------------------------------------ messages
 
     def tell(self, host: str, message: Any) -> None:
         """From the coordinator."""
-        stage = self._stage
-        link = stage.machines[host].link
-        if stage.told is not None:
-            stage.told(host, message)
+        env = self._env
+        link = env.machines[host].link
+        if env.told is not None:
+            env.told(host, message)
         if link is None or not link.coordinator_open:
             return
         late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
-        link.down_s = max(link.down_s, stage.heap.now_s + self._delay_s[host] + late_s)
+        link.down_s = max(link.down_s, env.scheduler.now_s + self._delay_s[host] + late_s)
         sent = _coded(TO_AGENT, message) if self._codec else message
-        stage.heap.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
+        env.scheduler.at(link.down_s, partial(self._deliver_down, link, sent), Priority.MESSAGE)
 
     def say(self, machine: Machine, message: Any) -> None:
         """From an agent."""
-        stage, link = self._stage, machine.link
+        env, link = self._env, machine.link
         if link is None or not link.agent_open:
             return
         late_s = self._late_s(link, message) if self._may_be_late else 0.0
         if late_s is None:
             return
-        link.up_s = max(link.up_s, stage.heap.now_s + self._delay_s[link.host] + late_s)
+        link.up_s = max(link.up_s, env.scheduler.now_s + self._delay_s[link.host] + late_s)
         sent = _coded(FROM_AGENT, message) if self._codec else message
-        stage.heap.at(link.up_s, partial(self._deliver_up, link, sent), Priority.MESSAGE)
+        env.scheduler.at(link.up_s, partial(self._deliver_up, link, sent), Priority.MESSAGE)
 
     def _late_s(self, link: Connection, message: Any) -> float | None:
-        late = self._stage.faults.message(link.host, message)
+        late = self._env.faults.message(link.host, message)
         if not isinstance(late, Lost):
             return late
         self.cut(link, 0.0, 0.0)
@@ -133,10 +131,10 @@ class Connections:
 
     def cut(self, link: Connection, agent_after_s: float, coordinator_after_s: float) -> None:
         """It breaks; each side learns of it in its own time."""
-        self._stage.broken_off(link)
+        self._env.broken_off(link)
         link.cut = True
-        self._stage.after(agent_after_s, lambda: self.agent_notices(link), Priority.FAULT)
-        self._stage.after(
+        self._env.after(agent_after_s, lambda: self.agent_notices(link), Priority.FAULT)
+        self._env.after(
             coordinator_after_s, lambda: self.coordinator_notices(link, "connection lost"), Priority.FAULT
         )
 
@@ -147,18 +145,18 @@ class Connections:
         if (link.host, True) in self._mute:
             self._mute[link.host, True].append(partial(self._deliver_down, link, message))
             return
-        stage, machine = self._stage, self._stage.machines[link.host]
+        env, machine = self._env, self._env.machines[link.host]
         if link.cut:
             self.lost += 1
             return
 
         def receive() -> None:
             if link.agent_open and machine.link is link:
-                stage.agent(machine, aev.Received(message))
+                env.agent(machine, aev.Received(message))
                 self.heard(machine, message)
 
         if machine.paused:
-            stage.to_agent(machine, receive)
+            env.to_agent(machine, receive)
         elif machine.core is not None:
             receive()
 
@@ -175,20 +173,15 @@ class Connections:
         if isinstance(message, m.Hello) and not link.coordinator_open:
             if self.not_yet(message):
                 link.cut = True
-                self._stage.after(
-                    self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE
-                )
+                self._env.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
                 return
-            self._replace(link)
+            for old in [each for each in self._all if each.host == link.host]:
+                if old is not link and old.coordinator_open:
+                    old.coordinator_open = False
+                    self._env.decide(cev.AgentGone(link.host, "replaced by a newer connection"))
+            link.coordinator_open = True
         if link.coordinator_open:
-            self._stage.decide(cev.AgentSaid(link.host, message))
-
-    def _replace(self, link: Connection) -> None:
-        for old in [each for each in self._all if each.host == link.host]:
-            if old is not link and old.coordinator_open:
-                old.coordinator_open = False
-                self._stage.decide(cev.AgentGone(link.host, "replaced by a newer connection"))
-        link.coordinator_open = True
+            self._env.decide(cev.AgentSaid(link.host, message))
 
     # ------------------------------------------------------------ links that are down
 

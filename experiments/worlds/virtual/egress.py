@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from experiments.results.run_context import WIRE_PER_PAYLOAD
 from testbed.messages import EgressSample
 from testbed.model.network import FluidFlow, FluidNetwork
-from topologies.spec import TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
 
 SAMPLE_S = 0.1  # the live agent's sampling period: the peak is one of these long
 MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
@@ -55,7 +55,14 @@ class Egress:
         window_s = now_s - counter.told_s
         if window_s <= 0.0:
             return []
-        migration, research = self._totals(host, now_s)
+        migration_bytes, research_bytes = counter.migration_bytes, counter.research_bytes
+        for flow in self._network.flows_from(host):
+            if flow.traffic_class in MIGRATION:
+                migration_bytes += flow.moved(now_s)
+            else:
+                research_bytes += flow.moved(now_s)
+        migration = round(migration_bytes * WIRE_PER_PAYLOAD)
+        research = round(research_bytes * WIRE_PER_PAYLOAD)
         sent, other = migration - counter.told_migration, research - counter.told_research
         peak = min(sent, round(counter.peak_bytes_per_s * WIRE_PER_PAYLOAD * min(SAMPLE_S, window_s)))
         counter.told_migration, counter.told_research, counter.told_s = migration, research, now_s
@@ -66,17 +73,6 @@ class Egress:
         rest = EgressSample(0.0, window_s - SAMPLE_S, sent - peak, other)
         return [EgressSample(0.0, SAMPLE_S, peak, 0), rest]
 
-    def _totals(self, host: str, now_s: float) -> tuple[int, int]:
-        """(migration, research) wire bytes until now."""
-        counter = self._of[host]
-        migration, research = counter.migration_bytes, counter.research_bytes
-        for flow in self._network.flows_from(host):
-            if flow.traffic_class in MIGRATION:
-                migration += flow.moved(now_s)
-            else:
-                research += flow.moved(now_s)
-        return round(migration * WIRE_PER_PAYLOAD), round(research * WIRE_PER_PAYLOAD)
-
 
 def together(samples: list[EgressSample]) -> EgressSample:
     """Several samples as one."""
@@ -86,3 +82,8 @@ def together(samples: list[EgressSample]) -> EgressSample:
         sum(sample.migration_bytes for sample in samples),
         sum(sample.research_bytes for sample in samples),
     )
+
+
+def guard_of(host: str) -> DirectedLink:
+    """The host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
+    return DirectedLink(host, "aggregate bucket")

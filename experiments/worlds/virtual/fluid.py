@@ -1,4 +1,4 @@
-"""The fluid network on the heap: flows that end do something, and every change of rates is seen by the egress counters."""
+"""The fluid network on the scheduler: flows that end do something, and every change of rates is seen by the egress counters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from functools import partial
 from math import inf
 
 from experiments.worlds.virtual.egress import Egress
-from experiments.worlds.virtual.scheduler import Heap, Priority
+from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from testbed.model.network import FluidFlow, FluidNetwork
 from topologies.spec import DirectedLink, TrafficClass
 
 
-class Wire:
-    """A network whose time is the heap's."""
+class ScheduledNetwork:
+    """A fluid network whose time is the scheduler's."""
 
-    def __init__(self, heap: Heap, network: FluidNetwork, egress: Egress) -> None:
-        self.network, self.egress = network, egress
-        self._heap = heap
+    def __init__(self, scheduler: Scheduler, fluid: FluidNetwork, egress: Egress) -> None:
+        self.fluid, self.egress = fluid, egress
+        self._scheduler = scheduler
         self._done: dict[str, Callable[[], None]] = {}
         self._armed_s = inf
 
@@ -34,47 +34,44 @@ class Wire:
         """A flow begins (or `parallel` equal ones as one); `done` is called when its last byte is there."""
         if done is not None:
             self._done[key] = done
-        now_s = self._heap.now_s
+        now_s = self._scheduler.now_s
         self._changed(
-            self.network.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel)
+            self.fluid.start(key, links, traffic_class, size_bytes, cap_bytes_per_s, now_s, parallel)
         )
 
     def regrant(self, key: str, cap_bytes_per_s: float) -> None:
         """Another cap for a flow."""
-        self._changed(self.network.regrant(key, cap_bytes_per_s, self._heap.now_s))
+        self._changed(self.fluid.regrant(key, cap_bytes_per_s, self._scheduler.now_s))
 
     def regrant_all(self, caps_bytes_per_s: Mapping[str, float]) -> None:
         """Other caps for many flows at once."""
-        self._changed(self.network.regrant_all(caps_bytes_per_s, self._heap.now_s))
+        self._changed(self.fluid.regrant_all(caps_bytes_per_s, self._scheduler.now_s))
 
     def stop(self, key: str) -> FluidFlow:
         """Cut a flow; it says what it moved."""
         self._done.pop(key, None)
-        flow, changed = self.network.stop(key, self._heap.now_s)
+        flow, changed = self.fluid.stop(key, self._scheduler.now_s)
         self.egress.ended(flow)
         self._changed(changed)
         return flow
 
     def set_capacity(self, link: DirectedLink, capacity_bytes_per_s: float) -> None:
         """A link becomes slower, faster, or goes down (0)."""
-        self._changed(self.network.set_capacity(link, capacity_bytes_per_s, self._heap.now_s))
+        self._changed(self.fluid.set_capacity(link, capacity_bytes_per_s, self._scheduler.now_s))
 
     def _changed(self, flows: list[FluidFlow]) -> None:
+        """Count the new rates; one event on the heap stands for the next end of a flow."""
         self.egress.changed(flows)
-        self._arm()
-
-    def _arm(self) -> None:
-        """One event stands for the next end of a flow."""
-        end_s = self.network.next_end_s()
+        end_s = self.fluid.next_end_s()
         if end_s < self._armed_s:
             self._armed_s = end_s
-            self._heap.at(end_s, partial(self._flows_end, end_s), Priority.NETWORK)
+            self._scheduler.at(end_s, partial(self._flows_end, end_s), Priority.NETWORK)
 
     def _flows_end(self, armed_s: float) -> None:
         if armed_s != self._armed_s:
             return  # an earlier end has come in between, and stands for those after it
         self._armed_s = inf
-        finished, changed = self.network.finish(self._heap.now_s)
+        finished, changed = self.fluid.finish(self._scheduler.now_s)
         for flow in finished:
             self.egress.ended(flow)
         self._changed(changed)

@@ -12,14 +12,12 @@ from math import inf
 
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER
-from controller.core.policies.table import policy
 from experiments.results.run_context import migration_shares
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
 from testbed.errors import InvariantBroken
 from testbed.messages import StoredCheckpoint
-from testbed.model.network import FluidFlow
 from topologies.spec import DirectedLink, TrafficClass
 
 MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
@@ -29,7 +27,7 @@ ROUNDING = 1e-6
 
 def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
     """The error, with what happened before."""
-    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.stage.story))
+    return InvariantBroken(f"{world.now_s:.3f} s: {subject}", rule, list(world.env.story))
 
 
 class Journalled:
@@ -40,7 +38,7 @@ class Journalled:
         self._accepted: set[str] = set()
         self._over: set[str] = set()
         self.steps: dict[tuple[str, int], int] = {}  # of completed checkpoints
-        self.unseen: list[tuple[str, int]] = []  # of those, whom nobody has looked for on a disk yet
+        self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
 
     def check(self, world: VirtualWorld) -> None:
         """The facts since the last time. InvariantBroken: one that may not be."""
@@ -48,31 +46,27 @@ class Journalled:
         while self._read < len(world.facts):
             _, fact = world.facts[self._read]
             self._read += 1
-            self._take(world, fact)
+            match fact:
+                case f.JobSubmitted(job=job):
+                    self._accepted.add(job)
+                case f.JobFinished(job=job) | f.JobFailed(job=job):
+                    self._over.add(job)
+                case f.CheckpointCompleted(job=job, sequence=sequence, step=step):
+                    if (job, sequence) in self.steps:
+                        raise broken(world, job, f"checkpoint {sequence} completes again")
+                    self.steps[job, sequence] = step
+                    self.unseen.append((job, sequence))
+                case f.JobDispatched(job=job, restore_sequence=int(sequence), restore_step=step):
+                    if self.steps.get((job, sequence)) != step:
+                        rule = f"it resumes at step {step} from checkpoint {sequence}, which is not so"
+                        raise broken(world, job, rule)
         if lost := self._accepted - jobs.keys():
             raise broken(world, min(lost), "it was accepted, and the coordinator knows nothing of it")
         if again := [name for name in self._over if jobs[name].phase not in OVER]:
             raise broken(world, again[0], f"it was over, and is {jobs[again[0]].phase}")
 
-    def _take(self, world: VirtualWorld, fact: f.AnyFact) -> None:
-        match fact:
-            case f.JobSubmitted(job=job):
-                self._accepted.add(job)
-            case f.JobFinished(job=job) | f.JobFailed(job=job):
-                self._over.add(job)
-            case f.CheckpointCompleted(job=job, sequence=sequence, step=step):
-                if (job, sequence) in self.steps:
-                    raise broken(world, job, f"checkpoint {sequence} completes again")
-                self.steps[job, sequence] = step
-                self.unseen.append((job, sequence))
-            case f.JobDispatched(job=job, restore_sequence=int(sequence), restore_step=step):
-                if self.steps.get((job, sequence)) != step:
-                    raise broken(
-                        world, job, f"it resumes at step {step} from checkpoint {sequence}, which is not so"
-                    )
 
-
-class Truth:
+class GroundTruth:
     """Machines and links as they are. `journalled` knows which checkpoints were completed."""
 
     def __init__(self, journalled: Journalled) -> None:
@@ -84,39 +78,28 @@ class Truth:
     def check(self, world: VirtualWorld) -> None:
         """All machines, all links. InvariantBroken: at the first that is not as promised."""
         for machine in world.machines.values():
-            self._check_disk(world, machine)
+            for (job, sequence), stored in machine.store.items():  # the same bytes wherever it is
+                before = self._states.setdefault((job, sequence), stored)
+                if before != stored:
+                    rule = f"{machine.name} holds checkpoint {sequence} as {stored}, not {before}"
+                    raise broken(world, job, rule)
             if machine.processes:
                 self._check_processes(world, machine)
             self._check_switch(world, machine)
-        self._check_completed(world)
+        for job, sequence in self._journalled.unseen:  # what was completed had arrived, whole, on some disk
+            held, step = self._states.get((job, sequence)), self._journalled.steps[job, sequence]
+            if held is None or held.step != step:
+                rule = f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
+                raise broken(world, job, rule)
+        self._journalled.unseen.clear()
         _check_links(world, self.share(world))
 
     def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
         """What migrations may use of each link, computed by the judge itself."""
         if self._share is None:
-            enforced = policy(world.settings.policy).enforced
-            self._share = migration_shares(world.stage.campus, keeps_reserve=enforced)
+            enforced = world.policy.enforced
+            self._share = migration_shares(world.env.campus, keeps_reserve=enforced)
         return self._share
-
-    def _check_disk(self, world: VirtualWorld, machine: Machine) -> None:
-        """Whoever holds a checkpoint holds the same bytes."""
-        for key, stored in machine.store.items():
-            if self._states.setdefault(key, stored) != stored:
-                raise broken(
-                    world,
-                    key[0],
-                    f"{machine.name} holds checkpoint {key[1]} as {stored}, not {self._states[key]}",
-                )
-
-    def _check_completed(self, world: VirtualWorld) -> None:
-        """What was completed had arrived, whole, on some disk."""
-        for job, sequence in self._journalled.unseen:
-            stored, step = self._states.get((job, sequence)), self._journalled.steps[job, sequence]
-            if stored is None or stored.step != step:
-                raise broken(
-                    world, job, f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
-                )
-        self._journalled.unseen.clear()
 
     def _check_processes(self, world: VirtualWorld, machine: Machine) -> None:
         alive = [process for process in machine.processes.values() if process.alive]
@@ -125,9 +108,7 @@ class Truth:
             raise broken(
                 world, alive[0].spec.name, f"{len(alive)} processes compute on {gpus} GPUs of {machine.name}"
             )
-        model = world.stage.campus.gpu_by_name.get(
-            world.stage.campus.host_by_name[machine.name].gpu_model or ""
-        )
+        model = world.env.campus.gpu_by_name.get(world.env.campus.host_by_name[machine.name].gpu_model or "")
         for process in alive:
             if model is not None and process.spec.memory_bytes > model.memory_bytes:
                 rule = f"it needs {process.spec.memory_bytes:.3g} bytes, a GPU of {machine.name} has {model.memory_bytes:.3g}"
@@ -145,7 +126,7 @@ class Truth:
             return
         written = (machine.name, machine.switch_version)
         since_s = self._closed_s.setdefault(written, world.now_s)
-        least_s = world.stage.costs.switch_s[1] + ROUNDING
+        least_s = world.env.costs.switch_s[1] + ROUNDING
         if machine.core is None or machine.paused or machine.deferred:
             self._closed_s[written] = world.now_s  # from when it goes on
         elif world.now_s > since_s + least_s and machine.processes:
@@ -159,17 +140,14 @@ class Truth:
 
 
 def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
-    """Nobody sends to a closed host, nor, where rates are enforced, more over a link than its share."""
-    flows = [flow for flow in world.stage.wire.network.flows() if flow.traffic_class in MIGRATION]
+    """No migration goes to a closed host, nor, where rates are enforced, do migrations take more of a link than its share."""
+    flows = [flow for flow in world.env.network.fluid.flows() if flow.traffic_class in MIGRATION]
     for flow in flows:
         to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
         if world.machines[to].closed:
             raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
-    if policy(world.settings.policy).enforced and world.transfers.enforcement is Enforcement.PACE:
-        _check_shares(world, flows, share)
-
-
-def _check_shares(world: VirtualWorld, flows: list[FluidFlow], share: dict[DirectedLink, float]) -> None:
+    if world.transfers.enforcement is not Enforcement.PACE or not world.policy.enforced:
+        return
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
     for flow in flows:

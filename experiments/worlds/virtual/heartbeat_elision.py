@@ -20,11 +20,11 @@ from typing import Any
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as cev
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.journal import (
     LeaseTold,
-    Memory,
+    MemoryJournal,
     StepTold,
     Told,
 )
@@ -33,16 +33,16 @@ from testbed import messages as m
 from testbed.messages import HeartbeatAck
 
 
-class Pulses:
+class HeartbeatElision:
     """Which hosts' heartbeats are left out. With `held` False none ever is."""
 
     def __init__(
-        self, stage: Stage, coordinator: Coordinator, connections: Connections, workloads: Workloads
+        self, env: Environment, coordinator: Coordinator, connections: Connections, workloads: Workloads
     ) -> None:
-        self._stage, self.coordinator = stage, coordinator
+        self._env, self.coordinator = env, coordinator
         self._connections, self._workloads = connections, workloads
-        self._delay_s = stage.costs.message_s
-        self.memory: Memory | None = None  # of what the coordinator is told by the way
+        self._delay_s = env.costs.message_s
+        self.journal: MemoryJournal | None = None  # of what the coordinator is told by the way
 
     def heard(self, machine: Machine, message: Any) -> None:
         """An agent heard the coordinator: if that acknowledged its last heartbeat and all is well, its pulse is held.
@@ -52,43 +52,38 @@ class Pulses:
         if not isinstance(message, HeartbeatAck) or machine.held or not self._connections.is_well(machine):
             return
         assert machine.core is not None
-        if not machine.core.pulse.unacknowledged:
-            self._hold(machine)
-
-    def _hold(self, machine: Machine) -> None:
-        assert machine.core is not None
-        pulse = machine.core.pulse
-        machine.beats_from_s = pulse.heartbeat_at_s
-        pulse.heartbeat_at_s = pulse.lease_until_s = machine.lease_until_s = inf
-        pulse.unacknowledged.clear()
-        self._tell(LeaseTold(machine.name, inf))
+        lease = machine.core.lease
+        if not lease.unacknowledged:
+            machine.beats_from_s = lease.heartbeat_at_s
+            lease.heartbeat_at_s = lease.lease_until_s = machine.lease_until_s = inf
+            self._tell(LeaseTold(machine.name, inf))
 
     def rouse(self, machine: Machine) -> None:
         """From now on heartbeats count; those that were left out were all acknowledged as far as there was time."""
         if machine.beats_from_s is None or machine.core is None:
             return
-        now_s, first_s, pulse = self._stage.now_s, machine.beats_from_s, machine.core.pulse
+        now_s, first_s, lease = self._env.now_s, machine.beats_from_s, machine.core.lease
         machine.beats_from_s = None
         self._workloads.report(machine)
         self.tell_steps(machine)
-        period_s, lease_s = pulse.heartbeat_s, pulse.lease_s
+        period_s, lease_s = lease.heartbeat_s, lease.lease_s
         heard = first_s + period_s * floor((now_s - self._delay_s - first_s) / period_s)
         answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
-        pulse.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
-        pulse.lease_until_s = machine.lease_until_s = answered + lease_s
+        lease.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)
+        lease.lease_until_s = machine.lease_until_s = answered + lease_s
         until_s = heard + self._delay_s + self.coordinator.cluster.settings.lease_s
         self._tell(LeaseTold(machine.name, until_s))
-        self._stage.heap.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
+        self._env.scheduler.at(machine.lease_until_s, lambda: self._workloads.fence(machine))
 
     def freshen(self) -> None:
         """The coordinator hears how far all jobs are whose hosts' heartbeats are left out."""
-        for machine in self._stage.machines.values():
+        for machine in self._env.machines.values():
             if machine.processes and machine.held:
                 self.tell_steps(machine)
 
     def tell_steps(self, machine: Machine) -> None:
         """What a heartbeat would say of a host's jobs."""
-        jobs, now_s = self.coordinator.cluster.jobs, self._stage.now_s
+        jobs, now_s = self.coordinator.cluster.jobs, self._env.now_s
         for (name, attempt), process in machine.processes.items():
             job = jobs.get(name)
             if job is not None and job.attempt == attempt and job.host == machine.name:
@@ -98,8 +93,8 @@ class Pulses:
 
     def _tell(self, told: Told) -> None:
         told.tell(self.coordinator.cluster)
-        if self.memory is not None:
-            self.memory.keep(self._stage.now_s, told)
+        if self.journal is not None:
+            self.journal.keep(self._env.now_s, told)
 
 
 def asks_for_steps(event: cev.Event) -> bool:

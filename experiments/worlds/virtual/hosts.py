@@ -11,7 +11,9 @@ from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.effects import StartSending
 from testbed.messages import JobSpec, StoredCheckpoint
 
-DEFAULT_DIRTY = 0.1  # share of its state that a step of the synthetic workload rewrites, if nobody says
+DEFAULT_DIRTY = (
+    0.1  # share of its state that a step of the synthetic workload rewrites, if the job does not say
+)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,14 +1,14 @@
 """What must hold after every event of a virtual world: the cores' beliefs and promises against the truth that no core knows.
 
 `Invariants` is handed to a world as `after_each`. What only a whole journal shows is checked by `results.promises`; what no
-core is needed for, in `truth`.
+core is needed for, in `ground_truth`.
 """
 
 from __future__ import annotations
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
-from experiments.worlds.virtual.ground_truth import Journalled, Truth, broken
+from experiments.worlds.virtual.ground_truth import GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from topologies.spec import DirectedLink
 
@@ -27,16 +27,25 @@ class Invariants:
         self.events = 0
         self._attempts: dict[str, int] = {}
         self._journalled = Journalled()
-        self._truth = Truth(self._journalled)
+        self._ground_truth = GroundTruth(self._journalled)
 
     def __call__(self, world: VirtualWorld) -> None:
         """Check everything, now."""
         self.events += 1
         known = world.coordinator.cluster
-        _check_copies(world)
+        alive: dict[str, list[str]] = {}
+        for machine in world.machines.values():
+            for (name, attempt), process in machine.processes.items():
+                if process.alive:
+                    alive.setdefault(name, []).append(f"{machine.name}#{attempt}")
+        for name, copies in alive.items():
+            if len(copies) > 1:
+                raise broken(world, name, f"more than one copy computes: {copies}")
         self._journalled.check(world)
-        self._truth.check(world)
-        waiting = _waiting(world, known)
+        self._ground_truth.check(world)
+        waiting = known.queue.waiting()
+        if len(set(waiting)) != len(waiting) or len(set(known.backlog)) != len(known.backlog):
+            raise broken(world, "queue", f"a job waits twice: {waiting} {known.backlog}")
         for job in known.jobs.values():
             _check_job(world, job, waiting)
             if job.attempt < self._attempts.get(job.name, 0):
@@ -44,25 +53,7 @@ class Invariants:
             self._attempts[job.name] = job.attempt
         _check_hosts(world, known)
         _check_offers(world, known)
-        _check_flows(world, known, self._truth.share(world))
-
-
-def _waiting(world: VirtualWorld, known: Cluster) -> list[str]:
-    waiting = known.queue.waiting()
-    if len(set(waiting)) != len(waiting) or len(set(known.backlog)) != len(known.backlog):
-        raise broken(world, "queue", f"somebody waits twice: {waiting} {known.backlog}")
-    return waiting
-
-
-def _check_copies(world: VirtualWorld) -> None:
-    alive: dict[str, list[str]] = {}
-    for machine in world.machines.values():
-        for (name, attempt), process in machine.processes.items():
-            if process.alive:
-                alive.setdefault(name, []).append(f"{machine.name}#{attempt}")
-    for name, copies in alive.items():
-        if len(copies) > 1:
-            raise broken(world, name, f"more than one copy computes: {copies}")
+        _check_flows(world, known, self._ground_truth.share(world))
 
 
 def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:

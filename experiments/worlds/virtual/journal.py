@@ -4,7 +4,7 @@ Live, the journal is a file (`persistence.journal`) and begins again through `re
 coordinator is brought back by the events that the dead one was handed: same events, same effects. It is an error if
 one of the facts differs.
 
-A quiet world tells the coordinator by the way what heartbeats would have told it (`pulse`); that is kept, too.
+A quiet world tells the coordinator by the way what heartbeats would have told it (`heartbeat_elision`); that is kept, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ class LeaseTold:
     host: str
     until_s: float
 
-    def tell(self, world: Cluster) -> None:
+    def tell(self, cluster: Cluster) -> None:
         """Change the coordinator's picture."""
-        world.hosts[self.host].lease_until_s = self.until_s
-        world.watch()
+        cluster.lease(cluster.hosts[self.host], self.until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,15 @@ class StepTold:
     job: str
     step: int
 
-    def tell(self, world: Cluster) -> None:
+    def tell(self, cluster: Cluster) -> None:
         """Change the coordinator's picture."""
-        world.jobs[self.job].step = self.step
+        cluster.jobs[self.job].step = self.step
 
 
 Told = LeaseTold | StepTold
 
 
-class Memory:
+class MemoryJournal:
     """Everything that a coordinator was handed, with the time of it."""
 
     def __init__(self) -> None:

@@ -7,40 +7,39 @@ from collections.abc import Callable
 from math import inf
 
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.scheduler import Priority
 from experiments.worlds.virtual.transfers import Transfers
 from experiments.worlds.virtual.workloads import Workloads
-from testbed.agent.core.agent import AgentCore
 
 
-class Signals:
-    """To all agents. `arm` wakes the agent of a machine when it wants to be woken."""
+class ProcessFaults:
+    """Signals to all agents. `arm` wakes the agent of a machine when it wants to be woken."""
 
     def __init__(
         self,
-        stage: Stage,
+        env: Environment,
         connections: Connections,
         workloads: Workloads,
         transfers: Transfers,
         replicas: Replicas,
         arm: Callable[[Machine], None],
     ) -> None:
-        self._stage, self._connections = stage, connections
+        self._env, self._connections = env, connections
         self._workloads, self._transfers, self._replicas = workloads, transfers, replicas
         self._arm = arm
 
     def kill(self, name: str, notice_after_s: float | None = None) -> bool:
         """SIGKILL; the coordinator notices in its time (by default that of a message). False: it was dead already."""
-        machine = self._stage.machines[name]
+        machine = self._env.machines[name]
         if machine.core is None:
             return False
-        self._stage.note(f"{name} is killed")
+        self._env.note(f"{name} is killed")
         link = machine.link
         if link is not None:
-            self._stage.broken_off(link)
+            self._env.broken_off(link)
         self._replicas.take_over(machine)
         self._transfers.abort_all(machine)
         self._workloads.kill_all(machine)
@@ -49,8 +48,8 @@ class Signals:
         machine.deferred.clear()
         if link is not None:
             link.agent_open, link.cut, machine.link = False, True, None
-            delay_s = self._stage.costs.message_s if notice_after_s is None else notice_after_s
-            self._stage.after(
+            delay_s = self._env.costs.message_s if notice_after_s is None else notice_after_s
+            self._env.after(
                 delay_s,
                 lambda: self._connections.coordinator_notices(link, "connection lost"),
                 Priority.FAULT,
@@ -59,26 +58,24 @@ class Signals:
 
     def pause(self, name: str, for_s: float) -> None:
         """SIGSTOP, and SIGCONT after a while; nothing where it is dead, or stopped already."""
-        machine = self._stage.machines[name]
+        machine = self._env.machines[name]
         if machine.core is None or machine.paused:
             return
-        self._stage.note(f"{name} is paused for {for_s:.2f} s")
+        self._env.note(f"{name} is paused for {for_s:.2f} s")
         if machine.link is not None:
-            self._stage.broken_off(machine.link)
+            self._env.broken_off(machine.link)
         machine.paused, core = True, machine.core
 
         def resume() -> None:
-            if machine.core is core and machine.paused:
-                self._resume(machine, core)
+            if machine.core is not core or not machine.paused:
+                return
+            self._env.note(f"{name} goes on")
+            machine.paused = False
+            machine.wake_s = inf
+            waiting, machine.deferred = machine.deferred, deque()
+            while waiting:
+                waiting.popleft()()
+            if machine.core is core:
+                self._arm(machine)
 
-        self._stage.after(for_s, resume, Priority.FAULT)
-
-    def _resume(self, machine: Machine, core: AgentCore) -> None:
-        self._stage.note(f"{machine.name} goes on")
-        machine.paused = False
-        machine.wake_s = inf
-        waiting, machine.deferred = machine.deferred, deque()
-        while waiting:
-            waiting.popleft()()
-        if machine.core is core:
-            self._arm(machine)
+        self._env.after(for_s, resume, Priority.FAULT)

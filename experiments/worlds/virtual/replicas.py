@@ -13,7 +13,7 @@ from controller.core.lifecycle.dispatch import replica_of
 from controller.core.model.cluster import Cluster
 from controller.core.model.events import AgentSaid
 from controller.core.policies.baselines import Replication
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine, Process
 from testbed.agent.core import events as aev
 from testbed.messages import SEQUENCES_PER_ATTEMPT, CheckpointStored, StoredCheckpoint
@@ -25,13 +25,15 @@ REPLICAS = SEQUENCES_PER_ATTEMPT // 2  # of an attempt, from here on: no agent c
 class Replicas:
     """The replicas of all jobs, if the policy has any. `known` is what the coordinator knows."""
 
-    def __init__(self, stage: Stage, replication: Replication | None, known: Callable[[], Cluster]) -> None:
-        self._stage, self._replication, self._known = stage, replication, known
+    def __init__(
+        self, env: Environment, replication: Replication | None, known: Callable[[], Cluster]
+    ) -> None:
+        self._env, self._replication, self._known = env, replication, known
         self.taken_over = 0
 
     def pace(self, machine: Machine) -> float:
-        """By how much longer a step takes there: jobs on hosts that nobody can reclaim are not replicated."""
-        role = self._stage.campus.host_by_name[machine.name].role
+        """By how much longer a step takes there: jobs on hosts without an owner are not replicated."""
+        role = self._env.campus.host_by_name[machine.name].role
         if self._replication is None or role is not Role.VOLUNTEER:
             return 1.0
         return 1.0 + self._replication.slowdown
@@ -47,8 +49,20 @@ class Replicas:
             return
         for process in list(machine.processes.values()):
             replica = self._of(process)
-            if replica is not None and replica is not machine and process.alive:
-                self._announce(replica, process)
+            if replica is None or replica is machine or not process.alive:
+                continue
+            # at once: it would notice within a round trip, and what comes after must not overtake it
+            env, spec, link = self._env, process.spec, replica.link
+            if link is None or not link.coordinator_open or link.cut:
+                continue
+            step = process.step(env.now_s)
+            sequence = process.attempt * SEQUENCES_PER_ATTEMPT + REPLICAS + self.taken_over
+            state = StoredCheckpoint(spec.name, sequence, step, spec.payload_bytes, f"{spec.name}@{step}")
+            self.taken_over += 1
+            replica.disk.drop(spec.name, sequence)
+            replica.store[spec.name, sequence] = state
+            env.tell_agent(replica, aev.CheckpointReceived(state))
+            env.decide(AgentSaid(replica.name, CheckpointStored(state)))
 
     def _of(self, process: Process) -> Machine | None:
         """The machine of its replica, if that lives, is lent, and has had the state of this attempt sent."""
@@ -57,22 +71,7 @@ class Replicas:
         host = replica_of(known, job) if job is not None and job.attempt == process.attempt else None
         if host is None:
             return None
-        machine = self._stage.machines[host]
+        machine = self._env.machines[host]
         attempts = {sequence // SEQUENCES_PER_ATTEMPT for key, sequence in machine.store if key == name}
         able = machine.core is not None and not machine.paused and not machine.closed
         return machine if able and process.attempt in attempts else None
-
-    def _announce(self, replica: Machine, process: Process) -> None:
-        """At once: it would notice within a round trip, and what comes after must not overtake it."""
-        stage, spec = self._stage, process.spec
-        step = process.step(stage.now_s)
-        sequence = process.attempt * SEQUENCES_PER_ATTEMPT + REPLICAS + self.taken_over
-        state = StoredCheckpoint(spec.name, sequence, step, spec.payload_bytes, f"{spec.name}@{step}")
-        link = replica.link
-        if link is None or not link.coordinator_open or link.cut:
-            return
-        self.taken_over += 1
-        replica.disk.drop(spec.name, sequence)
-        replica.store[spec.name, sequence] = state
-        stage.tell_agent(replica, aev.CheckpointReceived(state))
-        stage.decide(AgentSaid(replica.name, CheckpointStored(state)))

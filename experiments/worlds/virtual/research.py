@@ -12,7 +12,7 @@ from math import inf
 
 from experiments.inputs.scenario import ResearchFlow
 from experiments.results.run_context import ResearchSample
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
 from topologies.spec import TrafficClass
 
@@ -32,8 +32,8 @@ class _Running:
 class ResearchTraffic:
     """The scenario's research flows."""
 
-    def __init__(self, stage: Stage, flows: Sequence[ResearchFlow], duration_s: float) -> None:
-        self._stage = stage
+    def __init__(self, env: Environment, flows: Sequence[ResearchFlow], duration_s: float) -> None:
+        self._env = env
         self._flows = [_Running(flow, f"research {number}") for number, flow in enumerate(flows)]
         self._window_s = max(WINDOW_S, duration_s / MOST_WINDOWS)
         self.samples: list[ResearchSample] = []
@@ -43,7 +43,7 @@ class ResearchTraffic:
         for each in self._flows:
             self._turn_on(each)
         if any(each.flow.greedy for each in self._flows):
-            self._stage.after(self._window_s, self._window, Priority.TIMER)
+            self._env.after(self._window_s, self._window, Priority.TIMER)
 
     def add(self, flow: ResearchFlow) -> None:
         """One more sender starts now."""
@@ -52,50 +52,50 @@ class ResearchTraffic:
         if not self._is_shut(self._flows[-1]):
             self._turn_on(self._flows[-1])
         if flow.greedy and not began:
-            self._stage.after(self._window_s, self._window, Priority.TIMER)
+            self._env.after(self._window_s, self._window, Priority.TIMER)
 
     def switched(self, host: str, *, closed: bool) -> None:
         """A host was shut off, or is open again."""
         for each in self._flows:
             if host in (each.flow.source, each.flow.target):
-                if closed:
-                    self._turn_off(each)
-                elif not self._is_shut(each):
+                if closed and each.is_on:
+                    self._env.network.stop(each.key)
+                    each.is_on, each.was_cut = False, True
+                elif not closed and not self._is_shut(each):
                     self._turn_on(each)
 
     def _is_shut(self, each: _Running) -> bool:
-        machines = self._stage.machines
+        machines = self._env.machines
         ends = (each.flow.source, each.flow.target)
         return any(machines[end].closed for end in ends if end in machines)
 
     def _turn_on(self, each: _Running) -> None:
         if each.is_on:
             return
-        stage, flow = self._stage, each.flow
-        links = stage.routes.route(flow.source, flow.target)
+        env, flow = self._env, each.flow
+        links = env.routes.route(flow.source, flow.target)
         cap = inf if flow.greedy else flow.rate_bytes_per_s
-        stage.wire.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
+        env.network.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
         each.is_on, each.moved_bytes = True, 0.0
 
-    def _turn_off(self, each: _Running) -> None:
-        if each.is_on:
-            self._stage.wire.stop(each.key)
-            each.is_on, each.was_cut = False, True
-
     def _window(self) -> None:
-        now_s = self._stage.now_s
+        env = self._env
         for each in self._flows:
             if each.is_on and each.flow.greedy:
-                moved = self._stage.wire.network.flow(each.key).moved(now_s)
+                flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
                 if not each.was_cut:
-                    self.samples.append(self._sample(each.flow, moved - each.moved_bytes))
+                    capacity, _ = env.routes.bottleneck(flow.source, flow.target)
+                    reserve = env.campus.research_reserve.reserve_bytes_per_s(capacity)
+                    payload_bytes = moved - each.moved_bytes
+                    sample = ResearchSample(
+                        env.now_s,
+                        self._window_s,
+                        flow.source,
+                        flow.target,
+                        capacity,
+                        reserve,
+                        payload_bytes,
+                    )
+                    self.samples.append(sample)
                 each.was_cut, each.moved_bytes = False, moved
-        self._stage.after(self._window_s, self._window, Priority.TIMER)
-
-    def _sample(self, flow: ResearchFlow, payload_bytes: float) -> ResearchSample:
-        stage = self._stage
-        capacity, _ = stage.routes.bottleneck(flow.source, flow.target)
-        reserve = stage.campus.research_reserve.reserve_bytes_per_s(capacity)
-        return ResearchSample(
-            stage.now_s, self._window_s, flow.source, flow.target, capacity, reserve, payload_bytes
-        )
+        env.after(self._window_s, self._window, Priority.TIMER)

@@ -8,9 +8,9 @@ from typing import Any
 from controller.core.coordinator import Coordinator
 from controller.core.model import events as cev
 from experiments.worlds.virtual.connections import Connections
-from experiments.worlds.virtual.context import Stage
-from experiments.worlds.virtual.heartbeat_elision import Pulses
-from experiments.worlds.virtual.journal import Memory
+from experiments.worlds.virtual.environment import Environment
+from experiments.worlds.virtual.heartbeat_elision import HeartbeatElision
+from experiments.worlds.virtual.journal import MemoryJournal
 from experiments.worlds.virtual.scheduler import Priority
 
 
@@ -19,46 +19,47 @@ class Restarts:
 
     def __init__(
         self,
-        stage: Stage,
+        env: Environment,
         connections: Connections,
-        pulses: Pulses,
+        heartbeats: HeartbeatElision,
         fresh: Callable[[], Coordinator],
         facts: Sequence[tuple[float, Any]],
         *,
         quiet: bool,
     ) -> None:
-        self._stage, self._connections, self._pulses = stage, connections, pulses
+        self._env, self._connections, self._heartbeats = env, connections, heartbeats
         self._fresh, self._facts = fresh, facts
-        self.memory = None if quiet else Memory()
+        self.journal = None if quiet else MemoryJournal()
 
     def keep(self, event: cev.Event) -> None:
         """The coordinator is handed an event."""
-        if self.memory is not None:
-            self.memory.keep(self._stage.now_s, event)
+        if self.journal is not None:
+            self.journal.keep(self._env.now_s, event)
 
     def plan(self, at_s: float | None, down_s: float) -> None:
         """See `VirtualWorld.restart_coordinator`."""
-        if self.memory is None:
-            if self._stage.heap.count:
+        if self.journal is None:
+            if self._env.scheduler.count:
                 raise ValueError(
                     "a quiet world keeps a journal only if a restart is planned before its first event"
                 )
-            self.memory = self._pulses.memory = Memory()
+            self.journal = self._heartbeats.journal = MemoryJournal()
         if at_s is None:
             self._die(down_s)
         else:
-            self._stage.heap.at(at_s, lambda: self._die(down_s), Priority.FAULT)
+            self._env.scheduler.at(at_s, lambda: self._die(down_s), Priority.FAULT)
 
     def _die(self, down_s: float) -> None:
         if self._connections.refused:
             return
-        self._stage.note("the coordinator is killed")
+        self._env.note("the coordinator is killed")
         self._connections.hang_up()
         self._connections.refused = True
-        self._stage.after(down_s, self._return, Priority.FAULT)
+        self._env.after(down_s, self.begin_again, Priority.FAULT)
 
-    def _return(self) -> None:
-        assert self.memory is not None
-        self._pulses.coordinator = self.memory.recall(self._fresh(), self._facts)
+    def begin_again(self) -> None:
+        """A process goes on where the journal ends."""
+        assert self.journal is not None
+        self._heartbeats.coordinator = self.journal.recall(self._fresh(), self._facts)
         self._connections.refused = False
-        self._stage.decide(cev.Restarted(self._stage.now_s - self.memory.last_s))
+        self._env.decide(cev.Restarted(self._env.now_s - self.journal.last_s))

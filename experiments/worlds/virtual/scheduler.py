@@ -11,7 +11,7 @@ SAME_INSTANT = 20_000  # events at one moment: more is a loop
 
 
 class Priority(IntEnum):
-    """Of events at one moment: the owner outranks everybody, and a timer sees all that has arrived."""
+    """Of events at one moment: the owner comes first, and a timer sees all that has arrived."""
 
     OWNER = 0
     FAULT = 1
@@ -25,7 +25,7 @@ class WorldStuck(Exception):
     """Time does not go on."""
 
 
-class Heap:
+class Scheduler:
     """Events to come. `now_s` is the time of the one that happens."""
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ QUIET = frozenset(
 )
 
 
-class PatientCoordinator(Coordinator):
+class ElidingCoordinator(Coordinator):
     """See the module."""
 
     def __init__(self, campus: Campus, settings: Settings, draw: Callable[[], float]) -> None:
@@ -70,7 +70,7 @@ class PatientCoordinator(Coordinator):
             return effects
         ticked = self._tick_s != due_s
         loud = any(map(_is_loud, effects))
-        if self._sends_otherwise(event) or (loud and (ticked or self._somebody_hopes())):
+        if self._sends_otherwise(event) or (loud and (ticked or self._tick_may_help())):
             self._tick_s = min(self._tick_s, self._live_tick_s(now_s))
         elif ticked:
             hour_s = self.cluster.settings.day_s / TICKS_A_DAY
@@ -98,8 +98,8 @@ class PatientCoordinator(Coordinator):
         self._counted[name] = now
         return True
 
-    def _somebody_hopes(self) -> bool:
-        """Whether a tick may help somebody: who waits, who is degraded, whose loss budget is not kept."""
+    def _tick_may_help(self) -> bool:
+        """Whether a job waits, is degraded, or has a loss budget that its standby does not keep."""
         if self.cluster.backlog or self.cluster.queue.waiting():
             return True
         return any(job.degraded or job.endangered for job in self.cluster.unfinished())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.egress import guard_of
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.faults import Failure
 from experiments.worlds.virtual.hosts import Machine, Transfer, dirty_fraction
 from experiments.worlds.virtual.scheduler import Priority
@@ -13,8 +14,7 @@ from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
-from testbed.messages import StoredCheckpoint
-from topologies.spec import DirectedLink
+from testbed.messages import StoredCheckpoint, TransferEnded
 from topologies.units import WIRE_PER_PAYLOAD
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
@@ -40,16 +40,11 @@ def enforced_bytes_per_s(grant_bytes_per_s: float, enforcement: Enforcement) -> 
             return inf
 
 
-def guard_of(host: str) -> DirectedLink:
-    """The host's aggregate bucket: it holds migrations to their share of the access link even if grants are wrong."""
-    return DirectedLink(host, "aggregate bucket")
-
-
 class Transfers:
-    """All of them, by machine and by (job, destination)."""
+    """Transfers of all hosts, by machine and by (job, destination)."""
 
-    def __init__(self, stage: Stage, enforcement: Enforcement) -> None:
-        self._stage, self.enforcement = stage, enforcement
+    def __init__(self, env: Environment, enforcement: Enforcement) -> None:
+        self._env, self.enforcement = env, enforcement
         self._flowing: dict[str, tuple[Machine, Transfer]] = {}
         self._begun = 0
 
@@ -57,25 +52,25 @@ class Transfers:
 
     def begin(self, machine: Machine, order: ado.StartSending) -> None:
         """Shake hands; then the flow begins."""
-        stage, to = self._stage, order.destination.host
+        env, to = self._env, order.destination.host
         stored = machine.store.get((order.job, order.sequence))
         self._begun += 1
-        transfer = Transfer(order, f"{self._begun}", stage.now_s, order.rate_bytes_per_s, stored)
+        transfer = Transfer(order, f"{self._begun}", env.now_s, order.rate_bytes_per_s, stored)
         machine.transfers[order.job, to] = transfer
         if stored is None:
             self._fail_later(machine, transfer, 0.0, "not stored", retryable=False)
         else:
             connected = partial(self._connected, machine, transfer, stored)
-            stage.after(stage.costs.connect_s, connected, Priority.NETWORK)
+            env.after(env.costs.connect_s, connected, Priority.NETWORK)
 
     def _connected(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
         if not _current(machine, transfer):
             return
-        stage, target = self._stage, self._stage.machines[transfer.order.destination.host]
+        env, target = self._env, self._env.machines[transfer.order.destination.host]
         if target.core is None:
             self._fail_later(machine, transfer, 0.0, "connection refused", retryable=True)
         elif target.closed or target.isolate_at_s is not None:
-            silence_s = stage.costs.silence_s
+            silence_s = env.costs.silence_s
             self._fail_later(machine, transfer, silence_s, f"no answer for {silence_s:g} s", retryable=True)
         elif self._refused(machine, transfer, stored, target.core.announced):
             return
@@ -84,49 +79,39 @@ class Transfers:
                 machine, transfer, 0.0, "its bytes are not those of its manifest", retryable=False
             )
         elif target.store.get((stored.job, stored.sequence)) == stored:
-            self._repeated(machine, transfer, stored)
+            # the receiver has it already and says so to the sender; its own agent hears of it, as live
+            env.tell_agent(target, aev.CheckpointReceived(stored))
+            ended = self._account_of(transfer, stored, env.now_s)
+            env.after(env.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)
         else:
-            fraction = dirty_fraction(stage.specs.get(stored.job))
+            fraction = dirty_fraction(env.specs.get(stored.job))
             transfer.lacking_bytes = target.disk.lacks_bytes(stored, fraction)
-            self._flow(machine, transfer)
+            links = env.routes.route(machine.name, target.name)
+            if self.enforcement is not Enforcement.NONE:
+                links = (*links, guard_of(machine.name))
+            cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
+            self._flowing[transfer.key] = (machine, transfer)
+            transfer.flowing_from_s = transfer.regranted_s = env.now_s
+            arrived, traffic = partial(self._arrived, machine, transfer), transfer.order.traffic_class
+            env.network.start(transfer.key, links, traffic, transfer.lacking_bytes, cap, arrived)
 
     def _refused(
         self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint, announced: Announced
     ) -> bool:
         """Whether the receiver takes no such transfer; of a number that it does not know it is asked again for a while."""
-        stage, ticket = self._stage, transfer.order.destination.ticket
+        env, ticket = self._env, transfer.order.destination.ticket
         if announced.knows(ticket):
-            address = str(stage.campus.host_by_name[machine.name].address)
+            address = str(env.campus.host_by_name[machine.name].address)
             reason = announced.refusal(ticket, stored.job, stored.sequence, stored.payload_bytes, address)
             if reason:
                 self._fail_later(machine, transfer, 0.0, reason, retryable=False)
             return bool(reason)
-        if stage.now_s < transfer.began_s + stage.costs.connect_s + ANNOUNCED_WITHIN_S:
+        if env.now_s < transfer.began_s + env.costs.connect_s + ANNOUNCED_WITHIN_S:
             again = partial(self._connected, machine, transfer, stored)
-            stage.after(LOOK_AGAIN_S, again, Priority.NETWORK)
+            env.after(LOOK_AGAIN_S, again, Priority.NETWORK)
         else:
             self._fail_later(machine, transfer, 0.0, "no such transfer is announced", retryable=True)
         return True
-
-    def _repeated(self, machine: Machine, transfer: Transfer, stored: StoredCheckpoint) -> None:
-        """The receiver has it already and says so to the sender; its own agent hears of it, as live."""
-        target = self._stage.machines[transfer.order.destination.host]
-        self._stage.tell_agent(target, aev.CheckpointReceived(stored))
-        ended = self._account_of(transfer, stored, self._stage.now_s)
-        self._stage.after(
-            self._stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK
-        )
-
-    def _flow(self, machine: Machine, transfer: Transfer) -> None:
-        stage, order = self._stage, transfer.order
-        links = stage.routes.route(machine.name, order.destination.host)
-        if self.enforcement is not Enforcement.NONE:
-            links = (*links, guard_of(machine.name))
-        cap = enforced_bytes_per_s(transfer.rate_bytes_per_s, self.enforcement)
-        self._flowing[transfer.key] = (machine, transfer)
-        transfer.flowing_from_s = transfer.regranted_s = stage.now_s
-        arrived = partial(self._arrived, machine, transfer)
-        stage.wire.start(transfer.key, links, order.traffic_class, transfer.lacking_bytes, cap, arrived)
 
     # ------------------------------------------------------------ on the way
 
@@ -135,10 +120,10 @@ class Transfers:
         transfer = machine.transfers.get((job, destination))
         if transfer is None:
             return
-        transfer.grant(rate_bytes_per_s, self._stage.now_s)
+        transfer.grant(rate_bytes_per_s, self._env.now_s)
         if transfer.key in self._flowing:
             cap = enforced_bytes_per_s(rate_bytes_per_s, self.enforcement)
-            self._stage.wire.regrant(transfer.key, cap)
+            self._env.network.regrant(transfer.key, cap)
 
     def abort(self, machine: Machine, job: str, destination: str) -> None:
         """Cut it; what arrived stays there."""
@@ -161,9 +146,9 @@ class Transfers:
         """Take it out of the network."""
         if self._flowing.pop(transfer.key, None) is None:
             return
-        arrived_bytes = self._stage.wire.stop(transfer.key).moved_bytes
+        arrived_bytes = self._env.network.stop(transfer.key).moved_bytes
         if transfer.stored is not None and arrived_bytes > 0.0:
-            target = self._stage.machines[transfer.order.destination.host]
+            target = self._env.machines[transfer.order.destination.host]
             target.disk.partial[transfer.order.job] = (transfer.stored.step, arrived_bytes)
 
     # ------------------------------------------------------------ arrive
@@ -171,21 +156,30 @@ class Transfers:
     def _arrived(self, machine: Machine, transfer: Transfer) -> None:
         """The last byte is there; the receiver verifies it and syncs its disk."""
         del self._flowing[transfer.key]
-        commit = partial(self._commit, machine, transfer, self._stage.now_s)
-        target = self._stage.machines[transfer.order.destination.host]
-        self._stage.after(self._stage.costs.commit_s + target.disk.slow_s, commit, Priority.NETWORK)
+        commit = partial(self._commit, machine, transfer, self._env.now_s)
+        target = self._env.machines[transfer.order.destination.host]
+        self._env.after(self._env.costs.commit_s + target.disk.slow_s, commit, Priority.NETWORK)
 
     def _commit(self, machine: Machine, transfer: Transfer, arrived_s: float) -> None:
         """The receiver has it all: verified, fsynced, said."""
         if not _current(machine, transfer) or transfer.stored is None:
             return
-        stage, order = self._stage, transfer.order
-        target = stage.machines[order.destination.host]
+        env, order = self._env, transfer.order
+        target = env.machines[order.destination.host]
         if target.paused or machine.paused:
             again = partial(self._commit, machine, transfer, arrived_s)
-            stage.after(STANDSTILL_S, again, Priority.NETWORK)
+            env.after(STANDSTILL_S, again, Priority.NETWORK)
             return
-        failure = self._refusal(machine, target, order)
+        if target.core is None:
+            failure: Failure | None = Failure("the connection broke", retryable=True)
+        elif target.closed:
+            failure = Failure("the owner has this host")
+        elif target.disk.full:
+            failure = Failure("the receiver's disk: no space left on device")
+        elif (order.job, order.sequence) not in machine.store:
+            failure = Failure("not here any more")
+        else:
+            failure = env.faults.sending(machine.name, order)
         if failure is not None:
             self._fail_later(machine, transfer, 0.0, failure.reason, retryable=failure.retryable)
             return
@@ -193,53 +187,44 @@ class Transfers:
         target.disk.partial.pop(order.job, None)
         target.store[order.job, order.sequence] = transfer.stored
         target.disk.rotten.discard((order.job, order.sequence))
-        stage.tell_agent(target, aev.CheckpointReceived(transfer.stored))
+        env.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)
-        stage.after(stage.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)
-
-    def _refusal(self, machine: Machine, target: Machine, order: ado.StartSending) -> Failure | None:
-        if target.core is None:
-            return Failure("the connection broke", retryable=True)
-        if target.closed:
-            return Failure("the owner has this host")
-        if target.disk.full:
-            return Failure("the receiver's disk: no space left on device")
-        if (order.job, order.sequence) not in machine.store:
-            return Failure("not here any more")
-        return self._stage.faults.sending(machine.name, order)
+        env.after(env.costs.message_s, partial(self._end, machine, transfer, ended), Priority.NETWORK)
 
     def _account_of(self, transfer: Transfer, stored: StoredCheckpoint, arrived_s: float) -> aev.SendEnded:
         order, sent = transfer.order, round(transfer.lacking_bytes)
         lasted_s, granted = arrived_s - transfer.flowing_from_s, transfer.granted(arrived_s)
         measured = lasted_s >= LEAST_MEASURED_S and sent >= LEAST_MEASURED_BYTES and granted > 0.0
-        return aev.SendEnded(
+        account = TransferEnded(
+            order.transfer,
             order.job,
-            order.destination.host,
             order.sequence,
+            order.destination.host,
             True,
             sent,
             stored.payload_bytes - sent,
-            self._stage.now_s - transfer.began_s,
+            self._env.now_s - transfer.began_s,
             transfer.lacking_bytes / granted if measured else None,
         )
+        return aev.SendEnded(account)
 
     def _fail_later(
         self, machine: Machine, transfer: Transfer, after_s: float, reason: str, *, retryable: bool
     ) -> None:
         order = transfer.order
-        ended = aev.SendEnded(
-            order.job, order.destination.host, order.sequence, False, reason=reason, retryable=retryable
+        account = TransferEnded(
+            order.transfer, order.job, order.sequence, order.destination.host, False, 0, 0, 0.0, reason=reason
         )
-        end = partial(self._end, machine, transfer, ended)
-        self._stage.after(after_s + self._stage.costs.message_s, end, Priority.NETWORK)
+        end = partial(self._end, machine, transfer, aev.SendEnded(account, retryable))
+        self._env.after(after_s + self._env.costs.message_s, end, Priority.NETWORK)
 
     def _end(self, machine: Machine, transfer: Transfer, ended: aev.SendEnded) -> None:
         def end() -> None:
             if _current(machine, transfer):
-                del machine.transfers[ended.job, ended.destination]
-                self._stage.agent(machine, ended)
+                del machine.transfers[ended.account.job, ended.account.destination]
+                self._env.agent(machine, ended)
 
-        self._stage.to_agent(machine, end)
+        self._env.to_agent(machine, end)
 
 
 def _current(machine: Machine, transfer: Transfer) -> bool:

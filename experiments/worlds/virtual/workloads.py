@@ -1,4 +1,4 @@
-"""Workloads as progress models: a process is a step at a time, and the step is computed when somebody asks.
+"""Workloads as progress models: a process is a step at a time, and the step is computed when it is asked for.
 
 Nothing happens while a job computes. One event marks its end; snapshots, which hold it up, move that end.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
-from experiments.worlds.virtual.context import Stage
+from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Machine, Process
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.scheduler import Priority
@@ -38,78 +38,72 @@ def tells_steps(core: AgentCore, event: aev.Event, now_s: float) -> bool:
     elif not isinstance(event, SILENT):
         return True
     closes_s = inf if core.reclaim_at_s is None else core.reclaim_at_s
-    return now_s >= min(core.pulse.heartbeat_at_s, core.pulse.lease_until_s, closes_s)
+    return now_s >= min(core.lease.heartbeat_at_s, core.lease.lease_until_s, closes_s)
 
 
 class Workloads:
     """Starts, ends, snapshots."""
 
-    def __init__(self, stage: Stage, replicas: Replicas) -> None:
-        self._stage, self._replicas = stage, replicas
+    def __init__(self, env: Environment, replicas: Replicas) -> None:
+        self._env, self._replicas = env, replicas
         self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
 
     def start(self, machine: Machine, order: ado.StartWorkload) -> None:
         """The process is made; it runs once its state is proved."""
         spec, attempt, restore = order.spec, order.attempt, order.restore
-        self._stage.specs[spec.name] = spec
+        self._env.specs[spec.name] = spec
         pace = self._replicas.pace(machine)
         process = Process(spec, attempt, restore.step if restore else 0, pace=pace)
         machine.processes[spec.name, attempt] = process
         core = machine.core
         takes_s = self._replicas.start_s(restore)
         if takes_s is None:
-            takes_s = self._stage.streams.span(self._stage.costs.start_s, "start", machine.name)
+            takes_s = self._env.streams.span(self._env.costs.start_s, "start", machine.name)
 
         def started() -> None:
             if process.alive and machine.core is core:
                 self._started(machine, process, restore)
 
-        self._stage.after(takes_s, started, Priority.PROCESS)
+        self._env.after(takes_s, started, Priority.PROCESS)
 
     def _started(self, machine: Machine, process: Process, restore: m.StoredCheckpoint | None) -> None:
-        spec, stage = process.spec, self._stage
-        failure = stage.faults.workload(machine.name, spec.name, process.attempt)
+        spec, env, reason = process.spec, self._env, ""
+        failure = env.faults.workload(machine.name, spec.name, process.attempt)
         if restore and (restore.job, restore.sequence) not in machine.store:
-            self._exit(machine, process, finished=False, reason="no such checkpoint here")
+            reason = "no such checkpoint here"
         elif restore and (restore.job, restore.sequence) in machine.disk.rotten:
-            self._exit(
-                machine,
-                process,
-                finished=False,
-                reason="the checkpoint's bytes are not those of its manifest",
-            )
+            reason = "the checkpoint's bytes are not those of its manifest"
         elif failure is not None:
+            reason = failure.reason
             if restore is None:
                 self.may_fail.add(spec.name)
-            self._exit(machine, process, finished=False, reason=failure.reason)
-        else:
-            process.running_from_s = stage.now_s
-            step = process.told_step = process.base_step
-            started = aev.WorkloadStarted(spec.name, process.attempt, step, f"{spec.name}@{step}")
-            stage.tell_agent(machine, started)
-            self._watch_end(machine, process)
+        if failure is not None or reason:
+            self._exit(machine, process, finished=False, reason=reason)
+            return
+        process.running_from_s = env.now_s
+        step = process.told_step = process.base_step
+        started = aev.WorkloadStarted(spec.name, process.attempt, step, f"{spec.name}@{step}")
+        env.tell_agent(machine, started)
+        self._watch_end(machine, process)
 
     def _watch_end(self, machine: Machine, process: Process) -> None:
-        def ended() -> None:
-            if not process.alive:
-                return
-            if process.step(self._stage.now_s) >= process.spec.steps:
-                self._finish(machine, process)
-            else:
-                self._watch_end(machine, process)  # snapshots held it up
-
-        self._stage.heap.at(process.end_s(), ended, Priority.PROCESS)
-
-    def _finish(self, machine: Machine, process: Process) -> None:
-        """All steps are done; it proves its state and ends, unless it is killed meanwhile."""
-        stage = self._stage
+        """When all steps are done, it proves its state and ends, unless it is killed meanwhile."""
+        env = self._env
 
         def proved() -> None:
             if process.alive:
                 self._exit(machine, process, finished=True, reason="")
 
-        takes_s = stage.streams.span(stage.costs.finish_s, "finish", machine.name)
-        stage.after(takes_s, proved, Priority.PROCESS)
+        def computed() -> None:
+            if not process.alive:
+                return
+            if process.step(env.now_s) >= process.spec.steps:
+                takes_s = env.streams.span(env.costs.finish_s, "finish", machine.name)
+                env.after(takes_s, proved, Priority.PROCESS)
+            else:
+                self._watch_end(machine, process)  # snapshots held it up
+
+        env.scheduler.at(process.end_s(), computed, Priority.PROCESS)
 
     def _exit(
         self,
@@ -122,11 +116,12 @@ class Workloads:
         killed: bool = False,
     ) -> None:
         name, attempt = process.spec.name, process.attempt
-        step = process.step(self._stage.now_s)
+        step = process.step(self._env.now_s)
         process.alive = False
         machine.processes.pop((name, attempt), None)
-        ended = aev.WorkloadEnded(name, attempt, finished, step, f"{name}@{step}", reason, fenced, killed)
-        self._stage.tell_agent(machine, ended)
+        outcome: m.Outcome = "finished" if finished else "killed" if killed else "failed"
+        ended = m.JobEnded(name, attempt, outcome, step, f"{name}@{step}", reason)
+        self._env.tell_agent(machine, aev.WorkloadEnded(ended, fenced))
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
         """SIGKILL, for certain."""
@@ -134,10 +129,10 @@ class Workloads:
             process.alive = False
 
     def kill_from_outside(self, machine: Machine, job: str) -> bool:
-        """SIGKILL by the kernel's OOM killer, or somebody on the host. False: no process of the job is there."""
+        """SIGKILL by the kernel's OOM killer, or a user of the host. False: no process of the job is there."""
         found = [process for (name, _), process in machine.processes.items() if name == job]
         for process in found:
-            self._stage.note(f"{machine.name}: the process of {job} is killed from outside")
+            self._env.note(f"{machine.name}: the process of {job} is killed from outside")
             self._exit(machine, process, finished=False, reason="killed by signal 9", killed=True)
         return bool(found)
 
@@ -148,64 +143,61 @@ class Workloads:
 
     def fence(self, machine: Machine) -> None:
         """Processes stop of themselves when the lease lapses, whatever the agent does."""
-        if self._stage.now_s < machine.lease_until_s:
+        if self._env.now_s < machine.lease_until_s:
             return
         for process in list(machine.processes.values()):
-            self._stage.note(f"{machine.name}: {process.spec.name} fences itself")
+            self._env.note(f"{machine.name}: {process.spec.name} fences itself")
             self._exit(machine, process, finished=False, reason="the lease lapsed", fenced=True)
 
     def report(self, machine: Machine) -> None:
         """Let the agent know how far its workloads are: asked before anything that depends on it."""
         for (job, attempt), process in list(machine.processes.items()):
-            step = process.step(self._stage.now_s)
+            step = process.step(self._env.now_s)
             if step > process.told_step and process.running_from_s < inf and process.alive:
                 process.told_step = step
-                self._stage.agent(machine, aev.WorkloadProgressed(job, attempt, step))
+                self._env.agent(machine, aev.WorkloadProgressed(job, attempt, step))
 
     # ------------------------------------------------------------ snapshots
 
     def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
         """The state as it is now; in the store when it is written."""
-        stage, process = self._stage, machine.processes.get((order.job, order.attempt))
-        ordered_s = stage.streams.span(stage.costs.snapshot_s, "snapshot", machine.name)
+        env, process = self._env, machine.processes.get((order.job, order.attempt))
+        ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", machine.name)
         if process is None or process.running_from_s == inf:
-            stage.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
+            env.after(0.0, lambda: self._failed(machine, order, "the process has gone"), Priority.PROCESS)
             return
-        step = process.step(stage.now_s)
-        if step >= process.spec.steps:  # it proves its state and hears nothing more: whoever asks sees it end
+        step = process.step(env.now_s)
+        if step >= process.spec.steps:  # it proves its state and hears nothing more
             gone = partial(self._failed, machine, order, "the process has gone")
-            stage.after(stage.costs.finish_s[1], gone, Priority.PROCESS)
+            env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return
-        takes_s = ordered_s + process.spec.payload_bytes / stage.costs.snapshot_bytes_per_s
+        takes_s = ordered_s + process.spec.payload_bytes / env.costs.snapshot_bytes_per_s
         takes_s += machine.disk.slow_s
-        process.pause(stage.now_s, takes_s)
+        process.pause(env.now_s, takes_s)
         core = machine.core
 
         def written() -> None:
             if machine.core is core:
                 self._written(machine, order, process, step)
 
-        stage.after(takes_s, lambda: stage.to_agent(machine, written), Priority.PROCESS)
+        env.after(takes_s, lambda: env.to_agent(machine, written), Priority.PROCESS)
 
     def _written(self, machine: Machine, order: ado.TakeSnapshot, process: Process, step: int) -> None:
-        stage = self._stage
-        failure = stage.faults.snapshot(machine.name, order)
+        env = self._env
+        failure = env.faults.snapshot(machine.name, order)
         if not process.alive:
             self._failed(machine, order, "the process has gone")
         elif machine.disk.full or failure is not None:
             self._failed(machine, order, failure.reason if failure else "no space left on device")
         else:
+            job, sequence = order.job, order.sequence
             if order.final:
-                self.kill(machine, order.job, order.attempt)
-            self._store(machine, order, process.spec.payload_bytes, step)
+                self.kill(machine, job, order.attempt)
+            taken = m.StoredCheckpoint(job, sequence, step, process.spec.payload_bytes, f"{job}@{step}")
+            machine.store[job, sequence] = taken
+            machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
+            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final))
 
     def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
         failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)
-        self._stage.tell_agent(machine, failed)
-
-    def _store(self, machine: Machine, order: ado.TakeSnapshot, payload_bytes: int, step: int) -> None:
-        job, sequence, digest = order.job, order.sequence, f"{order.job}@{step}"
-        machine.store[job, sequence] = m.StoredCheckpoint(job, sequence, step, payload_bytes, digest)
-        machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
-        done = aev.SnapshotDone(job, order.attempt, sequence, step, payload_bytes, order.final, digest)
-        self._stage.agent(machine, done)
+        self._env.tell_agent(machine, failed)

@@ -1,15 +1,15 @@
-"""One coordinator core and all agent cores on a heap: the same decisions as live, over a fluid network, and time that jumps.
+"""One coordinator core and all agent cores on a heap of events: decisions as live, over a fluid network, and time that jumps.
 
 Begin here. The world performs what the cores say (`_perform` for the coordinator, `_act` for an agent) through its parts, each
 of which ends what it began as an event for a core:
 
-    connections   messages, in order, lost only with their connection
-    workloads     processes as progress models, snapshots
-    transfers     checkpoints as flows of the fluid network
-    owners        kill-switches, notices
-    signals       agents that are killed, or stand still
-    pulse         heartbeats that can change nothing are left out (`quiet`)
-    research      traffic that is not ours
+    connections         messages, in order, lost only with their connection
+    workloads           processes as progress models, snapshots
+    transfers           checkpoints as flows of the fluid network
+    owners              kill-switches, notices
+    process_faults      agents that are killed, or stand still
+    heartbeat_elision   heartbeats that can change nothing are left out (`quiet`)
+    research            traffic that is not ours
 
 Nothing is read from a clock, and what is drawn comes from named streams of the seed: the same arguments give the same facts, byte
 for byte. Faults are methods here, or functions handed in (`faults`).
@@ -29,32 +29,32 @@ from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
 from controller.core.model.entities import JobState, Phase
-from controller.core.policies.table import policy
-from controller.core.settings import DAY_S, Settings
+from controller.core.policies.table import policy_of
+from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
 from experiments.worlds.virtual.background import VirtualBackground
-from experiments.worlds.virtual.build import build_stage
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import together
+from experiments.worlds.virtual.environment import make_environment
 from experiments.worlds.virtual.faults import Faults
-from experiments.worlds.virtual.heartbeat_elision import Pulses, asks_for_steps
+from experiments.worlds.virtual.heartbeat_elision import HeartbeatElision, asks_for_steps
 from experiments.worlds.virtual.hosts import Connection, Machine
-from experiments.worlds.virtual.links import Cables
+from experiments.worlds.virtual.links import VirtualLinks
 from experiments.worlds.virtual.overheads import Overheads, costs_of
 from experiments.worlds.virtual.owners import VirtualOwners
-from experiments.worlds.virtual.process_faults import Signals
+from experiments.worlds.virtual.process_faults import ProcessFaults
 from experiments.worlds.virtual.replicas import Replicas
 from experiments.worlds.virtual.research import ResearchTraffic
 from experiments.worlds.virtual.restarts import Restarts
-from experiments.worlds.virtual.scheduler import Heap, Priority
-from experiments.worlds.virtual.tick_elision import PatientCoordinator
+from experiments.worlds.virtual.scheduler import Priority, Scheduler
+from experiments.worlds.virtual.tick_elision import ElidingCoordinator
 from experiments.worlds.virtual.transfers import Transfers
 from experiments.worlds.virtual.workloads import Workloads, tells_steps
 from testbed import messages as m
 from testbed.agent.core import effects as ado
 from testbed.agent.core import events as aev
 from testbed.agent.core.agent import AgentCore
-from testbed.agent.core.stored import Shelf
+from testbed.agent.core.stored import StoredCheckpoints
 from testbed.enforcement import Enforcement
 from topologies.spec import Campus
 
@@ -64,10 +64,7 @@ LULLS = (aev.Woke, aev.WorkloadProgressed, aev.Sampled)
 
 
 class VirtualWorld:
-    """See the module. With `quiet` False each heartbeat and each tick really happens; `codec` sends messages as bytes.
-
-    `heap`: whose time is the world's; its own by default.
-    """
+    """The campus with everything on it: its parts are attributes, what is done to it are methods."""
 
     def __init__(
         self,
@@ -80,83 +77,83 @@ class VirtualWorld:
         faults: Faults | None = None,
         enforcement: Enforcement = Enforcement.PACE,
         research: Iterable[ResearchFlow] = (),
-        quiet: bool = True,
-        codec: bool = False,
+        quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
+        codec: bool = False,  # messages are sent as bytes
         tells_story: bool = False,
         after_each: Callable[[VirtualWorld], None] | None = None,
-        heap: Heap | None = None,
+        scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
         faults = faults or Faults()
-        self._seed, row = seed, policy(settings.policy, settings.day_s / DAY_S)
+        self._seed, self.policy = seed, policy_of(settings)
+        row = self.policy
         settings = replace(settings, head_stores=row.central_store)
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
-        self.stage = build_stage(
+        self.env = make_environment(
             campus,
             costs or costs_of(settings),
             faults,
             seed,
             enforcement,
             head_stores=row.central_store,
-            heap=heap,
+            scheduler=scheduler or Scheduler(),
         )
-        self.stage.tells_story = tells_story
-        self.stage.agent, self.stage.decide = self.agent, self.decide
-        self.stage.broken_off = self._broken_off
+        self.env.tells_story = tells_story
+        self.env.agent, self.env.decide = self.agent, self.decide
+        self.env.broken_off = self._broken_off
         self.facts: list[tuple[float, Any]] = []
-        self._unheard: set[str] = set()  # jobs that nobody could be told of yet
+        self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
         self._after_each, self._wake_s = after_each, inf
-        self.connections = Connections(self.stage, codec=codec)
-        self.replicas = Replicas(self.stage, row.replication, lambda: self.coordinator.cluster)
-        self.cables = Cables(self.stage, self.connections, self._broken_off)
-        self.workloads = Workloads(self.stage, self.replicas)
-        self.transfers = Transfers(self.stage, enforcement)
-        self.signals = Signals(
-            self.stage, self.connections, self.workloads, self.transfers, self.replicas, self.arm
+        self.connections = Connections(self.env, codec=codec)
+        self.replicas = Replicas(self.env, row.replication, lambda: self.coordinator.cluster)
+        self.links = VirtualLinks(self.env, self.connections, self._broken_off)
+        self.workloads = Workloads(self.env, self.replicas)
+        self.transfers = Transfers(self.env, enforcement)
+        self.process_faults = ProcessFaults(
+            self.env, self.connections, self.workloads, self.transfers, self.replicas, self.arm
         )
-        self.owners = VirtualOwners(self.stage, self._host_closed, self._host_opened)
+        self.owners = VirtualOwners(self.env, self._switched)
         self.background: VirtualBackground | None = None
-        self.research = ResearchTraffic(self.stage, tuple(research), duration_s)
-        self.pulses = Pulses(self.stage, self.new_coordinator(), self.connections, self.workloads)
+        self.research = ResearchTraffic(self.env, tuple(research), duration_s)
+        self.heartbeats = HeartbeatElision(self.env, self.new_coordinator(), self.connections, self.workloads)
         self.restarts = Restarts(
-            self.stage, self.connections, self.pulses, self.new_coordinator, self.facts, quiet=self.quiet
+            self.env, self.connections, self.heartbeats, self.new_coordinator, self.facts, quiet=self.quiet
         )
         if self.quiet:
-            self.connections.heard = self.pulses.heard
+            self.connections.heard = self.heartbeats.heard
         self.connections.not_yet = self._not_yet
-        faults.plan(self)
 
     # ------------------------------------------------------------ the cores
 
     def new_coordinator(self) -> Coordinator:
         """A coordinator's core as it is when a run begins."""
-        kind = PatientCoordinator if self.quiet else Coordinator
-        return kind(self.stage.campus, self.settings, random.Random(f"{self._seed} placement").random)
+        kind = ElidingCoordinator if self.quiet else Coordinator
+        return kind(self.env.campus, self.settings, random.Random(f"{self._seed} placement").random)
 
     def new_agent(self, machine: Machine) -> AgentCore:
         """An agent's core as it is when it boots: it knows what is on its disk."""
-        return AgentCore(machine.name, machine.incarnation, DATA_PORT, Shelf(machine.store))
+        return AgentCore(machine.name, machine.incarnation, DATA_PORT, StoredCheckpoints(machine.store))
 
     # ------------------------------------------------------------ time
 
     @property
     def now_s(self) -> float:
         """Virtual time, seconds."""
-        return self.stage.heap.now_s
+        return self.env.scheduler.now_s
 
     @property
     def machines(self) -> dict[str, Machine]:
         """Hosts as they truly are."""
-        return self.stage.machines
+        return self.env.machines
 
     @property
     def events(self) -> int:
         """Events so far."""
-        return self.stage.heap.count
+        return self.env.scheduler.count
 
     def at(self, when_s: float, act: Callable[[], None], priority: Priority = Priority.FAULT) -> None:
         """Do it at that time, after what was put there before with this priority."""
-        self.stage.heap.at(when_s, act, priority)
+        self.env.scheduler.at(when_s, act, priority)
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         """Do it that much later."""
@@ -165,10 +162,10 @@ class VirtualWorld:
     def run(self, until_s: float) -> None:
         """All events up to that time."""
         check = self._after_each
-        self.stage.heap.run(until_s, None if check is None else lambda: check(self))
+        self.env.scheduler.run(until_s, None if check is None else lambda: check(self))
 
     def over(self) -> bool:
-        """Whether every job has finished or failed, and nobody tries to submit one."""
+        """Whether every job has finished or failed, and none is still to be submitted."""
         return not self._unheard and all(
             job.phase in (Phase.FINISHED, Phase.FAILED) for job in self.jobs.values()
         )
@@ -180,7 +177,7 @@ class VirtualWorld:
         if self.connections.refused:
             return
         for machine in self.machines.values():
-            if samples := self.stage.wire.egress.sample(machine.name, self.now_s):
+            if samples := self.env.network.egress.sample(machine.name, self.now_s):
                 self.decide(cev.AgentSaid(machine.name, m.Heartbeat(0, [], samples=samples)))
 
     # ------------------------------------------------------------ the coordinator
@@ -188,7 +185,7 @@ class VirtualWorld:
     @property
     def coordinator(self) -> Coordinator:
         """The core; another one after each restart."""
-        return self.pulses.coordinator
+        return self.heartbeats.coordinator
 
     @property
     def jobs(self) -> dict[str, JobState]:
@@ -196,50 +193,51 @@ class VirtualWorld:
         return self.coordinator.cluster.jobs
 
     def submit(self, spec: m.JobSpec, draw: float = 0.0) -> None:
-        """A job arrives; `draw` decides who joins the queue at its brim. While nobody listens, it is tried again."""
-        self.stage.specs[spec.name] = spec
+        """A job arrives; `draw` decides whether it joins a full queue. While the coordinator is dead, it is tried again."""
+        self.env.specs[spec.name] = spec
         self._unheard.discard(spec.name)
         if self.connections.refused:
             self._unheard.add(spec.name)
-            self.after(self.stage.costs.reconnect_s, lambda: self.submit(spec, draw))
+            self.after(self.env.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self.decide(cev.JobSubmitted(spec, draw))
 
     def _not_yet(self, hello: m.Hello) -> str:
         cluster = self.coordinator.cluster
-        return not_yet(cluster, cluster.hosts[hello.host], hello, self.stage.heap.now_s)
+        return not_yet(cluster, cluster.hosts[hello.host], hello, self.env.scheduler.now_s)
 
     def decide(self, event: cev.Event) -> None:
         """Hand an event to the coordinator, and do what it says."""
-        if self.stage.tells_story and not isinstance(event, cev.Woke):
+        if self.env.tells_story and not isinstance(event, cev.Woke):
             self._note(f"coordinator <- {_brief(event)}")
         if self.quiet and asks_for_steps(event):
-            self.pulses.freshen()
+            self.heartbeats.freshen()
         self.restarts.keep(event)
-        for effect in self.pulses.coordinator.handle(event, self.stage.heap.now_s):
+        for effect in self.heartbeats.coordinator.handle(event, self.env.scheduler.now_s):
             self._perform(effect)
         self._arm_coordinator()
 
     def _arm_coordinator(self) -> None:
-        deadline_s = self.pulses.coordinator.next_deadline_s()
-        if deadline_s != self._wake_s and deadline_s < inf:
-            self.stage.heap.at(deadline_s, lambda: self._wake_coordinator(deadline_s))
-        self._wake_s = deadline_s
+        deadline_s = self.heartbeats.coordinator.next_deadline_s()
 
-    def _wake_coordinator(self, deadline_s: float) -> None:
-        if deadline_s == self._wake_s and not self.connections.refused:
-            self._wake_s = inf
-            self.decide(cev.Woke())
+        def wake() -> None:
+            if deadline_s == self._wake_s and not self.connections.refused:
+                self._wake_s = inf
+                self.decide(cev.Woke())
+
+        if deadline_s != self._wake_s and deadline_s < inf:
+            self.env.scheduler.at(deadline_s, wake)
+        self._wake_s = deadline_s
 
     def _perform(self, effect: cdo.Effect) -> None:
         match effect:
             case cdo.Record(fact):
-                self.facts.append((self.stage.heap.now_s, fact))
-                if self.stage.tells_story and not isinstance(fact, NOTABLE):
-                    self.stage.note(f"    fact {fact}")
+                self.facts.append((self.env.scheduler.now_s, fact))
+                if self.env.tells_story and not isinstance(fact, NOTABLE):
+                    self.env.note(f"    fact {fact}")
             case cdo.Tell(host, message):
-                if self.stage.tells_story and not isinstance(message, m.HeartbeatAck | m.Grant):
-                    self.stage.note(f"    to {host}: {_brief(message)}")
+                if self.env.tells_story and not isinstance(message, m.HeartbeatAck | m.Grant):
+                    self.env.note(f"    to {host}: {_brief(message)}")
                 self.connections.tell(host, message)
             case cdo.Disconnect(host):
                 link = self.machines[host].link
@@ -253,29 +251,27 @@ class VirtualWorld:
     def start(self, *names: str) -> None:
         """Start these hosts' agents (all hosts if none is named)."""
         for name in names or self.machines:
-            self._boot(self.machines[name])
-
-    def _boot(self, machine: Machine) -> None:
-        if machine.core is not None:
-            return
-        machine.incarnation += 1
-        machine.lease_until_s, machine.wake_s, machine.beats_from_s = -inf, inf, None
-        self.stage.note(f"{machine.name} boots")
-        machine.core = self.new_agent(machine)
-        if machine.closed or machine.isolate_at_s is not None:
-            self.owners.read(machine)
-        self.connections.connect(machine)
-        if not self.quiet:
-            self._sample(machine, machine.core)
+            machine = self.machines[name]
+            if machine.core is not None:
+                continue
+            machine.incarnation += 1
+            machine.lease_until_s, machine.wake_s, machine.beats_from_s = -inf, inf, None
+            self.env.note(f"{name} boots")
+            machine.core = self.new_agent(machine)
+            if machine.closed or machine.isolate_at_s is not None:
+                self.owners.read(machine)
+            self.connections.connect(machine)
+            if not self.quiet:
+                self._sample(machine, machine.core)
 
     def agent(self, machine: Machine, event: aev.Event) -> None:
         """Hand an event to the core of a machine, and do what it says."""
         core = machine.core
         if core is None:
             return
-        if self.stage.tells_story and not isinstance(event, LULLS):
+        if self.env.tells_story and not isinstance(event, LULLS):
             self._note(f"{machine.name} <- {_brief(event)}")
-        now_s = self.stage.heap.now_s
+        now_s = self.env.scheduler.now_s
         if machine.processes and tells_steps(core, event, now_s):
             self.workloads.report(machine)
         for effect in core.handle(event, now_s):
@@ -292,9 +288,9 @@ class VirtualWorld:
             def wake() -> None:
                 if machine.core is core and machine.wake_s == deadline_s:
                     machine.wake_s = inf
-                    self.stage.tell_agent(machine, aev.Woke())
+                    self.env.tell_agent(machine, aev.Woke())
 
-            self.stage.heap.at(deadline_s, wake)
+            self.env.scheduler.at(deadline_s, wake)
         machine.wake_s = deadline_s
 
     def _act(self, machine: Machine, effect: ado.Effect) -> None:
@@ -303,7 +299,7 @@ class VirtualWorld:
                 self.connections.say(machine, message)
             case ado.ExtendLease(until_s):
                 machine.lease_until_s = until_s
-                self.stage.heap.at(until_s, lambda: self.workloads.fence(machine))
+                self.env.scheduler.at(until_s, lambda: self.workloads.fence(machine))
             case ado.StartWorkload():
                 self.workloads.start(machine, effect)
             case ado.KillWorkload(job, attempt):
@@ -325,12 +321,12 @@ class VirtualWorld:
         def sample() -> None:
             if machine.core is not core:
                 return
-            samples = self.stage.wire.egress.sample(machine.name, self.now_s)
+            samples = self.env.network.egress.sample(machine.name, self.now_s)
             if samples:
-                self.stage.tell_agent(machine, aev.Sampled({}, [], together(samples), 0.0))
-            self.stage.after(self.settings.heartbeat_s, sample)
+                self.env.tell_agent(machine, aev.Sampled({}, [], together(samples), 0.0))
+            self.env.after(self.settings.heartbeat_s, sample)
 
-        self.stage.after(self.settings.heartbeat_s, sample)
+        self.env.after(self.settings.heartbeat_s, sample)
 
     # ------------------------------------------------------------ owners
 
@@ -342,13 +338,12 @@ class VirtualWorld:
         """The owner lends it again."""
         self.owners.give_back(name)
 
-    def _host_closed(self, machine: Machine) -> None:
-        self.replicas.take_over(machine)
-        self.transfers.cut_receiver(machine.name, self.stage.costs.silence_s, "no sign of life")
-        self.research.switched(machine.name, closed=True)
-
-    def _host_opened(self, machine: Machine) -> None:
-        self.research.switched(machine.name, closed=False)
+    def _switched(self, machine: Machine) -> None:
+        """The kernel has shut a host off, or let it on again."""
+        if machine.closed:
+            self.replicas.take_over(machine)
+            self.transfers.cut_receiver(machine.name, self.env.costs.silence_s, "no sign of life")
+        self.research.switched(machine.name, closed=machine.closed)
 
     # ------------------------------------------------------------ faults
 
@@ -363,40 +358,40 @@ class VirtualWorld:
         """Something happens to a connection: its heartbeats count from here on."""
         machine = self.machines[link.host]
         if machine.held and machine.link is link:
-            self.pulses.rouse(machine)
+            self.heartbeats.rouse(machine)
             if machine.core is not None and not machine.paused:
                 self.arm(machine)
             self._arm_coordinator()
 
     def kill(self, name: str, notice_after_s: float | None = None, *, again_after_s: float = inf) -> None:
         """SIGKILL of the agent: its workloads die with it; only its disk remains. It may be started again after a while."""
-        if self.signals.kill(name, notice_after_s):
+        if self.process_faults.kill(name, notice_after_s):
             self.at(self.now_s + again_after_s, lambda: self.start(name))
 
     def pause(self, name: str, for_s: float) -> None:
         """SIGSTOP of the agent; its workloads go on until their lease lapses."""
-        self.signals.pause(name, for_s)
+        self.process_faults.pause(name, for_s)
 
     def cut(self, name: str, agent_after_s: float = 0.0, coordinator_after_s: float = 0.0) -> None:
         """The connection breaks; each side learns of it in its own time. What is in flight is lost."""
         link = self.machines[name].link
         if link is not None:
-            self.stage.note(f"the connection of {name} is cut")
+            self.env.note(f"the connection of {name} is cut")
             self.connections.cut(link, agent_after_s, coordinator_after_s)
 
     def spoil(self, name: str, job: str) -> None:
-        """A disk loses a job's checkpoints, and nobody is told."""
+        """A disk loses a job's checkpoints without a word."""
         store = self.machines[name].store
         for key in [key for key in store if key[0] == job]:
             del store[key]
 
     def set_link(self, a: str, b: str, factor: float) -> None:
         """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
-        self.cables.set(a, b, factor)
+        self.links.set(a, b, factor)
 
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
-            self.stage.note(text)
+            self.env.note(text)
 
 
 def _brief(thing: object) -> str:

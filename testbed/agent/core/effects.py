@@ -53,6 +53,11 @@ class StartSending(Struct, frozen=True):
     rate_bytes_per_s: float
     traffic_class: TrafficClass
 
+    @property
+    def transfer(self) -> str:
+        """Its name, the same at both hosts and in the journal."""
+        return f"{self.job}:{self.sequence}>{self.destination.host}"
+
 
 class Regrant(Struct, frozen=True):
     """A running transfer gets another rate."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from testbed.messages import ClassCount, EgressSample, FlowCount, StoredCheckpoint, ToAgent
+from testbed.messages import (
+    ClassCount,
+    EgressSample,
+    FlowCount,
+    JobEnded,
+    StoredCheckpoint,
+    ToAgent,
+    TransferEnded,
+)
 
 
 class Connected(Struct, frozen=True):
@@ -49,29 +57,19 @@ class WorkloadProgressed(Struct, frozen=True):
 class WorkloadEnded(Struct, frozen=True):
     """The workload process is gone, but not by its agent's hand (that is not announced).
 
-    `fenced`: it saw its lease lapse. `killed`: by a signal from outside.
+    `fenced`: it saw its lease lapse.
     """
 
-    job: str
-    attempt: int
-    finished: bool
-    step: int
-    digest: str = ""
-    reason: str = ""
+    ended: JobEnded
     fenced: bool = False
-    killed: bool = False
 
 
 class SnapshotDone(Struct, frozen=True):
     """A snapshot is in the local store. If it was the final one, the workload is dead."""
 
-    job: str
     attempt: int
-    sequence: int
-    step: int
-    payload_bytes: int
+    checkpoint: StoredCheckpoint
     final: bool
-    digest: str = ""
 
 
 class SnapshotFailed(Struct, frozen=True):
@@ -85,18 +83,9 @@ class SnapshotFailed(Struct, frozen=True):
 
 
 class SendEnded(Struct, frozen=True):
-    """A transfer that this host sent has ended, well or not."""
+    """A transfer that this host sent has ended; `retryable`: badly, and may go better with nothing else changed."""
 
-    job: str
-    destination: str
-    sequence: int
-    ok: bool
-    bytes_sent: int = 0
-    bytes_deduplicated: int = 0
-    duration_s: float = 0.0
-    goodput_over_grant: float | None = None
-    drops: int = 0
-    reason: str = ""
+    account: TransferEnded
     retryable: bool = False
 
 

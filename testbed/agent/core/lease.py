@@ -14,11 +14,11 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.messages import EgressSample, Heartbeat, JobClaim, Welcome
 
-MAX_UNSENT_SAMPLES = 100  # egress samples kept while nobody listens: ten seconds of 100 ms
+MAX_UNSENT_SAMPLES = 100  # egress samples kept without a connection: ten seconds of 100 ms
 
 
 @dataclass
-class Pulse:
+class Lease:
     """The agent's side of the lease. Without a connection `heartbeat_at_s` is inf; without a lease nothing may run."""
 
     lease_s: float = 0.0
@@ -41,7 +41,7 @@ class Pulse:
         return self.acknowledged(0)
 
     def lost(self) -> None:
-        """There is nobody to send heartbeats to; the lease runs on."""
+        """The connection is gone: no more heartbeats; the lease runs on."""
         self.heartbeat_at_s = inf
 
     def acknowledged(self, number: int) -> list[do.Effect]:

@@ -1,4 +1,4 @@
-"""What a host sends: at most one transfer for each (job, destination), tried again where somebody waits for it."""
+"""What a host sends: at most one transfer for each (job, destination), tried again where a job waits for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from testbed.agent.core import effects as do
-from testbed.agent.core import events as ev
-from testbed.messages import Endpoint, TransferEnded
+from testbed.messages import Endpoint
 from topologies.spec import TrafficClass
 
 RETRY_S = 0.25  # pause before what failed is tried again: a few round trips of the campus
@@ -30,8 +29,8 @@ class Sending:
 
 
 @dataclass
-class Sendings:
-    """All of them, by (job, host of the destination)."""
+class Outbound:
+    """What a host sends, by (job, host of the destination)."""
 
     table: dict[tuple[str, str], Sending] = field(default_factory=dict)
 
@@ -93,21 +92,4 @@ class Sendings:
 def _start(job: str, sending: Sending) -> do.StartSending:
     return do.StartSending(
         job, sending.sequence, sending.destination, sending.rate_bytes_per_s, sending.traffic_class
-    )
-
-
-def account(event: ev.SendEnded) -> TransferEnded:
-    """What the coordinator is told of a transfer that has ended."""
-    return TransferEnded(
-        f"{event.job}:{event.sequence}>{event.destination}",
-        event.job,
-        event.sequence,
-        event.destination,
-        event.ok,
-        event.bytes_sent,
-        event.bytes_deduplicated,
-        event.duration_s,
-        event.goodput_over_grant,
-        event.drops,
-        event.reason,
     )

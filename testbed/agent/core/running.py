@@ -7,6 +7,7 @@ from enum import StrEnum
 from math import inf
 
 from testbed.agent.core.outbound import RETRY_S, Sending
+from testbed.errors import InvariantBroken
 from testbed.messages import (
     SEQUENCES_PER_ATTEMPT,
     Endpoint,
@@ -21,11 +22,17 @@ from topologies.spec import TrafficClass
 
 
 class AttemptPhase(StrEnum):
-    """starting -> running -> moved; a job leaves the table from any of them."""
+    """How far an attempt is on this host; it leaves the table of running jobs from any of these."""
 
     STARTING = "starting"  # the process was ordered, its state is not proved yet
     RUNNING = "running"
     MOVED = "moved"  # stopped by its final snapshot, which is on its way
+
+
+TRANSITIONS: dict[tuple[AttemptPhase, str], AttemptPhase] = {
+    (AttemptPhase.STARTING, "started"): AttemptPhase.RUNNING,
+    (AttemptPhase.RUNNING, "final snapshot"): AttemptPhase.MOVED,
+}
 
 
 @dataclass
@@ -82,6 +89,14 @@ class Running:
         """The snapshot that stopped it; None while it runs."""
         return self.latest if self.phase is AttemptPhase.MOVED else None
 
+    def to(self, trigger: str) -> None:
+        """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""
+        try:
+            self.phase = TRANSITIONS[self.phase, trigger]
+        except KeyError:
+            attempt = f"{self.spec.name}, attempt {self.attempt}"
+            raise InvariantBroken(attempt, f"no transition {trigger!r} from {self.phase}") from None
+
     def next_snapshot_s(self) -> float:
         """When the next snapshot is due; inf if none is, or one is being taken."""
         if self.snapshotting or self.phase is not AttemptPhase.RUNNING:
@@ -113,7 +128,8 @@ class Running:
 
     def start_said(self, started: JobStarted) -> None:
         """The process runs, and proved its state."""
-        self.phase, self.step, self.started = AttemptPhase.RUNNING, started.step, started
+        self.to("started")
+        self.step, self.started = started.step, started
 
     def begin_snapshot(self) -> int:
         """Number it; nothing else is due until it is there."""
@@ -125,7 +141,7 @@ class Running:
         """It is in the local store."""
         self.snapshotting, self.step, self.latest = False, max(self.step, snapshot.step), snapshot
         if final:
-            self.phase = AttemptPhase.MOVED
+            self.to("final snapshot")
         elif self.migration is not None:
             self.migration.next_copy_s = inf  # this is the copy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.messages import StoredCheckpoint
 
 
-class Shelf(dict[tuple[str, int], StoredCheckpoint]):
+class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
     """By job and sequence."""
 
     def put(self, checkpoint: StoredCheckpoint) -> None:

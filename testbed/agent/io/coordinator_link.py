@@ -19,11 +19,12 @@ import trio
 
 from testbed import messages as m
 from testbed.agent.core import events as ev
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
 from testbed.wire import Channel, Codec
 
-RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0  # between two attempts: doubled each time that nobody is there
+# between two attempts: doubled each time that none answers
+RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
 # nothing was heard: ten heartbeats at their usual pace, as long as UNHEARD_MS
@@ -36,7 +37,7 @@ IN: Codec[m.ToAgent] = Codec(m.ToAgent)
 Open = Callable[[], Awaitable[trio.abc.Stream]]
 
 
-class Uplink:
+class CoordinatorLink:
     """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
 
     `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP.
@@ -45,11 +46,11 @@ class Uplink:
     def __init__(
         self,
         coordinator: tuple[str, int],
-        edge: Edge,
+        kernel: KernelMaps,
         handle: Callable[[ev.Event], None],
         open_stream: Open | None = None,
     ) -> None:
-        self._coordinator, self._edge, self._handle = coordinator, edge, handle
+        self._coordinator, self._kernel, self._handle = coordinator, kernel, handle
         self._open = open_stream or partial(_open_tcp, *coordinator)
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
@@ -62,28 +63,47 @@ class Uplink:
         """Connects again whenever the connection is lost, for ever."""
         pause_s = RECONNECT_S
         while True:
-            if (stream := await self._connect()) is not None:
+            stream = None
+            try:
+                with trio.fail_after(CONNECT_S):
+                    stream = await self._open()
+            except (OSError, trio.TooSlowError) as error:
+                LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
+            if stream is not None:
                 await self._talk(stream)
                 pause_s = RECONNECT_S
             await trio.sleep(pause_s)
             pause_s = min(2.0 * pause_s, RECONNECT_MOST_S)
 
-    async def _connect(self) -> trio.abc.Stream | None:
-        try:
-            with trio.fail_after(CONNECT_S):
-                return await self._open()
-        except (OSError, trio.TooSlowError) as error:
-            LOG.info("no coordinator at %s: %s", self._coordinator, error or "no answer")
-            return None
-
     async def _talk(self, stream: trio.abc.Stream) -> None:
+        """One connection, from its first message to its last."""
         self._outbox, unsent = trio.open_memory_channel[m.FromAgent](inf)
+        out = Channel(stream, OUT)
+        arriving: Channel[m.ToAgent] = Channel(stream, IN)
+
+        async def say_all() -> None:
+            async for message in unsent:
+                await out.send(message)
+
         self._handle(ev.Connected())
         try:
-            with self._edge.as_metadata(stream):
+            with self._kernel.as_metadata(stream):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(Channel(stream, OUT).send_each, unsent)
-                    await self._listen(Channel(stream, IN))
+                    nursery.start_soon(say_all)
+                    silent_s = SILENT_S
+                    while True:
+                        with trio.move_on_after(silent_s) as patience:
+                            message = await arriving.receive()
+                        if patience.cancelled_caught:
+                            LOG.warning("the coordinator has said nothing for %g s", silent_s)
+                            break
+                        if message is None:
+                            break
+                        if isinstance(message, m.Refused):
+                            LOG.error("the coordinator refuses this agent: %s", message.reason)
+                        elif isinstance(message, m.Welcome):
+                            silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
+                        self._handle(ev.Received(message))
                     nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError) as group:
             LOG.info("connection to the coordinator lost: %s", group.exceptions[0])
@@ -94,24 +114,9 @@ class Uplink:
             await trio.aclose_forcefully(stream)
         self._handle(ev.Disconnected())
 
-    async def _listen(self, channel: Channel[m.ToAgent]) -> None:
-        silent_s = SILENT_S
-        while True:
-            with trio.move_on_after(silent_s) as patience:
-                message = await channel.receive()
-            if patience.cancelled_caught:
-                LOG.warning("the coordinator has said nothing for %g s", silent_s)
-                return
-            if message is None:
-                return
-            if isinstance(message, m.Refused):
-                LOG.error("the coordinator refuses this agent: %s", message.reason)
-            elif isinstance(message, m.Welcome):
-                silent_s = max(SILENT_S, SILENT_HEARTBEATS * message.heartbeat_s)
-            self._handle(ev.Received(message))
-
 
 async def _open_tcp(host: str, port: int) -> trio.SocketStream:
+    """A connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
     stream = await trio.open_tcp_stream(host, port)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)

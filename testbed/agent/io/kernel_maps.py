@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 
@@ -22,13 +22,14 @@ from testbed.enforcement import CLASS_IDS, Enforcement, FlowGuard, flow_key, set
 from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
-NO_END_S = 1e6  # a drain that nobody gave an end
-# Of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
+SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
+NO_END_S = 1e6  # a drain that was given no end
+# of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
 LOG = logging.getLogger("agent")
 
 
-class Edge:
+class KernelMaps:
     """The pinned maps of one host; without them it answers that nothing is there."""
 
     def __init__(self, config: AgentConfig) -> None:
@@ -74,16 +75,25 @@ class Edge:
             for name, i in CLASS_IDS.items()
         }
         migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
-        egress = self._since_last(read_s, migration, traffic[ClassId.RESEARCH].bytes)
+        research = traffic[ClassId.RESEARCH].bytes
+        before, self._egress_before = self._egress_before, (read_s, migration, research)
+        egress = None
+        if before is not None:
+            egress = m.EgressSample(0.0, read_s - before[0], migration - before[1], research - before[2])
         return ev.Sampled(classes, flows, egress, max(0.0, lag_s))
 
-    def _since_last(self, read_s: float, migration_bytes: int, research_bytes: int) -> m.EgressSample | None:
-        before, self._egress_before = self._egress_before, (read_s, migration_bytes, research_bytes)
-        if before is None:
-            return None
-        return m.EgressSample(
-            0.0, read_s - before[0], migration_bytes - before[1], research_bytes - before[2]
-        )
+    async def watch(self, flows: Callable[[], list[m.FlowCount]], handle: Callable[[ev.Event], None]) -> None:
+        """Looks at the switch and reads the counters every SAMPLE_S, until cancelled."""
+        due_s = trio.current_time()
+        while True:
+            due_s += SAMPLE_S
+            await trio.sleep_until(due_s)
+            now_s = trio.current_time()
+            if (switch := self.look_at_switch()) is not None:
+                handle(switch)
+            handle(self.sample(flows(), now_s - due_s))
+            # late once is not early the next time: no period is shorter than it says
+            due_s = max(due_s, now_s)
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
         """Holds a transfer's socket at a rate, as this agent is configured to.

@@ -12,14 +12,10 @@ from testbed.enforcement import FlowGuard
 from testbed.messages import FlowCount
 from testbed.transfer import unacknowledged_bytes
 
-LEAST_MEASURED_S = (
-    0.5  # shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
-)
-LEAST_MEASURED_BYTES = 1 << 20
-
-LEAST_RATE_BYTES_PER_S = (
-    8192.0  # a flow that is granted nothing at present trickles, and is there when it gets more
-)
+# shorter transfers are mostly slow start and round trips: their goodput says nothing about the grant
+LEAST_MEASURED_S, LEAST_MEASURED_BYTES = 0.5, 1 << 20
+# a flow that is granted nothing at present trickles, and is there when it gets more
+LEAST_RATE_BYTES_PER_S = 8192.0
 
 MakeGuard = Callable[[socket.socket, float], FlowGuard]
 
@@ -43,11 +39,8 @@ class Outgoing:
     _sock: socket.socket | None = None
     _granted_bytes: float = 0.0
     _regranted_s: float = 0.0
-    _sampled: tuple[float, int, float] = (
-        0.0,
-        0,
-        0.0,
-    )  # (seconds, acknowledged, granted) since the first byte
+    # (seconds, acknowledged, granted) since the first byte
+    _sampled: tuple[float, int, float] = (0.0, 0, 0.0)
 
     def connected(self, sock: socket.socket) -> None:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""

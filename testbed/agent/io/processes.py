@@ -53,70 +53,71 @@ class JobProcesses:
         """The whole life of one attempt."""
         key = (spec.name, attempt)
         try:
-            path = self._payload(restore) if restore else None
+            path = None
+            if restore is not None:
+                path = self._store.payload(self._store.get(restore.job, restore.sequence))
             process = await WorkloadProcess.start(
                 WorkloadSpec(spec.workload, params_of(spec)), restore=path, lease=self._lease, log=self._log
             )
         except (OSError, SpecError, CheckpointError) as error:
-            self._over(key, ev.WorkloadEnded(*key, False, 0, reason=str(error)))
+            self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=str(error))))
             return
         if key not in self._expected:
             process.kill()
         self._running[key] = process
+        step, digest, finished, reason = 0, "", False, ""
         try:
-            await self._follow(key, process)
+            async for event in process.events:
+                match event:
+                    case Started(step=step, digest=proof):
+                        self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
+                    case Progress(step=step):
+                        self._handle(ev.WorkloadProgressed(*key, step))
+                    case Finished(step=step, digest=proof):
+                        finished, digest = True, proof.hex()
+                    case Failed(reason=reason):
+                        pass
+                    case Exited():
+                        outcome: m.Outcome = (
+                            "finished" if finished else "killed" if event.from_outside else "failed"
+                        )
+                        ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
+                        self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
             del self._running[key]
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process."""
         key = (order.job, order.attempt)
+
+        def ingest(step: int, path: Path) -> Manifest:
+            manifest = self._store.ingest(order.job, order.sequence, step, path)
+            self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+            return manifest
+
         try:
-            manifest = await self._snapshot(order)
+            process = self._running.get(key)
+            if process is None:
+                raise WorkloadEnded("the job's process has gone")
+            path = self._store.scratch(order.job, order.sequence)
+            taken = await process.snapshot(path)
+            if order.final:
+                self.kill(key)
+            manifest = await trio.to_thread.run_sync(ingest, taken.step, path)
         except (WorkloadEnded, SnapshotImpossible, CheckpointError, OSError) as error:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
             self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, str(error)))
-            return
-        size, digest = manifest.payload_bytes, manifest.digest.hex()
-        self._handle(ev.SnapshotDone(*key, order.sequence, manifest.step, size, order.final, digest))
-
-    async def _snapshot(self, order: do.TakeSnapshot) -> Manifest:
-        key = (order.job, order.attempt)
-        process = self._running.get(key)
-        if process is None:
-            raise WorkloadEnded("the job's process has gone")
-        path = self._store.scratch(order.job, order.sequence)
-        taken = await process.snapshot(path)
-        if order.final:
-            self.kill(key)
-        return await trio.to_thread.run_sync(self._ingest, order, taken.step, path)
-
-    def _ingest(self, order: do.TakeSnapshot, step: int, path: Path) -> Manifest:
-        manifest = self._store.ingest(order.job, order.sequence, step, path)
-        self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
-        return manifest
-
-    def _payload(self, checkpoint: m.StoredCheckpoint) -> Path:
-        return self._store.payload(self._store.get(checkpoint.job, checkpoint.sequence))
-
-    async def _follow(self, key: Key, process: WorkloadProcess) -> None:
-        step, digest, finished, reason = 0, "", False, ""
-        async for event in process.events:
-            match event:
-                case Started(step=step, digest=proof):
-                    self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
-                case Progress(step=step):
-                    self._handle(ev.WorkloadProgressed(*key, step))
-                case Finished(step=step, digest=proof):
-                    finished, digest = True, proof.hex()
-                case Failed(reason=reason):
-                    pass
-                case Exited():
-                    why = reason or event.reason
-                    fenced, killed = event.lease_lapsed, event.from_outside
-                    self._over(key, ev.WorkloadEnded(*key, finished, step, digest, why, fenced, killed))
+        else:
+            self._handle(ev.SnapshotDone(order.attempt, stored_checkpoint(manifest), order.final))
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
+
+
+def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:
+    """What is told of a checkpoint that this host holds."""
+    return m.StoredCheckpoint(
+        manifest.job, manifest.sequence, manifest.step, manifest.payload_bytes, manifest.digest.hex()
+    )

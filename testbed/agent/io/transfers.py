@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,10 +13,10 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
-from testbed.agent.io.kernel_maps import Edge
+from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
-from testbed.checkpoints import CheckpointStore, Manifest, NotStored
-from testbed.enforcement import FlowGuard
+from testbed.agent.io.processes import stored_checkpoint
+from testbed.checkpoints import CheckpointStore, NotStored
 from testbed.peers import Occasions
 from testbed.transfer import (
     Hello,
@@ -25,7 +24,6 @@ from testbed.transfer import (
     ReceiveEvent,
     ReceiveFailed,
     ReceiveRepeated,
-    SendResult,
     TransferFailed,
     send_checkpoint,
     serve_checkpoints,
@@ -36,25 +34,25 @@ ATTEMPT_KEPT_S = 60.0
 LOG = logging.getLogger("agent")
 
 
-class Shipping:
+class Transfers:
     """Transfers from and to one host's store. How each one ends is one event, unless it was aborted."""
 
     def __init__(
         self,
         store: CheckpointStore,
-        edge: Edge,
+        kernel: KernelMaps,
         is_closed: Callable[[], bool],
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
     ) -> None:
-        self._store, self._edge, self._handle = store, edge, handle
+        self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
         self._occasions = Occasions(LOG)
 
     def stored(self) -> dict[tuple[str, int], m.StoredCheckpoint]:
         """What lies in the store, by job and sequence."""
-        return {manifest.key: _stored(manifest) for manifest in self._store.manifests()}
+        return {manifest.key: stored_checkpoint(manifest) for manifest in self._store.manifests()}
 
     def counts(self) -> list[m.FlowCount]:
         """How far each transfer is."""
@@ -64,9 +62,12 @@ class Shipping:
 
     def begin(self, order: do.StartSending, nursery: trio.Nursery) -> None:
         """Starts a transfer in `nursery`; from now on it can be granted another rate, or aborted."""
-        transfer = f"{order.job}:{order.sequence}>{order.destination.host}"
-        guard = partial(_guarded, self._edge, order)
-        outgoing = self._outgoing[_key(order)] = Outgoing(transfer, order.rate_bytes_per_s, guard)
+        outgoing = Outgoing(
+            order.transfer,
+            order.rate_bytes_per_s,
+            lambda sock, rate: self._kernel.guard(sock, order.traffic_class, rate),
+        )
+        self._outgoing[order.job, order.destination.host] = outgoing
         nursery.start_soon(self._send, order, outgoing)
 
     def regrant(self, job: str, destination: str, rate_bytes_per_s: float) -> None:
@@ -80,67 +81,82 @@ class Shipping:
             outgoing.scope.cancel()
 
     async def _send(self, order: do.StartSending, outgoing: Outgoing) -> None:
+        to = order.destination
+        key = order.job, to.host
+        account = partial(m.TransferEnded, order.transfer, order.job, order.sequence, to.host)
         ended = None
         with outgoing.scope:
             try:
-                ended = await self._send_one(order, outgoing)
-            except NotStored as error:
-                ended = _failed(order, outgoing, TransferFailed(str(error), retryable=False))
-            except TransferFailed as error:
-                ended = _failed(order, outgoing, error)
+                result = await send_checkpoint(
+                    self._store,
+                    self._store.get(order.job, order.sequence),
+                    (to.address, to.port),
+                    transfer=order.transfer,
+                    ticket=to.ticket,
+                    on_connected=outgoing.connected,
+                    on_progress=outgoing.progressed,
+                )
+                ratio = outgoing.goodput_over_grant()
+                outgoing.close()
+                sent, saved, took_s = result.bytes_sent, result.bytes_deduplicated, result.duration_s
+                ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, outgoing.drops))
+            except (TransferFailed, NotStored) as error:
+                LOG.warning("%s: %s", order.transfer, error)
+                outgoing.close()
+                failed = (
+                    error
+                    if isinstance(error, TransferFailed)
+                    else TransferFailed(str(error), retryable=False)
+                )
+                sent, drops = failed.bytes_sent, outgoing.drops
+                bad = account(False, sent, 0, 0.0, drops=drops, reason=failed.reason)
+                ended = ev.SendEnded(bad, failed.retryable)
             finally:
                 outgoing.close()
-        if self._outgoing.get(_key(order)) is outgoing:
-            del self._outgoing[_key(order)]
+        if self._outgoing.get(key) is outgoing:
+            del self._outgoing[key]
             if ended is not None:
                 self._handle(ended)
-
-    async def _send_one(self, order: do.StartSending, outgoing: Outgoing) -> ev.SendEnded:
-        result = await send_checkpoint(
-            self._store,
-            self._store.get(order.job, order.sequence),
-            (order.destination.address, order.destination.port),
-            transfer=outgoing.transfer,
-            ticket=order.destination.ticket,
-            on_connected=outgoing.connected,
-            on_progress=outgoing.progressed,
-        )
-        ratio = outgoing.goodput_over_grant()
-        outgoing.close()
-        return _arrived(order, outgoing, result, ratio)
 
     # ------------------------------------------------------------ in
 
     async def listen(self) -> list[trio.SocketListener]:
         """Where checkpoints arrive from now on."""
-        config = self._edge.config
+        config = self._kernel.config
         return await trio.open_tcp_listeners(config.data_port, host=str(config.address))
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         """Takes checkpoints that are announced until cancelled; not while the owner has this host back."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._collect_forever)
-            await serve_checkpoints(
-                self._store,
-                listeners,
-                accept=self._accept,
-                on_event=self._received,
-                senders=lambda: self._announced().senders(),
-                around=self._edge.as_metadata,
+            nursery.start_soon(
+                partial(
+                    serve_checkpoints,
+                    self._store,
+                    listeners,
+                    accept=self._accept,
+                    on_event=self._received,
+                    senders=lambda: self._announced().senders(),
+                    around=self._kernel.as_metadata,
+                )
             )
+            while True:
+                # what arrived of checkpoints that were given up goes, once no announced transfer could go on with it
+                await trio.sleep(ATTEMPT_KEPT_S)
+                await trio.to_thread.run_sync(
+                    self._store.collect_attempts, self._announced().jobs(), ATTEMPT_KEPT_S
+                )
 
     async def drop(self, job: str, before: int) -> None:
         """Forgets the checkpoints of a job below a sequence."""
-        await trio.to_thread.run_sync(self._drop, job, before)
 
-    def _drop(self, job: str, before: int) -> None:
-        for manifest in self._store.manifests():
-            if manifest.job == job and manifest.sequence < before:
-                try:
-                    self._store.drop(job, manifest.sequence)
-                except NotStored:
-                    continue  # another order dropped it first
-        self._store.drop_attempts(job, before)
+        def drop() -> None:
+            for manifest in self._store.manifests():
+                if manifest.job == job and manifest.sequence < before:
+                    with suppress(NotStored):  # another order dropped it first
+                        self._store.drop(job, manifest.sequence)
+            self._store.drop_attempts(job, before)
+
+        await trio.to_thread.run_sync(drop)
 
     async def _accept(self, hello: Hello, address: str) -> None:
         """Raises TransferFailed unless the transfer is announced, or will be in a moment."""
@@ -154,66 +170,14 @@ class Shipping:
         if reason:
             raise TransferFailed(reason, retryable=not announced.knows(hello.ticket))
 
-    async def _collect_forever(self) -> None:
-        """Removes what arrived of checkpoints that were given up, once no announced transfer could go on with it."""
-        while True:
-            await trio.sleep(ATTEMPT_KEPT_S)
-            await trio.to_thread.run_sync(
-                self._store.collect_attempts, self._announced().jobs(), ATTEMPT_KEPT_S
-            )
-
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
                 await self.drop(manifest.job, manifest.sequence)
-                self._handle(ev.CheckpointReceived(_stored(manifest)))
-            case ReceiveRepeated(
-                job=job, sequence=sequence
-            ):  # the word that it is here may have been lost, or is waited for
+                self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
+            case ReceiveRepeated(job=job, sequence=sequence):
+                # the word that it is here may have been lost, or is waited for
                 with suppress(NotStored):
-                    self._handle(ev.CheckpointReceived(_stored(self._store.get(job, sequence))))
+                    self._handle(ev.CheckpointReceived(stored_checkpoint(self._store.get(job, sequence))))
             case ReceiveFailed(transfer=transfer, peer=peer, reason=reason):
                 self._occasions.warn("reception", f"reception of {transfer} from {peer} failed: {reason}")
-
-
-def _key(order: do.StartSending) -> tuple[str, str]:
-    return order.job, order.destination.host
-
-
-def _guarded(edge: Edge, order: do.StartSending, sock: socket.socket, rate_bytes_per_s: float) -> FlowGuard:
-    return edge.guard(sock, order.traffic_class, rate_bytes_per_s)
-
-
-def _arrived(
-    order: do.StartSending, outgoing: Outgoing, result: SendResult, ratio: float | None
-) -> ev.SendEnded:
-    return ev.SendEnded(
-        *_key(order),
-        order.sequence,
-        True,
-        result.bytes_sent,
-        result.bytes_deduplicated,
-        result.duration_s,
-        ratio,
-        outgoing.drops,
-    )
-
-
-def _failed(order: do.StartSending, outgoing: Outgoing, error: TransferFailed) -> ev.SendEnded:
-    LOG.warning("%s: %s", outgoing.transfer, error)
-    outgoing.close()
-    return ev.SendEnded(
-        *_key(order),
-        order.sequence,
-        False,
-        error.bytes_sent,
-        drops=outgoing.drops,
-        reason=error.reason,
-        retryable=error.retryable,
-    )
-
-
-def _stored(manifest: Manifest) -> m.StoredCheckpoint:
-    return m.StoredCheckpoint(
-        manifest.job, manifest.sequence, manifest.step, manifest.payload_bytes, manifest.digest.hex()
-    )

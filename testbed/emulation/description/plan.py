@@ -29,11 +29,11 @@ class CableEnd:
     """One end of a cable: an interface of a node."""
 
     node: str
-    name: str
-    port: int
-    ifindex: int
+    name: str  # NODE-ethPORT
+    port: int  # of the node: 0 of a host, from 1 of a switch
+    ifindex: int  # in the node's namespace
     mac: bytes
-    shape: Shape
+    shape: Shape  # of what leaves through it
 
     @property
     def mac_text(self) -> str:

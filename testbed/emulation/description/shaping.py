@@ -72,7 +72,7 @@ U32_MAX = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one end of a link is held to; rates in wire bytes per second (as HTB counts them)."""
+    """Limits of one end of a link; rates in wire bytes per second (as HTB counts them)."""
 
     rate_bytes_per_s: int
     delay_s: float = 0.0
@@ -119,7 +119,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the kernel says about an interface's shaping.
+    """Shaping of an interface as the kernel reports it.
 
     `classes`: class -> (guaranteed rate, ceiling); `queue_bytes`: of the research queue; netem's figures of both queues.
     """
@@ -131,7 +131,7 @@ class Found:
 
 
 def expected(shape: Shape) -> Found:
-    """What `read` must find after `requests` were performed."""
+    """The shaping that `read` must find after `requests` were performed."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     classes = {
         ROOT_CLASS: (rate, rate),

@@ -52,13 +52,18 @@ class Phases:
 def in_thread(work: Callable[[], T]) -> T:
     """Run `work` in a thread of its own: it may change its network namespace, and the caller's stays as it is.
 
-    When the interpreter ends there are no new threads: then it runs here, since no other code will.
+    When the interpreter ends there are no new threads: then it runs here, and the caller's namespace is entered again.
     """
     with ThreadPoolExecutor(1) as pool:
         try:
             future = pool.submit(work)
         except RuntimeError:
-            return work()
+            own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return work()
+            finally:
+                linux.setns(own)
+                os.close(own)
         return future.result()
 
 
@@ -99,7 +104,6 @@ class KernelCampus:
             self._fabric.start(self.plan, self.fabric_pid)
             check()
             in_thread(self._build_fabric)
-            self._fabric.start_controller(self.plan)
             check()
             in_thread(self._build_hosts)
         for phase in (self._finish_hosts, self._finish_fabric):
@@ -213,8 +217,9 @@ class KernelCampus:
             self.holder_pids, self.fabric_pid = {}, 0
 
     def _remove_cables(self) -> None:
+        own = linux.network_inode()
         linux.enter_network_of(self.fabric_pid)
-        if linux.network_inode() == linux.network_inode(os.getpid()):
+        if linux.network_inode() == own:
             return  # the holder had not unshared yet: there are no cables
         with NetlinkSocket() as socket:
             socket.send([link_requests.remove_cables()])

@@ -26,11 +26,8 @@ class BridgeFabric:
     def start(self, plan: CampusPlan, fabric_pid: int) -> None:
         """Start what must run before switches are made, in the namespace of `fabric_pid`; the calling thread stays alive."""
 
-    def start_controller(self, plan: CampusPlan) -> None:
-        """Start what programs the switches, once they are made."""
-
     def close(self) -> None:
-        """End what `start` and `start_controller` started; safe to repeat."""
+        """End what `start` started; safe to repeat."""
 
     def prepare(self) -> None:
         """No netfilter for bridged frames (it would pass each through iptables), no IPv6 of the bridges' own."""

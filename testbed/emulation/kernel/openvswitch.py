@@ -28,7 +28,7 @@ from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
 from testbed.emulation.description.plan import CampusPlan
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
-from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import CommandFailed, KernelMismatch, SetupError
 
@@ -74,7 +74,8 @@ class OpenvSwitchFabric(BridgeFabric):
         return {"OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder, MARK: self._campus_id}
 
     def start(self, plan: CampusPlan, fabric_pid: int) -> None:
-        """Start database and switch daemon in the namespace of `fabric_pid`. SetupError: not installed, or one does not start."""
+        """Start controller, database and switch daemon in the namespace of `fabric_pid`. SetupError: one is not installed, or
+        does not start."""
         self._fabric_pid = fabric_pid
         if not plan.openflow:
             return
@@ -86,6 +87,7 @@ class OpenvSwitchFabric(BridgeFabric):
         if schema is None:
             raise SetupError(f"no schema of Open vSwitch's database at {' or '.join(SCHEMAS)}")
         self.directory.mkdir(mode=0o755)
+        self.start_controller(plan)  # first: it is the slowest to come up
         self._run("ovsdb-tool", "create", f"{self.directory}/conf.db", schema)
         socket = f"{self.directory}/db.sock"
         self._spawn("ovsdb-server", f"{self.directory}/conf.db", f"--remote=punix:{socket}")
@@ -101,7 +103,12 @@ class OpenvSwitchFabric(BridgeFabric):
         if not plan.openflow:
             return
         with timed("openvswitch"):
-            socket.send([link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric"), *_edges(plan)])
+            made = [link_requests.up(link_requests.LOOPBACK_IFINDEX, "lo of the fabric")]
+            for switch, edge in plan.openflow.items():
+                if edge:
+                    made.append(link_requests.cable(edge, plan.bridges[switch], None))
+                    made.append(link_requests.up(edge.b.ifindex, edge.b.name))
+            socket.send(made)
             datapath = "system" if kernel_datapath() else "netdev"
             numbers = topology_of(plan).switches
             # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
@@ -142,9 +149,9 @@ class OpenvSwitchFabric(BridgeFabric):
         """End the campus's own controller; the switches go on with their tables."""
         self._end("controller")
 
-    def controller_pid(self) -> int | None:
-        """Process number of the campus's own controller, while it runs."""
-        process = self._processes.get("controller")
+    def pid(self, name: str) -> int | None:
+        """Process number of "ovsdb-server", "ovs-vswitchd" or "controller" while it runs."""
+        process = self._processes.get(name)
         return process.pid if process and process.poll() is None else None
 
     def read_events(self) -> list[dict[str, Any]]:
@@ -247,13 +254,3 @@ def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:
     ends = [end for trunk in plan.trunks for end in (trunk.a, trunk.b) if end.node in plan.openflow]
     ports = {end.name: (end.node, end.port) for end in ends}
     return ports | {edge.b.name: (switch, edge.b.port) for switch, edge in plan.openflow.items() if edge}
-
-
-def _edges(plan: CampusPlan) -> list[NetlinkRequest]:
-    """Requests for the cables between OpenFlow switches and the bridges of their hosts."""
-    made = []
-    for switch, edge in plan.openflow.items():
-        if edge:
-            made.append(link_requests.cable(edge, plan.bridges[switch], None))
-            made.append(link_requests.up(edge.b.ifindex, edge.b.name))
-    return made

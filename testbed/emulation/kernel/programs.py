@@ -153,7 +153,7 @@ class PortEnforcement:
             )
 
     def counters(self, host: str) -> PortCounters:
-        """What the switch took from a host and what it dropped; KeyError: no such host or not loaded."""
+        """Traffic that the switch took from a host, and dropped; KeyError: no such host or not loaded."""
         if self._program is None:
             raise KeyError(host)
         return self._program.table.counters(list(self._plan.host_cables).index(host))

@@ -52,7 +52,7 @@ TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
 
 
 class Need(StrEnum):
-    """What cannot do without a capability."""
+    """Part of the testbed that cannot do without a capability."""
 
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs
@@ -62,13 +62,13 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One feature: whether it is there, what was seen, what its absence means, what mends it, and what needs it."""
+    """One feature of the machine."""
 
     name: str
     present: bool
-    detail: str
-    meaning: str
-    mend: str
+    detail: str  # what was seen
+    meaning: str  # of its absence, for the user
+    mend: str  # the command that mends it
     need: Need
 
 

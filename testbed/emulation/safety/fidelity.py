@@ -38,20 +38,19 @@ CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 200, 0.02  # until the receiver listens
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Outside of these a run is invalid.
+    """Outside of these a run is invalid."""
 
-    `busy_windows`: share of one-second windows in which the processors were more than `busy_share` busy: a short peak (a
-    checkpoint being hashed) is the workload's own, a steady one starves the network. `pressure_share`: mean share of time
-    in which some task waited for a processor. `steal_share`: taken by the machine below us. `lag_p99_s`: the paper's
-    agents report every 100 ms, so a timer may be a quarter of that late. `rate_low`, `rate_high`: measured over declared
-    payload rate.
-    """
-
+    # of a one-second window's processor time; a window above it is busy
     busy_share: float = 0.97
+    # share of busy windows: a short peak (a checkpoint being hashed) is the workload's own, a steady one starves the network
     busy_windows: float = 0.5
+    # mean share of time in which some task waited for a processor
     pressure_share: float = 0.75
+    # of processor time, taken by the machine below this one
     steal_share: float = 0.05
+    # of a timer: the paper's agents report every 100 ms, so it may be a quarter of that late
     lag_p99_s: float = 0.025
+    # measured over declared payload rate
     rate_low: float = 0.90
     rate_high: float = 1.02
 
@@ -73,20 +72,20 @@ class LinkRate:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """The verdict that goes with a run; `figures` are plain numbers for the report."""
+    """The verdict that goes with a run."""
 
     valid: bool
-    reasons: tuple[str, ...]
-    figures: dict[str, float]
+    reasons: tuple[str, ...]  # why it is not valid
+    figures: dict[str, float]  # for the report
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
     """Clock ticks of all processors since boot (proc(5), first line of /proc/stat)."""
 
-    busy: int
-    idle: int
-    steal: int
+    busy: int  # user, nice, system, interrupts
+    idle: int  # idle, waiting for a disk
+    steal: int  # taken by the machine below this one
 
     @classmethod
     def now(cls) -> CpuTimes:
@@ -95,7 +94,7 @@ class CpuTimes:
 
     @classmethod
     def parse(cls, text: str) -> CpuTimes:
-        """From the text of /proc/stat."""
+        """Read the text of /proc/stat."""
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, text.split("\n", 1)[0].split()[1:9])
         return cls(user + nice + system + irq + softirq, idle + iowait, steal)
 

@@ -43,14 +43,14 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class RunningCampus:
-    """A campus on this machine; its pins are under PIN_ROOT/id/host."""
+    """A campus on this machine."""
 
     id: str
-    name: str
+    name: str  # of its description
     run_dir: Path
-    owner_pid: int
+    owner_pid: int  # the process that made it
     hosts: tuple[str, ...]
-    pin_dir: Path
+    pin_dir: Path  # PIN_ROOT/id; a host's pins are in a folder of its name
     volunteers: tuple[str, ...] = ()  # the hosts that have an owner
 
     def switch_pin(self, host: str) -> Path:
@@ -60,12 +60,12 @@ class RunningCampus:
 
 @dataclass(slots=True)
 class CleanReport:
-    """What `clean_up` did: campuses removed and left alone (id and owner), objects removed, and what could not be."""
+    """Result of `clean_up`."""
 
-    cleaned: list[str] = field(default_factory=list)
-    running: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)
+    cleaned: list[str] = field(default_factory=list)  # ids of campuses of which nothing is left
+    running: list[str] = field(default_factory=list)  # campuses left alone, with their owners
+    removed: list[str] = field(default_factory=list)  # objects
+    failed: list[str] = field(default_factory=list)  # objects that remain, and why
 
 
 class Ledger:

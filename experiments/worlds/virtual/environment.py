@@ -1,4 +1,4 @@
-"""What all parts of the virtual world share: the heap, the machines, the wire, the streams, and the two ways into the cores."""
+"""What all parts of the virtual world share: scheduler, machines, network, streams, and the two ways into the cores."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from typing import Any
 
 from controller.core.model import events as cev
 from experiments.inputs.traces.streams import stream
+from experiments.worlds.virtual.egress import Egress, guard_of
 from experiments.worlds.virtual.faults import Faults
-from experiments.worlds.virtual.fluid import Wire
+from experiments.worlds.virtual.fluid import ScheduledNetwork
 from experiments.worlds.virtual.hosts import Connection, Machine
 from experiments.worlds.virtual.overheads import Overheads, Span
-from experiments.worlds.virtual.scheduler import Heap, Priority
+from experiments.worlds.virtual.scheduler import Priority, Scheduler
 from testbed.agent.core import events as aev
+from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
+from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes
-from topologies.spec import Campus
+from topologies.spec import Campus, Role
+from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
+SHARING = {
+    Enforcement.PACE: Sharing.PRIORITY,
+    Enforcement.DROP: Sharing.FAIR,
+    Enforcement.NONE: Sharing.FAIR,
+}
 
 
 class Streams:
@@ -43,16 +52,16 @@ class Streams:
 
 
 @dataclass(eq=False)
-class Stage:
-    """See the module. `agent` hands an event to the core of a machine, `decide` one to the coordinator."""
+class Environment:
+    """One world's. `agent` hands an event to the core of a machine, `decide` one to the coordinator."""
 
     campus: Campus
     routes: Routes
     costs: Overheads
     faults: Faults
     streams: Streams
-    heap: Heap
-    wire: Wire
+    scheduler: Scheduler
+    network: ScheduledNetwork
     machines: dict[str, Machine]
     specs: dict[str, JobSpec] = field(default_factory=dict)
     told: Callable[[str, Any], None] | None = None  # sees each message to an agent
@@ -65,7 +74,7 @@ class Stage:
     @property
     def now_s(self) -> float:
         """The time of the event that happens."""
-        return self.heap.now_s
+        return self.scheduler.now_s
 
     def to_agent(self, machine: Machine, act: Callable[[], None]) -> None:
         """A paused process sees it when it goes on; a dead one never."""
@@ -86,9 +95,36 @@ class Stage:
 
     def after(self, delay_s: float, act: Callable[[], None], priority: Priority = Priority.TIMER) -> None:
         """Do it later."""
-        self.heap.at(self.heap.now_s + delay_s, act, priority)
+        self.scheduler.at(self.scheduler.now_s + delay_s, act, priority)
 
     def note(self, text: str) -> None:
         """A line of the story that a broken invariant tells."""
         if self.tells_story:
             self.story.append(f"{self.now_s:8.3f} {text}")
+
+
+def make_environment(
+    campus: Campus,
+    costs: Overheads,
+    faults: Faults,
+    seed: int,
+    enforcement: Enforcement,
+    *,
+    head_stores: bool,
+    scheduler: Scheduler,
+) -> Environment:
+    """Machines, and a network that carries payload; each host's aggregate bucket is a link that only migrations cross.
+
+    `head_stores`: the coordinator's machine is one of them.
+    """
+    carried = {link: rate * PAYLOAD_SHARE for link, rate in campus.capacity_bytes_per_s.items()}
+    if enforcement is not Enforcement.NONE:
+        for host in campus.hosts:
+            access_bytes_per_s = campus.access_link(host.name).rate_bytes_per_s
+            share = campus.research_reserve.migration_share_bytes_per_s(access_bytes_per_s)
+            carried[guard_of(host.name)] = share * PAYLOAD_SHARE
+    fluid = FluidNetwork(carried, SHARING[enforcement])
+    network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
+    agents = [host.name for host in campus.hosts if head_stores or host.role is not Role.COORDINATOR]
+    machines = {name: Machine(name) for name in agents}
+    return Environment(campus, Routes(campus), costs, faults, Streams(seed), scheduler, network, machines)

@@ -1,0 +1,64 @@
+"""What every event ends with, once: idle GPUs offered, checkpoints planned, links shared, and then the orders that carry rates.
+
+Handlers only note what they leave to be done (`Cluster.freed`, `plan_stale`, `rates_stale`, `orders`), most of it by the very
+functions that change the picture: a job that begins to run or no longer runs, a flow that opens or closes, a host that is
+gained or lost. So no handler can forget it, and nothing is planned for a picture that the same event changes further:
+
+1. GPUs that have become idle are offered, after all jobs that the event interrupted have found a host or the head of the queue;
+2. P1 plans for the jobs that run now; a replica that it gives up leaves a GPU, which is offered as well;
+3. links are shared among the flows that are open now, and senders are told the rates that changed;
+4. senders are ordered to send, receivers of orders being announced first, and jobs are told their new intervals.
+"""
+
+from __future__ import annotations
+
+from controller.core.lifecycle.dispatch import PATIENCE, offer_freed, start_s
+from controller.core.lifecycle.grants import settle
+from controller.core.lifecycle.migration import final_within_s
+from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
+from controller.core.model.cluster import Cluster
+from controller.core.model.entities import Phase
+from testbed.messages import Migrate, SendStored
+
+# reclaims within so much of each other are planned for together: less than a message may be late
+TOGETHER_S = 0.05
+
+
+def conclude(cluster: Cluster, *, in_a_hurry: bool) -> None:
+    """Do what the event has left to be done.
+
+    `in_a_hurry`: owners who leave together are each answered at once, and the checkpoints of all other jobs are planned once
+    for all, a moment later.
+    """
+    offer_freed(cluster)
+    plan = None
+    if cluster.plan_stale and in_a_hurry and cluster.now_s < cluster.planned_s + TOGETHER_S:
+        cluster.plan_stale, cluster.plan_at_s = False, cluster.planned_s + TOGETHER_S
+    elif cluster.plan_stale:
+        plan = plan_checkpoints(cluster)
+        offer_freed(cluster)
+    if cluster.rates_stale:
+        settle(cluster)
+    send_orders(cluster)
+    if plan is not None:
+        tell_intervals(cluster, plan)
+
+
+def send_orders(cluster: Cluster) -> None:
+    """Tell senders what to send, and how fast: those of flows that are still open."""
+    flows = [flow for key in cluster.orders if (flow := cluster.flows.get(key)) is not None]
+    cluster.orders.clear()
+    for flow in flows:
+        job, to, rate = cluster.jobs[flow.job], cluster.endpoint(flow), flow.rate_bytes_per_s
+        if flow.sequence is None:  # a move
+            within_s = final_within_s(cluster, job, flow)
+            cluster.tell(flow.source, Migrate(job.name, job.attempt, to, rate, within_s))
+            if flow.pledge is not None:
+                flow.pledge.told = True
+            continue
+        urgent = job.phase is Phase.FETCHING  # else a copy for the vault
+        wait = cluster.waits.get(job.name)
+        if urgent and (wait is None or not wait.holds(job)):
+            fetch_s = job.spec.payload_bytes / max(rate, 1.0)
+            cluster.expect_word(job, PATIENCE * (start_s(cluster, job) + fetch_s))
+        cluster.tell(flow.source, SendStored(job.name, flow.sequence, to, rate, urgent))

@@ -1,0 +1,308 @@
+"""What the switches of a campus cost and do: kernel bridges beside Open vSwitch, in one run on one machine.
+
+The same tree (two buildings, three switches between any two hosts of different ones) is built of both; its links are too fast to
+bind, so throughput is what the machine forwards. Then, on a leaf-spine campus of Open vSwitch, trunks are cut while a datagram
+of the testbed's own class is sent every half millisecond: a *local* cut is seen by the sender's switch, which turns by itself; a
+*remote* one lies behind the spine, and only the controller can change the sender's switch. The gap is the longest silence at the
+receiver less the usual one. Last, the controller is killed and started again under the same probe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from testbed.emulation.campus import LiveCampus
+from testbed.errors import CommandFailed
+from topologies.presets import leaf_spine, three_tier
+from topologies.spec import Campus, Fabric
+from topologies.units import GBIT_PER_S
+
+FAST = 40 * GBIT_PER_S
+PROBE_INTERVAL_S = 0.0005
+# before the cut, until the gap is over, and after it
+PROBE_S = 1.2
+PORT = 7100
+# issue's goals, and what was probed on such a machine before this was built
+GOALS = {
+    "failover p99": "50 ms",
+    "one pair over three switches": "2 Gbit/s",
+    "bring-up over bridges": "1.5 x",
+}
+
+_SINK = """
+import socket, sys, time
+s = socket.create_server(("", int(sys.argv[1])))
+print("ready", flush=True)
+c, _ = s.accept()
+n, begin, view = 0, time.perf_counter(), memoryview(bytearray(1 << 20))
+while got := c.recv_into(view):
+    n += got
+print(n / (time.perf_counter() - begin), flush=True)
+"""
+_SOURCE = """
+import socket, sys, time
+c = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10)
+block, end = bytes(1 << 20), time.perf_counter() + float(sys.argv[3])
+while time.perf_counter() < end:
+    c.sendall(block)
+"""
+_ECHO = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    data, peer = s.recvfrom(64)
+    s.sendto(data, peer)
+"""
+_PING = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+s.connect((sys.argv[1], int(sys.argv[2])))
+for _ in range(int(sys.argv[3])):
+    begin = time.perf_counter()
+    s.send(b"x")
+    s.recv(64)
+    print(time.perf_counter() - begin)
+"""
+_LISTEN = """
+import json, socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+s.bind(("", int(sys.argv[1])))
+print("ready", flush=True)
+came = []
+while True:
+    data = s.recv(64)
+    if data == b"end":
+        break
+    came.append((int(data), time.perf_counter()))
+print(json.dumps(came), flush=True)
+"""
+# 184: the code point EF, shifted as the socket option wants it
+_PROBE = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 184)
+s.connect((sys.argv[1], int(sys.argv[2])))
+interval, begin, n = float(sys.argv[3]), time.perf_counter(), 0
+while n * interval < float(sys.argv[4]):
+    while time.perf_counter() < begin + n * interval:
+        pass
+    s.send(str(n).encode())
+    n += 1
+time.sleep(.3)
+for _ in range(3):
+    s.send(b"end")
+print(n, flush=True)
+"""
+
+
+def measure_fabric(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Measure, write fabric.json to `out`, return the figures. SetupError where Open vSwitch or root is missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    seconds, pings, trials = (1.0, 300, 5) if quick else (4.0, 3000, 50)
+    tree = three_tier(
+        16, 2, hosts_per_access=8, access_bytes_per_s=FAST, uplink_bytes_per_s=FAST, core_bytes_per_s=FAST
+    )
+    result: dict[str, Any] = {"cpus": os.cpu_count(), "kernel": os.uname().release, "goals": GOALS}
+    for fabric in Fabric:
+        result[fabric.value] = forwarding(dataclasses.replace(tree, fabric=fabric), seconds, pings)
+    result["failover"] = failover(trials)
+    (out / "fabric.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
+    """Bring-up and take-down, bytes/s of one and of eight pairs across the core, round trips, processor time of the switches."""
+    with tempfile.TemporaryDirectory() as root:
+        net = LiveCampus(campus, enforcement=False, root=Path(root))
+        begin_s = time.perf_counter()
+        try:
+            net.start()
+            up_s = time.perf_counter() - begin_s
+            pairs = [(f"h{n}", f"h{n + 8}") for n in range(1, 9)]
+            round_trips = _round_trips_s(net, *pairs[0], pings)
+            before_s = _switch_cpu_s(net)
+            one = _throughput(net, pairs[:1], seconds)
+            cpu_s = _switch_cpu_s(net) - before_s
+            eight = _throughput(net, pairs, seconds)
+        finally:
+            begin_s = time.perf_counter()
+            net.stop()
+            down_s = time.perf_counter() - begin_s
+    return {
+        "up_s": up_s,
+        "down_s": down_s,
+        "one_pair_bytes_per_s": sum(one),
+        "eight_pairs_bytes_per_s": sum(eight),
+        "least_of_eight_bytes_per_s": min(eight),
+        "round_trip_s": _quantiles(round_trips),
+        "switch_cpu_share": cpu_s / seconds,
+    }
+
+
+def failover(trials: int) -> dict[str, Any]:
+    """Gaps in s of local and remote cuts, packets lost by a restart of the controller, seconds to program all switches."""
+    cuts = {"local": ("l1", "s1", "l1"), "remote": ("l2", "s1", "l2")}
+    with (
+        tempfile.TemporaryDirectory() as root,
+        LiveCampus(leaf_spine(3, 2, 2), enforcement=False, root=Path(root)) as net,
+    ):
+        assert net.openflow
+        result: dict[str, Any] = {}
+        for name, (a, b, at) in cuts.items():
+            gaps, lost = [], []
+            for _ in range(trials):
+                port = net.get(a).connectionsTo(net.get(b))[0][0].name
+                with _probing(net) as seen:
+                    time.sleep(PROBE_S / 3)
+                    net.get(at).cmd(f"ip link set {port} down")
+                gaps.append(_gap_s(seen))
+                lost.append(seen["sent"] - len(seen["came"]))
+                events = len(net.openflow.read_events())
+                net.get(at).cmd(f"ip link set {port} up")
+                net.openflow.wait_programmed(after=events)
+            result[name] = {"gap_s": _quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
+        with _probing(net) as seen:
+            net.openflow.stop_controller()
+            events = len(net.openflow.read_events())
+            net.openflow.start_controller(net.plan)
+            net.openflow.wait_programmed(after=events)
+        result["controller_restarted_lost"] = seen["sent"] - len(seen["came"])
+        took = [e["took_s"] for e in net.openflow.read_events() if e["event"] == "programmed"]
+        result["programmed_s"] = _quantiles(took[1:])
+    return result
+
+
+def fabric_table(result: dict[str, Any]) -> Table:
+    """Bridges and Open vSwitch side by side, then what failures cost."""
+    table = Table(
+        "", "bridge", "openvswitch", "goal", title=f"{result['cpus']} processors, kernel {result['kernel']}"
+    )
+    bridge, programmed = result["bridge"], result["openvswitch"]
+
+    def gbit(key: str) -> list[str]:
+        return [f"{each[key] * 8 / 1e9:.2f} Gbit/s" for each in (bridge, programmed)]
+
+    table.add_row(
+        "bring-up",
+        *(f"{each['up_s']:.2f} s" for each in (bridge, programmed)),
+        GOALS["bring-up over bridges"],
+    )
+    table.add_row("take-down", *(f"{each['down_s']:.2f} s" for each in (bridge, programmed)))
+    table.add_row("one pair", *gbit("one_pair_bytes_per_s"), GOALS["one pair over three switches"])
+    table.add_row("eight pairs together", *gbit("eight_pairs_bytes_per_s"))
+    table.add_row("the slowest of eight", *gbit("least_of_eight_bytes_per_s"))
+    for q in ("p50", "p99"):
+        table.add_row(
+            f"round trip, {q}", *(f"{e['round_trip_s'][q] * 1e3:.2f} ms" for e in (bridge, programmed))
+        )
+    table.add_row(
+        "processors of the switches, one pair",
+        *(f"{e['switch_cpu_share']:.2f}" for e in (bridge, programmed)),
+    )
+    table.add_section()
+    for name in ("local", "remote"):
+        gap = result["failover"][name]["gap_s"]
+        text = ", ".join(f"{q} {gap[q] * 1e3:.1f} ms" for q in ("p50", "p99", "max"))
+        table.add_row(f"gap after a {name} cut", "no second path", text, GOALS["failover p99"])
+    table.add_row(
+        "lost while the controller restarts", "", str(result["failover"]["controller_restarted_lost"]), "0"
+    )
+    took = result["failover"]["programmed_s"]
+    table.add_row(
+        "all switches programmed anew", "", f"p50 {took['p50'] * 1e3:.1f} ms, max {took['max'] * 1e3:.1f} ms"
+    )
+    return table
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    return {
+        "p50": float(np.quantile(values, 0.5)),
+        "p99": float(np.quantile(values, 0.99)),
+        "max": max(values),
+    }
+
+
+@contextlib.contextmanager
+def _program(net: LiveCampus, host: str, text: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A Python program on a host; ended with the block."""
+    process = net.get(host).popen([sys.executable, "-c", text, *map(str, arguments)], text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _said(process: subprocess.Popen[str]) -> str:
+    """The next line of a program; CommandFailed if it ended without one."""
+    assert process.stdout and process.stderr
+    line = process.stdout.readline()
+    if not line:
+        raise CommandFailed(["probe"], process.wait(), process.stderr.read())
+    return line
+
+
+def _throughput(net: LiveCampus, pairs: list[tuple[str, str]], seconds: float) -> list[float]:
+    with contextlib.ExitStack() as running:
+        sinks = []
+        for number, (_, target) in enumerate(pairs):
+            sink = running.enter_context(_program(net, target, _SINK, PORT + number))
+            _said(sink)
+            sinks.append(sink)
+        for number, (source, target) in enumerate(pairs):
+            running.enter_context(
+                _program(net, source, _SOURCE, net.get(target).IP(), PORT + number, seconds)
+            )
+        return [float(_said(sink)) for sink in sinks]
+
+
+def _round_trips_s(net: LiveCampus, a: str, b: str, count: int) -> list[float]:
+    with _program(net, b, _ECHO, PORT) as echo:
+        _said(echo)
+        with _program(net, a, _PING, net.get(b).IP(), PORT, count + 1) as ping:
+            return [float(_said(ping)) for _ in range(count + 1)][1:]  # the first also asks for the address
+
+
+def _switch_cpu_s(net: LiveCampus) -> float:
+    """Processor time of the campus's switch daemon so far; 0 with bridges, which have no process."""
+    pid = net.openflow.pid("ovs-vswitchd") if net.openflow else None
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def _probing(net: LiveCampus) -> Iterator[dict[str, Any]]:
+    """Probes from h1 to h3 while the block runs and until they end; then "sent" and "came", (number, time) of each."""
+    seen: dict[str, Any] = {}
+    with _program(net, "h3", _LISTEN, PORT) as listener:
+        _said(listener)
+        with _program(net, "h1", _PROBE, net.get("h3").IP(), PORT, PROBE_INTERVAL_S, PROBE_S) as probe:
+            yield seen
+            seen["sent"] = int(_said(probe))
+            seen["came"] = json.loads(_said(listener))
+
+
+def _gap_s(seen: dict[str, Any]) -> float:
+    times = np.array([at_s for _, at_s in seen["came"]])
+    steps = np.diff(times)
+    return float(max(0.0, steps.max() - np.median(steps)))

@@ -1,0 +1,53 @@
+"""A run that was played, in whichever world: its facts, and what was measured beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from controller.core.model.facts import HostJoined
+from controller.core.policies.table import Policy
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.traces import Trace
+from experiments.results.accounting import summarise
+from experiments.results.history import Timed
+from experiments.results.promises import not_promised
+from experiments.results.run_context import RunContext, migration_shares
+from experiments.results.summary import Summary
+
+
+@dataclass(frozen=True)
+class Played:
+    """One run: its facts, (seconds, fact) in the journal's order, and its context."""
+
+    facts: Sequence[Timed]
+    context: RunContext
+
+    def summary(self) -> Summary:
+        """The figures, with every promise checked."""
+        return summarise(self.facts, self.context)
+
+
+def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
+    """What a run of a scenario (in real units) under a row is judged by; what is measured in the run is the world's to add."""
+    played = scenario.played()
+    return RunContext(
+        seed=scenario.seed,
+        scale=scenario.scale,
+        campus=played.campus,
+        share=migration_shares(played.campus, keeps_reserve=row.enforced),
+        not_promised=not_promised(row),
+        on_demand_cost=played.queue.on_demand_cost,
+        level_max=played.queue.level_max,
+        target_delay_s=played.queue.target_delay_s,
+        warnings=trace.warnings,
+    )
+
+
+def agents_registered_s(facts: Iterable[Timed]) -> float:
+    """When the last agent had registered for the first time; 0 if none did."""
+    first: dict[str, float] = {}
+    for at_s, fact in facts:
+        if isinstance(fact, HostJoined):
+            first.setdefault(fact.host, at_s)
+    return max(first.values(), default=0.0)

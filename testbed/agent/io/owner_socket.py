@@ -1,0 +1,54 @@
+"""The socket on which an owner's command says that it has written the kill-switch.
+
+A datagram here only says "look now": the map is what counts, and it is looked at ten times a second anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from testbed import messages as m
+from testbed.agent.core import events as ev
+from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.errors import ProtocolError
+from testbed.wire import Codec
+
+LOG = logging.getLogger("agent")
+OWNER: Codec[m.FromOwner] = Codec(m.FromOwner)
+
+
+async def listen_to_owner(
+    path: Path,
+    group: int | None,
+    kernel: KernelMaps,
+    handle: Callable[[ev.Event], None],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Hears root, and the members of `group` if there is one, until cancelled; each is answered once the agent has obeyed."""
+    path.unlink(missing_ok=True)
+    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        await sock.bind(str(path))
+        if group is not None:
+            os.chown(path, -1, group)
+        path.chmod(0o600 if group is None else 0o660)
+        task_status.started()
+        while True:
+            data, sender = await sock.recvfrom(4096)
+            try:
+                [word] = OWNER.decoder().feed(data)
+            except (ProtocolError, ValueError) as error:
+                LOG.warning("owner's socket: %s", error)
+                continue
+            if (switch := kernel.look_at_switch(grace=word.grace)) is not None:
+                handle(switch)
+            if sender:  # the owner waits until it is done
+                try:
+                    await sock.sendto(b"done", sender)
+                except OSError as error:
+                    LOG.info("the owner did not wait: %s", error)
