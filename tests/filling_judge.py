@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from controller.core.network.sharing import Demand, Filling, members_of_links
+from controller.core.network.sharing import Demand, Filling
 from topologies.spec import DirectedLink
 
 
@@ -33,7 +33,7 @@ def _rises_to(demand: Demand) -> float:
 
 def fill_link_by_link(demands: Sequence[Demand], capacity: Mapping[DirectedLink, float]) -> Filling:
     """`sharing.fill`, of demands whose floors fit."""
-    members = members_of_links(demands, capacity)
+    members = {link: [d for d in demands if link in d.links] for d in demands for link in d.links}
     filling = Filling({}, {})
     levels = [(0.0, str(link), link) for link in members]
     heapify(levels)

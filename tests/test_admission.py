@@ -14,6 +14,7 @@ from controller.core.admission.admission import (
     Refusal,
 )
 from controller.core.network.sharing import Demand
+from tests.demands import shared
 from topologies.spec import DirectedLink, ResearchReserve
 
 UP, TRUNK, SIDE = DirectedLink("h1", "sw"), DirectedLink("sw", "core"), DirectedLink("h2", "sw")
@@ -132,14 +133,14 @@ def test_checkpoints_and_migrations_share_one_account() -> None:
         Demand("ckpt", (SIDE, TRUNK), cap_bytes_per_s=2.0),
         Demand("ckpt2", (TRUNK,), cap_bytes_per_s=50.0),
     ]
-    granted = p3.grants(flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
+    granted = shared(p3.share_totals, flows, {UP: 100.0, SIDE: 100.0, TRUNK: 10.0})
     assert granted.rates == {"mig": 6.0, "ckpt": 2.0, "ckpt2": 2.0}
     assert granted.bottleneck == {"mig": TRUNK, "ckpt": None, "ckpt2": TRUNK}
 
 
 def test_promises_survive_a_share_that_shrinks_and_nobody_else_gets_anything() -> None:
     flows = [Demand("mig", (TRUNK,), floor_bytes_per_s=6.0), Demand("ckpt", (TRUNK,), cap_bytes_per_s=2.0)]
-    assert p3.grants(flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
+    assert shared(p3.share_totals, flows, {TRUNK: 4.0}).rates == {"mig": 6.0, "ckpt": 0.0}
 
 
 requests_strategy = st.lists(
@@ -170,8 +171,10 @@ def test_admitted_flows_fit_finish_in_time_and_can_all_be_granted(
     answer = admit(requests, 0.0, share, [])
     assert answer.admitted.keys() | answer.refused.keys() == {r.key for r in requests}
     assert not answer.admitted.keys() & answer.refused.keys()
-    flows = [p3.as_demand(r, answer.admitted[r.key]) for r in requests if r.key in answer.admitted]
-    rates = p3.grants(flows, share).rates
+    flows = [
+        Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in requests if r.key in answer.admitted
+    ]
+    rates = shared(p3.share_totals, flows, share).rates
     for request in requests:
         if request.key in rates and rates[request.key] < math.inf:
             done_s = request.payload_bytes / rates[request.key] + request.restart_s

@@ -7,7 +7,6 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.model.entities import Phase
 from controller.core.placement.select import (
-    Candidate,
     DestinationChoice,
     NoDestination,
     PlacementRequest,
@@ -15,6 +14,7 @@ from controller.core.placement.select import (
 from controller.core.policies.baselines import SLOWDOWN, SLURM_REQUEUE_WAIT_S, TAKEOVER_S
 from controller.core.policies.table import policy
 from testbed import messages as m
+from tests.offered_hosts import Candidate, in_columns, over_hosts
 from tests.system_world import STEP_S, TIME, Small, job
 
 # ---------------------------------------------------------------- selectors of the baselines
@@ -28,7 +28,7 @@ def host(name: str, building: str, memory_bytes: float = 24e9) -> Candidate:
 
 def test_slurm_takes_the_first_node_of_its_table_that_can_run_the_job() -> None:
     hosts = [host("n3", "north"), host("n1", "north", 1e8), host("n2", "south")]
-    chosen = policy("slurm-pr").select(WANTED, hosts, draw=0.9)
+    chosen = over_hosts(policy("slurm-pr").select)(WANTED, hosts, draw=0.9)
     assert isinstance(chosen, DestinationChoice)
     assert chosen.host == "n2"
 
@@ -39,13 +39,13 @@ def test_a_replica_is_put_into_another_building_if_there_is_room() -> None:
     hosts = [host("n1", "north"), host("n2", "south"), host("n3", "east"), host("n4", "north")]
 
     def chosen(among: list[Candidate], draw: float) -> str:
-        choice = select(WANTED, among, draw=draw)
+        choice = select(WANTED, in_columns(among), draw=draw)
         assert isinstance(choice, DestinationChoice)
         return choice.host
 
     assert {chosen(hosts, draw / 10) for draw in range(10)} == {"n2", "n3"}
     assert {chosen([hosts[0], hosts[3]], draw / 10) for draw in range(10)} == {"n1", "n4"}
-    assert isinstance(select(WANTED, [], draw=0.5), NoDestination)
+    assert isinstance(select(WANTED, in_columns([]), draw=0.5), NoDestination)
 
 
 # ---------------------------------------------------------------- no migration

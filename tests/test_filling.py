@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from controller.core.network.links import Network, Paths
-from controller.core.network.max_min import NOBODY, fill_columns, fill_wants
+from controller.core.network import max_min
+from controller.core.network.links import NO_LINK, Network, Paths
 from controller.core.network.sharing import (
     Demand,
     Filling,
-    equal_increment,
     fill,
-    in_columns,
 )
+from tests.demands import shared
 from tests.filling_judge import fill_link_by_link
 from topologies.paths import Routes
 from topologies.presets import three_tier
@@ -178,20 +177,15 @@ def test_the_answer_is_the_same_to_the_last_bit_in_any_order(case: Case, shuffle
     shuffler.shuffle(shuffled)
     shuffler.shuffle(mixed)
     assert fill(shuffled, dict(mixed)) == fill(demands, capacity)
-    assert equal_increment(shuffled, dict(mixed)) == equal_increment(demands, capacity)
+    rule = max_min.equal_increment
+    assert shared(rule, shuffled, dict(mixed)) == shared(rule, demands, capacity)
 
 
 @settings(max_examples=150, deadline=None)
 @given(cases)
 def test_columns_and_demands_have_one_answer(case: Case) -> None:
     demands, capacity = case
-    network = Network(capacity)
-    ordered = sorted(demands, key=lambda d: d.key)
-    rates, held_by = fill_wants(in_columns(ordered, network), network.column(capacity))
-    filling = fill(demands, capacity)
-    assert dict(zip((d.key for d in ordered), rates.tolist(), strict=True)) == filling.rates
-    links = [None if n == NOBODY else network.links[n] for n in held_by.tolist()]
-    assert dict(zip((d.key for d in ordered), links, strict=True)) == filling.bottleneck
+    assert shared(max_min.fill, demands, capacity) == fill(demands, capacity)
 
 
 # ---------------------------------------------------------------- ties, bounds, hard cases
@@ -250,10 +244,10 @@ def test_weights_too_small_to_divide_by_are_weights_still() -> None:
 
 def test_a_flow_without_a_path_has_its_cap_and_an_empty_set_of_flows_an_empty_answer() -> None:
     network, one = Network([TRUNK]), np.ones(1)
-    rates, held_by = fill_columns(network, Paths.of([()]), one, 0.0 * one, 7.0 * one, one)
-    assert (rates.tolist(), held_by.tolist()) == ([7.0], [NOBODY])
+    rates, held_by = max_min.fill(max_min.Wants(network, Paths.of([()]), one, 0.0 * one, 7.0 * one), one)
+    assert (rates.tolist(), held_by.tolist()) == ([7.0], [NO_LINK])
     none = np.zeros(0)
-    assert fill_columns(network, Paths.of([]), none, none, none, one)[0].size == 0
+    assert max_min.fill(max_min.Wants(network, Paths.of([]), none, none, none), one)[0].size == 0
 
 
 def test_columns_name_the_first_link_on_which_floors_do_not_fit() -> None:
@@ -261,9 +255,10 @@ def test_columns_name_the_first_link_on_which_floors_do_not_fit() -> None:
     paths = Paths.of([network.path((LEAF, TRUNK)), network.path((SPUR,))])
     two = np.ones(2)
     with pytest.raises(ValueError, match=r"link n0>n1: floors need 5.0 bytes/s, it has 4.0"):
-        fill_columns(network, paths, two, 5.0 * two, 9.0 * two, np.full(3, 4.0))
+        max_min.fill(max_min.Wants(network, paths, two, 5.0 * two, 9.0 * two), np.full(3, 4.0))
     with pytest.raises(ValueError, match=r"link n1>n2: capacity nan: a finite rate of 0 or more"):
-        fill_columns(network, paths, two, 0.0 * two, two, np.array([4.0, math.nan, 4.0]))
+        wants = max_min.Wants(network, paths, two, 0.0 * two, two)
+        max_min.fill(wants, np.array([4.0, math.nan, 4.0]))
 
 
 # ---------------------------------------------------------------- paths

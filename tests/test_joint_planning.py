@@ -14,7 +14,6 @@ from scipy.optimize import minimize
 
 from controller.core.checkpointing import intervals as p1
 from controller.core.checkpointing.cost import (
-    Array,
     CheckpointCosts,
     bought,
     lost,
@@ -23,7 +22,6 @@ from controller.core.checkpointing.cost import (
 from controller.core.checkpointing.dual_newton import TOLERANCE, ContentionProblem, allocate
 from controller.core.checkpointing.loss_budgets import (
     WITHHELD,
-    Mask,
     kept,
     uncontested,
 )
@@ -35,7 +33,7 @@ from controller.core.checkpointing.planner import (
     plan_exact,
     plan_least_loss,
 )
-from controller.core.network.links import sums
+from controller.core.network.links import Floats, Mask, sums
 from tests.checkpoint_jobs import HOUR_S, LEAF, TRUNK, job
 from topologies.spec import DirectedLink
 
@@ -73,16 +71,16 @@ def solved_by_scipy(
     crosses = np.array([[link in j.links for j in jobs] for link in capacity], dtype=float)
     room = np.array(list(capacity.values()))
 
-    def split(x: Array) -> tuple[Array, Array]:
+    def split(x: Floats) -> tuple[Floats, Floats]:
         return np.exp(x[:n]) * rate0, np.exp(x[n:]) * interval0
 
-    def cost(x: Array) -> float:
+    def cost(x: Floats) -> float:
         rate, interval_s = split(x)
         write_s = payload / rate
         stopped_s = write_s if snapshot_s is None else snapshot_s(payload)
         return float((hazard * (interval_s / 2.0 + write_s) + stopped_s / interval_s).sum())
 
-    def slack(x: Array) -> Array:
+    def slack(x: Floats) -> Floats:
         rate, interval_s = split(x)
         floors = np.log(interval_s * rate * BETA / payload)
         caps = np.log(np.minimum(longest, 1e12) / interval_s)
@@ -354,7 +352,7 @@ def test_more_budget_never_costs_more(
     assert costs[1] <= costs[0] * (1 + 2 * TOLERANCE) or costs[0] == math.inf
 
 
-def total_lost(costs: CheckpointCosts, rates: Array) -> float:
+def total_lost(costs: CheckpointCosts, rates: Floats) -> float:
     return math.fsum(lost(costs, job, rate) for job, rate in enumerate(rates.tolist()))
 
 
@@ -376,7 +374,7 @@ def problem_of(
 # ---------------------------------------------------------------- campuses
 
 
-def campus_routes(rng: Generator, hosts: int) -> tuple[np.ndarray, Array]:
+def campus_routes(rng: Generator, hosts: int) -> tuple[np.ndarray, Floats]:
     """A job on each second host, its standby anywhere: routes over host, access and building links."""
     jobs, access = hosts // 2, -(-hosts // 24)
     source, target = rng.choice(hosts, jobs, replace=False), rng.integers(0, hosts, jobs)
@@ -445,7 +443,7 @@ def test_a_broken_budget_leaves_the_interval_that_the_job_has_and_its_slice_is_w
     budget_s, room = np.array([300.0, 1200.0]), 82e6
     pauses_s = payload / 1.5e9
 
-    def lost_work(rate: Array) -> float:
+    def lost_work(rate: Floats) -> float:
         write_s, best_s = payload / rate, np.sqrt(2.0 * pauses_s / hazard)
         interval_s = np.maximum(np.minimum(best_s, 2.0 * budget_s), write_s / BETA)
         return float((hazard * (interval_s / 2.0 + write_s)).sum())
@@ -499,7 +497,7 @@ def test_whoever_is_given_up_would_not_fit_beside_those_kept(
     routes = np.array([[n if bits >> n & 1 else 4 for n in range(4)] for _, bits in shapes], dtype=np.intp)
     keeps = kept(needs, routes, capacity, np.arange(len(needs)))
 
-    def load(chosen: Mask) -> Array:
+    def load(chosen: Mask) -> Floats:
         return sums(routes[chosen].ravel(), np.repeat(needs[chosen], 4), 5)[:4]
 
     assert (load(keeps) <= capacity * (1 + 1e-9)).all()

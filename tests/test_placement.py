@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.placement import select as placement
 from controller.core.placement.select import (
-    Candidate,
     DestinationChoice,
     Missing,
     NoDestination,
     PlacementRequest,
     Selector,
-    select,
-    select_random,
 )
-from controller.core.policies.baselines import select_elsewhere, select_first
+from controller.core.policies import baselines
+from tests.offered_hosts import Candidate, over_hosts
+
+select, select_random = over_hosts(placement.select), over_hosts(placement.select_random)
+select_first, select_elsewhere = over_hosts(baselines.select_first), over_hosts(baselines.select_elsewhere)
 
 REQUEST = PlacementRequest(
     source="s",

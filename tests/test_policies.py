@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.core.admission.admission import Admission, MigrationRequest, as_demand
+from controller.core.admission.admission import Admission, MigrationRequest
 from controller.core.checkpointing.intervals import CheckpointJob
 from controller.core.network.links import Network
-from controller.core.network.sharing import in_columns
+from controller.core.network.sharing import Demand, in_columns
 from controller.core.placement.select import (
-    Candidate,
     DestinationChoice,
     NoDestination,
     PlacementRequest,
@@ -18,6 +17,8 @@ from controller.core.placement.select import (
 from controller.core.policies.table import POLICIES, Policy, policy
 from controller.core.queueing.queue import SpotJob, SpotQueue
 from controller.core.settings import Settings
+from tests.offered_hosts import Candidate
+from tests.offered_hosts import in_columns as hosts_in_columns
 from topologies.errors import SpecError
 from topologies.spec import DirectedLink
 
@@ -28,11 +29,13 @@ JOBS = [
     CheckpointJob("b", 64e9, 3e-3, (LINK,), 4e7, 9000.0),
 ]
 REQUEST = PlacementRequest("s", 1e9, 1e9, 7.0, 3600.0, 60.0, 5.0, "north")
-HOSTS = [
-    Candidate("near", "north", 1, 24e9, 8.6, 0.0, 1e8, 0.1, 60.0, 2.3),
-    Candidate("far", "south", 1, 24e9, 8.6, 0.0, 9e7, 0.9, 60.0, 0.1),
-    Candidate("doomed", "south", 1, 24e9, 8.6, 0.0, 1e6, 0.01, 60.0, 4.6),
-]
+HOSTS = hosts_in_columns(
+    [
+        Candidate("near", "north", 1, 24e9, 8.6, 0.0, 1e8, 0.1, 60.0, 2.3),
+        Candidate("far", "south", 1, 24e9, 8.6, 0.0, 9e7, 0.9, 60.0, 0.1),
+        Candidate("doomed", "south", 1, 24e9, 8.6, 0.0, 1e6, 0.01, 60.0, 4.6),
+    ]
+)
 REQUESTS = [
     MigrationRequest("urgent", 20.0, 10.0, 0.0, (LINK,)),
     MigrationRequest("huge", 900.0, 20.0, 0.0, (LINK,)),
@@ -54,11 +57,13 @@ def test_every_row_plans_places_admits_grants_and_learns(name: str) -> None:
     assert all(plan.interval_s > 0.0 for plan in plans.values())
 
     assert isinstance(row.select(REQUEST, HOSTS, draw=0.4), DestinationChoice)
-    assert isinstance(row.select(REQUEST, [], draw=0.4), NoDestination)
+    assert isinstance(row.select(REQUEST, hosts_in_columns([]), draw=0.4), NoDestination)
 
     answer = admission_of(row)
     assert answer.admitted.keys() | answer.refused.keys() == {"urgent", "huge", "small"}
-    flows = [as_demand(r, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted]
+    flows = [
+        Demand(r.key, r.links, 1.0, answer.admitted[r.key]) for r in REQUESTS if r.key in answer.admitted
+    ]
     network = Network(SHARE)
     rates, _ = row.share(in_columns(flows, network), network.column(SHARE))
     assert math.fsum(rates) == pytest.approx(10.0)

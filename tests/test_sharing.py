@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.network import max_min
 from controller.core.network.sharing import (
     Demand,
     Filling,
-    equal_increment,
     fill,
 )
+from tests.demands import shared
 from topologies.spec import DirectedLink
 
 LINKS = [DirectedLink(f"n{i}", f"n{i + 1}") for i in range(5)]
@@ -68,7 +69,7 @@ def test_no_link_carries_more_than_it_has(case: tuple[list[Demand], dict[Directe
 @given(networks())
 def test_floors_and_caps_are_kept(case: tuple[list[Demand], dict[DirectedLink, float]]) -> None:
     demands, capacity = case
-    for filling in (fill(demands, capacity), equal_increment(demands, capacity)):
+    for filling in (fill(demands, capacity), shared(max_min.equal_increment, demands, capacity)):
         for demand in demands:
             rate = filling.rates[demand.key]
             assert demand.floor_bytes_per_s <= rate <= demand.cap_bytes_per_s * (1.0 + 1e-12)
@@ -127,7 +128,7 @@ def test_a_large_floor_gets_nothing_more_until_others_have_caught_up() -> None:
 
 def test_equal_increment_gives_everybody_the_same_extra() -> None:
     demands = [on_trunk("a", floor=4.0), on_trunk("b", floor=1.0), on_trunk("c", floor=1.0)]
-    assert equal_increment(demands, {TRUNK: 9.0}).rates == {"a": 5.0, "b": 2.0, "c": 2.0}
+    assert shared(max_min.equal_increment, demands, {TRUNK: 9.0}).rates == {"a": 5.0, "b": 2.0, "c": 2.0}
 
 
 def test_what_a_capped_demand_leaves_goes_to_the_others() -> None:

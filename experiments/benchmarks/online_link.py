@@ -1,7 +1,8 @@
 """One link over time: migrations arrive, some are admitted, and what was admitted is followed to its last byte.
 
 Constant rates: each flow has its floor until its last byte, and what no floor needs is shared max-min
-(`admission.grants`), so that a flow that is done early leaves room; or, as a second baseline, no flow gets more than its floor.
+(`admission.share_totals`), so that a flow that is done early leaves room; or, as a second baseline, no flow gets more than its
+floor.
 Rates that vary: the timetable, planned anew at each arrival from what is left.
 """
 
@@ -11,9 +12,9 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
-from controller.core.admission import admission
-from controller.core.admission.admission import Admit, MigrationRequest, Promise
-from controller.core.network.sharing import Demand
+from controller.core.admission.admission import Admit, MigrationRequest, Promise, share_totals
+from controller.core.network.links import Network
+from controller.core.network.sharing import Demand, in_columns
 from experiments.benchmarks.reclaim_waves import (
     LINK,
     SHARE_BYTES_PER_S,
@@ -21,7 +22,7 @@ from experiments.benchmarks.reclaim_waves import (
     time_s,
 )
 
-SHARE = {LINK: SHARE_BYTES_PER_S}
+SHARE, NETWORK = {LINK: SHARE_BYTES_PER_S}, Network([LINK])
 NOTED_ADMITTED = {"EDF, skips": 0.514, "fluid EDF": 0.614}
 INTERARRIVAL_S = (
     24.0  # mean, four times what the link could carry; fluid EDF admits about the noted share there
@@ -72,7 +73,10 @@ class OnlineLink:
     def _promises(self) -> list[Promise]:
         if self.varies:
             return list(self.left.values())
-        return [admission.as_demand(r, self.floors[key]) for key, r in self.left.items()]
+        return [self._demand(key) for key in self.left]
+
+    def _demand(self, key: str) -> Demand:
+        return Demand(key, (LINK,), 1.0, self.floors[key])
 
     def _step(self, until_s: float) -> bool:
         """To the next change of a rate, at most to `until_s`; whether that is still ahead."""
@@ -95,5 +99,6 @@ class OnlineLink:
             return {key: plan.rate_at(key, self.now_s) for key in self.left}, plan.next_change_s(self.now_s)
         if not self.shares_rest:
             return self.floors, math.inf
-        demands = [Demand(key, (LINK,), 1.0, self.floors[key]) for key in self.left]
-        return admission.grants(demands, SHARE).rates, math.inf
+        wants = in_columns([self._demand(key) for key in sorted(self.left)], NETWORK)
+        rates, _ = share_totals(wants, NETWORK.column(SHARE))
+        return dict(zip(sorted(self.left), rates.tolist(), strict=True)), math.inf

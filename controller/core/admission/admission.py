@@ -1,9 +1,9 @@
-"""P3: which migrations are promised to finish in time, and what everybody may send (paper A, section VII).
+"""P3: which migrations are promised to finish in time, and what each flow may send (paper A, section VII).
 
 A planned migration k that has tau_k seconds, of which the restart takes T_r, finishes in time if it is given
 r_k >= C_k/(tau_k - T_r) throughout (eq. 12, Theorem 3). Every link keeps B_res = max(beta B, B_min) for
 research; what is left, B_mig, is the account from which migrations and checkpoints are paid. Admission
-decides whose minimum is guaranteed; `grants` divides the rest. Whoever is not admitted is told so at once and
+decides whose minimum is guaranteed; `share_totals` divides the rest. A job that is not admitted is told so at once and
 recovers from its freshest completed checkpoint.
 
 Where this departs from the print:
@@ -16,8 +16,9 @@ Where this departs from the print:
   3.60 (3.99 for the smallest demand first). Both are rows.
 - **Rates may vary.** Eq. (12) holds a rate from notice to deadline, and a link on which several are held has idle
   room in no moment and urgent work in few. `fluid_edf` promises bytes by a deadline instead: the link is for the
-  most urgent first, and rates follow a timetable (`fluid`, `timetable`). Of 7 flows at 87.5 MB/s with the paper campus's notices
-  it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work: 4.67).
+  most urgent first, and rates follow a timetable (`moore_hodgson`, `schedule`). Of 7 flows at 87.5 MB/s with the paper campus's
+  notices it admits 6.2 on average, smallest demand first 5.7, skipping 5.4, stopping 2.5 (of the law fitted to earlier work:
+  4.67).
 - **Promises are kept.** Flows admitted earlier hold their floors; newcomers get what is left, and no
   newcomer's deadline removes them. If a link's share shrinks below what was promised on it (the estimate of
   research use grew), nothing more is admitted there.
@@ -39,10 +40,10 @@ import numpy as np
 
 from controller.core.admission import moore_hodgson
 from controller.core.admission.schedule import Parcel, Timetable
-from controller.core.network import sharing
-from controller.core.network.links import Floats, Numbers
-from controller.core.network.max_min import Wants, equal_increment_wants, fill_wants
-from controller.core.network.sharing import Demand, Filling
+from controller.core.network import max_min
+from controller.core.network.links import Floats, Numbers, fits
+from controller.core.network.max_min import Wants
+from controller.core.network.sharing import Demand
 from topologies.spec import DirectedLink, ResearchReserve
 
 
@@ -64,20 +65,17 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """A planned migration: C, when its host closes, T_r, and the links from source to destination.
-
-    `start_s`: not before this moment (0: at once). `rather_start_s`: a later moment that would be welcome, so that
-    a copy travels ahead; it is granted where no other request is refused for it. `cap_bytes_per_s`: never faster than this.
-    """
+    """A planned migration."""
 
     key: str
-    payload_bytes: float
-    deadline_s: float
-    restart_s: float
-    links: tuple[DirectedLink, ...]
-    start_s: float = 0.0
+    payload_bytes: float  # C
+    deadline_s: float  # when its host closes
+    restart_s: float  # T_r
+    links: tuple[DirectedLink, ...]  # from source to destination
+    start_s: float = 0.0  # not before this moment (0: at once)
+    # a later moment that would be welcome, so that a copy travels ahead; granted where no other request is refused for it
     rather_start_s: float = -math.inf
-    cap_bytes_per_s: float = math.inf
+    cap_bytes_per_s: float = math.inf  # never faster than this
 
     @property
     def due_s(self) -> float:
@@ -86,7 +84,7 @@ class MigrationRequest:
 
     @property
     def comfortable(self) -> MigrationRequest:
-        """The same, starting when it would be welcome."""
+        """The same request, starting when it would be welcome."""
         return replace(self, start_s=max(self.start_s, self.rather_start_s))
 
 
@@ -100,15 +98,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`admitted`: key -> guaranteed payload bytes/s. `refused`: all others, for degraded recovery.
+    """Which requests are promised to be in time, and at which rates."""
 
-    Where rates vary, `admitted` has those of this moment, and `timetable` all of them, those of earlier promises
-    included.
-    """
-
-    admitted: dict[str, float]
-    refused: dict[str, Refusal]
-    timetable: Timetable = field(default_factory=Timetable)
+    admitted: dict[str, float]  # key -> guaranteed payload bytes/s; where rates vary, those of this moment
+    refused: dict[str, Refusal]  # all others, for degraded recovery
+    timetable: Timetable = field(
+        default_factory=Timetable
+    )  # where rates vary: all, earlier promises included
 
 
 Promise = Demand | MigrationRequest  # a floor that is held, or bytes that are still to be there by a deadline
@@ -162,11 +158,11 @@ def smallest_demand_first(
 
 
 def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
-    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of whom to refuse (`fluid`).
+    """Earliest deadline first with rates that vary, and Moore and Hodgson's choice of what to refuse (`moore_hodgson`).
 
     As many as can be delivered beside the promises in `committed`, of which a `Demand` holds its floor for ever and a
     `MigrationRequest` (what is left of a payload) is planned anew, earlier or later, but always in time. The timetable
-    has both. Exact on one link with equal starts; sound everywhere: whoever is admitted is in time if the timetable is
+    has both. Exact on one link with equal starts; sound everywhere: a migration that is admitted is in time if the timetable is
     followed. Without requests: the timetable of what is promised. ValueError: a link without a share, or a key twice.
     """
     held = _floors(committed, now_s, only=Demand)
@@ -183,44 +179,23 @@ def fluid_edf(requests: Requests, now_s: float, share: LinkShares, committed: Pr
 
 
 def admit_all(requests: Requests, now_s: float, share: LinkShares, committed: Promises = ()) -> Admission:
-    """No admission control: everybody may try, nobody is promised anything (floor 0). A baseline."""
+    """Admits every request and promises it nothing (floor 0): no admission control, a baseline."""
     return Admission({request.key: 0.0 for request in requests}, {})
 
 
-admit = edf_skip
-
-
-def grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
-    """Rates (payload bytes/s) of all flows from one account, and the link that binds each one.
-
-    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as
-    its cap. No link's share is exceeded, save where promises made earlier exceed a share that has since
-    shrunk: there promises are kept and nobody gets more. ValueError as in `sharing.fill`, but floors always
-    fit.
-    """
-    return sharing.fill(flows, _keeping_promises(flows, share))
-
-
-def equal_increment_grants(flows: Sequence[Demand], share: LinkShares) -> Filling:
-    """`grants` by the other reading of the paper: its floor and the same extra for everybody."""
-    return sharing.equal_increment(flows, _keeping_promises(flows, share))
-
-
 def share_totals(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
-    """`grants` on columns, `share` by number of the link: (rate of each flow, number of the link that binds it)."""
-    return fill_wants(wants, share, stretched=True)
+    """Rates (payload bytes/s) of all flows from one account, and the number of the link that binds each; `share` by link.
+
+    Max-min of totals: a migration has the floor that was admitted; a checkpoint has floor 0 and P1's b_i as its cap. No
+    link's share is exceeded, save where promises made earlier exceed a share that has since shrunk: there promises are kept
+    and no flow gets more.
+    """
+    return max_min.fill(wants, share, stretched=True)
 
 
 def share_increments(wants: Wants, share: Floats) -> tuple[Floats, Numbers]:
-    """`equal_increment_grants` on columns."""
-    return equal_increment_wants(wants, np.maximum(share, wants.floors))
-
-
-def as_demand(
-    request: MigrationRequest, floor_bytes_per_s: float, cap_bytes_per_s: float = math.inf
-) -> Demand:
-    """An admitted migration, for `grants` and as `committed`. ValueError: a cap below the floor."""
-    return Demand(request.key, request.links, 1.0, floor_bytes_per_s, cap_bytes_per_s)
+    """`share_totals` by the other reading of the paper: its floor and the same extra for every flow."""
+    return max_min.equal_increment(wants, np.maximum(share, wants.floors))
 
 
 def _admit_in_order(
@@ -283,7 +258,7 @@ def _too_full(
 ) -> DirectedLink | None:
     """The link that the rate overfills most; None if it fits on all."""
     _check_known(links, share)
-    over = [link for link in links if not sharing.fits(taken.get(link, 0.0) + rate, share[link])]
+    over = [link for link in links if not fits(taken.get(link, 0.0) + rate, share[link])]
     return max(over, key=lambda link: taken.get(link, 0.0) - share[link], default=None)
 
 
@@ -298,22 +273,11 @@ def _floors(promises: Promises, now_s: float, only: type | None = None) -> dict[
     taken: dict[DirectedLink, float] = {}
     for promise in promises:
         if isinstance(promise, only or object):
-            _take(taken, promise.links, _held(promise, now_s))
+            held = promise.floor_bytes_per_s if isinstance(promise, Demand) else _rate(promise, now_s)
+            _take(taken, promise.links, 0.0 if isinstance(held, Infeasible) else held)
     return taken
-
-
-def _held(promise: Promise, now_s: float) -> float:
-    if isinstance(promise, Demand):
-        return promise.floor_bytes_per_s
-    rate = _rate(promise, now_s)
-    return 0.0 if isinstance(rate, Infeasible) else rate
 
 
 def _take(taken: dict[DirectedLink, float], links: Sequence[DirectedLink], rate: float) -> None:
     for link in links:
         taken[link] = taken.get(link, 0.0) + rate
-
-
-def _keeping_promises(flows: Sequence[Demand], share: LinkShares) -> dict[DirectedLink, float]:
-    promised = _floors(flows, 0.0)
-    return {link: max(rate, promised.get(link, 0.0)) for link, rate in share.items()}

@@ -10,12 +10,12 @@ Beyond that (first moments that differ, caps, several links) the question whom t
 heuristic with an exact floor: a set is kept only if `timetable` has a schedule for it. It differs from the print in three
 ways (of 3 000 small instances on networks, 3 had a set with one more). It drops the one that occupies the links of the
 misfit for longest (which on one link is the largest payload) among those whose absence makes room. It looks once more,
-smallest first, at who was dropped: what it was dropped for may be gone. And it decides for each set of flows that share
+smallest first, at each that was dropped: what it was dropped for may be gone. And it decides for each set of flows that share
 links on its own.
 
 **Comfort.** A job would rather be stopped late: while it waits it computes, and a copy of its state travels ahead.
 So a parcel may name a moment after its first one, from which it would rather be sent. That is granted only when
-everybody is in time with it: who is admitted is decided without.
+all are in time with it: admission is decided without.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Wish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionChoice:
-    """Who is delivered, in which schedule; `crowded`: the link that each one refused is shortest of room on."""
+    """Which wishes are delivered, and when."""
 
     schedule: Timetable
-    crowded: dict[str, DirectedLink | None]
+    crowded: dict[str, DirectedLink | None]  # of each wish refused, the link that is shortest of room for it
 
 
 def choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, float]) -> AdmissionChoice:
@@ -104,9 +104,14 @@ def _choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, f
     easy = timetable([wish.comfortable for wish in wishes], now_s, share)
     if not easy.late:
         return AdmissionChoice(easy, {})
-    wishes = _promises_first(wishes, now_s, share)
     promises = [wish for wish in wishes if wish.promised]
-    room = _Room(now_s, share, timetable([wish.parcel for wish in promises], now_s, share).late)
+    late = timetable([wish.parcel for wish in promises], now_s, share).late
+    if late and not timetable([wish.comfortable for wish in promises], now_s, share).late:
+        # late if all start at once, but not as planned: they stay as planned, since no rule is monotone in starts
+        late = frozenset()
+        wishes = [wish._replace(parcel=wish.comfortable) if wish.promised else wish for wish in wishes]
+    room = _Room(now_s, share, late)
+    promises = [wish for wish in wishes if wish.promised]
     sore = {link for wish in promises if wish.key in room.late for link in wish.parcel.links}
     kept, dropped = _walk([w for w in wishes if w.promised or sore.isdisjoint(w.parcel.links)], room)
     for wish in sorted(dropped, key=lambda w: (w.parcel.payload_bytes, _due(w))):
@@ -114,20 +119,20 @@ def _choose(wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, f
             kept.append(wish)
     names = {wish.key for wish in kept}
     crowded = {w.key: room.crowded(w, kept) for w in wishes if w.key not in names}
-    return AdmissionChoice(_comfort(sorted(kept, key=_due), room), crowded)
-
-
-def _promises_first(
-    wishes: Sequence[Wish], now_s: float, share: Mapping[DirectedLink, float]
-) -> Sequence[Wish]:
-    """Promises that are late if all start at once, but not as planned, stay as planned: no rule is monotone in starts."""
-    promises = [wish for wish in wishes if wish.promised]
-    if not timetable([wish.parcel for wish in promises], now_s, share).late:
-        return wishes
-    planned = timetable([wish.comfortable for wish in promises], now_s, share)
-    if planned.late:
-        return wishes
-    return [wish._replace(parcel=wish.comfortable) if wish.promised else wish for wish in wishes]
+    kept.sort(key=_due)
+    best = room.plan([wish.comfortable for wish in kept])
+    if best.late <= room.late:
+        return AdmissionChoice(best, crowded)
+    # parcels start late where they can, earliest due time first
+    starts = [wish.parcel for wish in kept]
+    best = room.plan(starts)
+    for index, wish in enumerate(kept):
+        if wish.comfortable != wish.parcel:
+            trial = [*starts[:index], wish.comfortable, *starts[index + 1 :]]
+            plan = room.plan(trial)
+            if plan.late <= room.late:
+                starts, best = trial, plan
+    return AdmissionChoice(best, crowded)
 
 
 def _due(wish: Wish) -> tuple[float, str]:
@@ -135,49 +140,28 @@ def _due(wish: Wish) -> tuple[float, str]:
 
 
 def _walk(wishes: Sequence[Wish], room: _Room) -> tuple[list[Wish], list[Wish]]:
-    """Moore and Hodgson: (those that fit together, those dropped on the way)."""
+    """Moore and Hodgson: (the wishes that fit together, those dropped on the way).
+
+    At a misfit the wish is dropped that takes most of the misfit's links, of those whose absence makes room if there is any.
+    """
     kept, dropped = list[Wish](), list[Wish]()
     for wish in wishes:
         kept.append(wish)
         while not room.has(kept):
-            victim = _victim(kept, room)
-            if victim is None:  # promises in an order that no rule schedules, though all of them it does
+            last = set(kept[-1].parcel.links)
+            costs = [
+                (room.occupied_s(other, last), other.parcel.payload_bytes, *_due(other), other)
+                for other in kept
+                if not other.promised
+            ]
+            if not costs:  # promises in an order that no rule schedules, though all of them it does
                 break
+            dearest = [cost[-1] for cost in sorted(costs, key=lambda cost: cost[:-1], reverse=True)]
+            makes_room = (one for one in dearest if room.has([other for other in kept if other is not one]))
+            victim = next(makes_room, dearest[0])
             kept.remove(victim)
             dropped.append(victim)
     return kept, dropped
-
-
-def _victim(kept: Sequence[Wish], room: _Room) -> Wish | None:
-    """Who leaves: among those whose absence makes room the one that takes most, else the one that takes most."""
-    last = set(kept[-1].parcel.links)
-    costs = [
-        (room.occupied_s(wish, last), wish.parcel.payload_bytes, *_due(wish), wish)
-        for wish in kept
-        if not wish.promised
-    ]
-    ranked = [cost[-1] for cost in sorted(costs, key=lambda cost: cost[:-1], reverse=True)]
-    for wish in ranked:
-        if room.has([other for other in kept if other is not wish]):
-            return wish
-    return ranked[0] if ranked else None
-
-
-def _comfort(kept: Sequence[Wish], room: _Room) -> Timetable:
-    """Start late whoever can be started late: all, or earliest due time first."""
-    everybody = room.plan([wish.comfortable for wish in kept])
-    if everybody.late <= room.late:
-        return everybody
-    starts = [wish.parcel for wish in kept]
-    best = room.plan(starts)
-    for index, wish in enumerate(kept):
-        if wish.comfortable == wish.parcel:
-            continue
-        trial = [*starts[:index], wish.comfortable, *starts[index + 1 :]]
-        plan = room.plan(trial)
-        if plan.late <= room.late:
-            starts, best = trial, plan
-    return best
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,23 +28,17 @@ NOTHING = 1e-6  # of a payload: what is left then is rounding
 
 @dataclass(slots=True)
 class Pledge:
-    """`left_bytes` granted bytes are to be sent by `due_s`.
-
-    The source was told to take the final snapshot at `final_at_s` at the latest; its first byte leaves at most `lead_s`
-    later. `since_s`: up to when bytes have been counted; None until the final snapshot exists.
-    """
+    """`left_bytes` granted bytes are to be sent by `due_s`."""
 
     left_bytes: float
     due_s: float
-    lead_s: float
-    final_at_s: float = inf
+    lead_s: float  # from the final snapshot to its first byte, at most
+    final_at_s: float = inf  # when the source is told to take the final snapshot, at the latest
     told: bool = False  # whether the source knows final_at_s
-    since_s: float | None = None
-    promised_bytes_per_s: float = (
-        0.0  # what it takes of its path on average until it is due, when last counted
-    )
-    slow_until_s: float = -inf
-    slow_bytes_per_s: float = 0.0
+    since_s: float | None = None  # up to when bytes have been counted; None until the final snapshot exists
+    promised_bytes_per_s: float = 0.0  # of its path, on average until it is due, when last counted
+    slow_until_s: float = -inf  # a rise is not sure to have arrived before
+    slow_bytes_per_s: float = 0.0  # what counts until then
 
     @property
     def turn_s(self) -> float:
@@ -57,17 +51,13 @@ class Pledge:
             self.since_s = now_s
 
     def count(self, now_s: float, rate_bytes_per_s: float) -> None:
-        """Up to now it had this grant (0: nobody knows what its sender did)."""
+        """Up to now it had this grant (0: what its sender did is not known)."""
         if self.since_s is not None and now_s > self.since_s:
-            self._sent(now_s, self.since_s, rate_bytes_per_s)
+            slow_s = max(0.0, min(now_s, self.slow_until_s) - self.since_s)
+            sent = slow_s * self.slow_bytes_per_s + (now_s - self.since_s - slow_s) * rate_bytes_per_s
+            left = self.left_bytes - sent
+            self.left_bytes, self.since_s = (left if left > NOTHING * self.left_bytes else 0.0), now_s
         self.promised_bytes_per_s = self.left_bytes / (self.due_s - now_s) if now_s < self.due_s else 0.0
-
-    def _sent(self, now_s: float, since_s: float, rate_bytes_per_s: float) -> None:
-        slow_s = max(0.0, min(now_s, self.slow_until_s) - since_s)
-        sent = slow_s * self.slow_bytes_per_s + (now_s - since_s - slow_s) * rate_bytes_per_s
-        nothing = NOTHING * self.left_bytes
-        left = self.left_bytes - sent
-        self.left_bytes, self.since_s = (left if left > nothing else 0.0), now_s
 
     def regranted(self, now_s: float, old_bytes_per_s: float, new_bytes_per_s: float) -> None:
         """The grant changes now; a rise counts only when it is sure to have arrived."""

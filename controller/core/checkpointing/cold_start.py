@@ -1,22 +1,20 @@
-"""Prices to begin with, where nobody remembers any: nearly max-min shares by cube roots, everybody paying at the link that gives
-it least."""
+"""Cold-start multipliers: nearly max-min shares by cube roots, each job charged at its tightest link."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from controller.core.checkpointing.contention import Market, between
-from controller.core.checkpointing.cost import Array, worth
+from controller.core.checkpointing.contention import LEAST, TINY, Market, between
+from controller.core.checkpointing.cost import worth
+from controller.core.network.links import Floats
 from controller.numerics.jit import cbrt, compiled
 
 FIRST_ROUNDS = 8  # of water filling
-CONTENT = 1.0 - 1e-9  # of what a link offers: who takes less is held back elsewhere
-LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
-TINY = 1e-300  # in place of 0, where something is divided by it
+CONTENT = 1.0 - 1e-9  # of what a link offers: a job that takes less is held back elsewhere
 
 
 @compiled
-def first_guess(market: Market) -> Array:
+def first_guess(market: Market) -> Floats:
     """Nearly max-min shares by cube roots; each job pays at the link that gives it least."""
     weight = np.empty(len(market.jobs))
     for job in range(len(weight)):
@@ -37,7 +35,7 @@ def first_guess(market: Market) -> Array:
 
 
 @compiled
-def _narrowest(market: Market, level: Array, job: int) -> int:
+def _narrowest(market: Market, level: Floats, job: int) -> int:
     """The link of the job's way that gives it least."""
     narrowest = market.ways[job, 0]
     for link in market.ways[job]:
@@ -47,8 +45,8 @@ def _narrowest(market: Market, level: Array, job: int) -> int:
 
 
 @compiled
-def _higher_level(market: Market, weight: Array, level: Array) -> Array:
-    """Levels at which each link is full, if who is content with less on other links stays there."""
+def _higher_level(market: Market, weight: Floats, level: Floats) -> Floats:
+    """Levels at which each link is full, if jobs that are held back on other links stay there."""
     taken, thirst = np.zeros(len(level)), np.zeros(len(level))
     for job in range(len(weight)):
         offered = level[_narrowest(market, level, job)] * weight[job]

@@ -1,7 +1,7 @@
-"""Who competes for which links: the part of an allocation in which a choice has to be made.
+"""Jobs and links that compete: the part of an allocation in which a choice has to be made.
 
-Links that could not fill even if all their jobs had their upper bounds never enter (a host's own uplink among them: it is its
-one job's upper bound), nor do jobs that cross no other; these have their ceilings.
+Drops links that cannot saturate even with every job at its upper bound (a host's own uplink among them: it is its one job's
+upper bound), and jobs that cross none of the rest; those simply get their bound.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.core.checkpointing.cost import Array, CheckpointCosts
+from controller.core.checkpointing.cost import CheckpointCosts
+from controller.core.network.links import Floats, Numbers
 from controller.numerics.jit import compiled
 
-Indices = NDArray[np.intp]
+LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
+TINY = 1e-300  # in place of 0, where something is divided by it
 
 
 class Market(NamedTuple):
-    """The links that are contended for, numbered anew, and the jobs that cross one; everybody else has its ceiling.
-
-    `jobs`: their numbers among all; `ways`: a row a job, its contended links, padded with their number.
-    """
+    """The links that are contended for, numbered anew, and the jobs that cross one; all other jobs have their ceilings."""
 
     costs: CheckpointCosts
-    jobs: Indices
-    ways: Indices
-    lower: Array
-    upper: Array
-    capacity: Array
+    jobs: Numbers  # their numbers among all
+    ways: Numbers  # a row a job: its contended links, padded with their number
+    lower: Floats
+    upper: Floats
+    capacity: Floats
 
 
 @compiled
-def ceilings(costs: CheckpointCosts, lower: Array, upper: Array, routes: Indices, capacity: Array) -> Array:
-    """No job can get more than its narrowest link, nor wants anything where nothing is gained by it."""
+def ceilings(
+    costs: CheckpointCosts, lower: Floats, upper: Floats, routes: Numbers, capacity: Floats
+) -> Floats:
+    """The most each job can get: its upper bound or its narrowest link; its lower bound where nothing is gained by more."""
     ceiling = upper.copy()
     for job in range(len(ceiling)):
         for link in routes[job]:
@@ -45,7 +45,7 @@ def ceilings(costs: CheckpointCosts, lower: Array, upper: Array, routes: Indices
 
 
 @compiled
-def contended_links(ceiling: Array, routes: Indices, capacity: Array) -> Indices:
+def contended_links(ceiling: Floats, routes: Numbers, capacity: Floats) -> Numbers:
     """Links that would be over their budgets with all jobs at their ceilings."""
     load = np.zeros(len(capacity) + 1)
     for job in range(len(ceiling)):
@@ -56,17 +56,23 @@ def contended_links(ceiling: Array, routes: Indices, capacity: Array) -> Indices
 
 @compiled
 def market_of(
-    costs: CheckpointCosts, lower: Array, ceiling: Array, routes: Indices, capacity: Array, contended: Indices
+    costs: CheckpointCosts,
+    lower: Floats,
+    ceiling: Floats,
+    routes: Numbers,
+    capacity: Floats,
+    contended: Numbers,
 ) -> Market:
-    nobody = len(contended)
-    number = np.full(len(capacity) + 1, nobody)
-    number[contended] = np.arange(nobody)
-    jobs, ways = np.empty(len(ceiling), np.intp), np.full(routes.shape, nobody)
+    """The market of the contended links."""
+    none = len(contended)
+    number = np.full(len(capacity) + 1, none)
+    number[contended] = np.arange(none)
+    jobs, ways = np.empty(len(ceiling), np.intp), np.full(routes.shape, none)
     count = 0
     for job in range(len(ceiling)):
         crossed = 0
         for link in routes[job]:
-            if number[link] < nobody and ceiling[job] > 0.0:
+            if number[link] < none and ceiling[job] > 0.0:
                 ways[count, crossed] = number[link]
                 crossed += 1
         if crossed:
@@ -77,7 +83,7 @@ def market_of(
 
 
 @compiled
-def carry(market: Market, load: Array, job: int, rate: float) -> None:
+def carry(market: Market, load: Floats, job: int, rate: float) -> None:
     """Puts a job's rate on the links of its way."""
     for link in market.ways[job]:
         if link < len(load):
@@ -85,7 +91,7 @@ def carry(market: Market, load: Array, job: int, rate: float) -> None:
 
 
 @compiled
-def paid(market: Market, multipliers: Array, job: int) -> float:
+def paid(market: Market, multipliers: Floats, job: int) -> float:
     """What a job pays on its way for a byte/s."""
     paid = 0.0
     for link in market.ways[job]:
@@ -96,4 +102,5 @@ def paid(market: Market, multipliers: Array, job: int) -> float:
 
 @compiled
 def between(value: float, low: float, high: float) -> float:
+    """The value, clipped."""
     return min(max(value, low), high)

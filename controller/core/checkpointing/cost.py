@@ -5,7 +5,7 @@ the job for a while, p. A job that writes C at rate b every D seconds loses, in 
 
     lambda (D/2 + C/b) + p/D,   C/(beta b) <= D <= 2 L_max            (eq. 9)
 
-What p is depends on who writes. Both have one shape: with s = C/b seconds of writing and the best D put back, what is left
+What p is depends on what writes. Both have one shape: with s = C/b seconds of writing and the best D put back, what is left
 is a function g of s alone, which is convex, and so is it in b. s <= 2 beta L_max is the lower bound b >= C/(2 beta L_max).
 
 **The write stops the job** (paper A, eq. 1 and 3, and the completion term): p = C/b. The best D is Young's
@@ -16,7 +16,7 @@ sqrt(2 s/lambda) clipped, and
 Young's while he fits, then whichever bound he meets first, where g goes on as a straight line.
 
 **The job goes on while its snapshot is sent** (what our agents do): p is the time of the snapshot, whatever the rate. The
-best D is sqrt(2 p/lambda), which has no b in it, clipped. Bandwidth is then worth the completion term, and, for who would
+best D is sqrt(2 p/lambda), which has no b in it, clipped. Bandwidth is then worth the completion term, and, for a job that would
 checkpoint more often than its slice lets it (s > t = beta sqrt(2 p/lambda)), a shorter interval:
 
     g'(s) = lambda + m (1 - (t/s)^2) beyond t, lambda before,   m = lambda/(2 beta).
@@ -42,56 +42,54 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.core.network.links import Floats, Mask
 from controller.numerics.jit import compiled, nearly_cbrt
 
-Array = NDArray[np.float64]
-
 ROOT_2 = math.sqrt(2.0)
-LEAST, MOST = 1e-290, 1e280  # of what a root is sought for: no division by 0, no overflow
+SMALLEST, LARGEST = 1e-290, 1e280  # of what a root is sought for: no division by 0, no overflow
 TURN = 0.25  # of y: below, x^1.5/sqrt 2 is the larger term
 STEPS = 5  # of Newton, from at most 40 % off: 0.1, 1e-2, 1e-4, 1e-8, 1e-16
 
 
 class CheckpointCosts(NamedTuple):
-    """The cost curves of some jobs, a number a job: payloads (bytes, above 0), hazards (1/s, 0 or more), `slope`, m (1/s), and
-    `turn`, the s at which the second part of the curve begins (seconds). `behind`: whether jobs go on while they are sent."""
+    """The cost curves of some jobs, a number a job."""
 
-    payload_bytes: Array
-    hazard_per_s: Array
-    slope_per_s: Array
-    turn_s: Array
-    behind: bool
+    payload_bytes: Floats  # above 0
+    hazard_per_s: Floats  # 0 or more
+    slope_per_s: Floats  # m
+    turn_s: Floats  # the s at which the second part of the curve begins
+    behind: bool  # whether jobs go on while they are sent
 
     @staticmethod
     def of(
-        payload_bytes: Array,
-        hazard_per_s: Array,
-        loss_budget_s: Array,
+        payload_bytes: Floats,
+        hazard_per_s: Floats,
+        loss_budget_s: Floats,
         beta: float,
-        broken: NDArray[np.bool_] | None = None,
-        pauses_s: Array | float = math.inf,
+        broken: Mask | None = None,
+        pauses_s: Floats | float = math.inf,
     ) -> CheckpointCosts:
-        """`broken`: whose budgets are not kept. `pauses_s`: p, for which snapshots stop each job, or all; infinite: writes do."""
+        """`broken`: jobs whose loss budget is dropped. `pauses_s`: seconds a snapshot stops the job (for each, or one for all);
+        infinite: the write does."""
         broken = np.zeros(len(payload_bytes), dtype=np.bool_) if broken is None else broken
         pauses = each(pauses_s, len(payload_bytes))
         return curves(payload_bytes, hazard_per_s, loss_budget_s, float(beta), broken, pauses)
 
 
-def each(value: Array | float, count: int) -> Array:
-    """A value for each of so many, given one for each or one for all."""
+def each(value: Floats | float, count: int) -> Floats:
+    """A value for each, given one for each or one for all."""
     return np.full(count, value) if isinstance(value, float) else value
 
 
 @compiled
 def curves(
-    payload_bytes: Array,
-    hazard_per_s: Array,
-    loss_budget_s: Array,
+    payload_bytes: Floats,
+    hazard_per_s: Floats,
+    loss_budget_s: Floats,
     beta: float,
-    broken: NDArray[np.bool_],
-    pauses_s: Array,
+    broken: Mask,
+    pauses_s: Floats,
 ) -> CheckpointCosts:
     """`CheckpointCosts.of`."""
     slope, turn, behind = hazard_per_s / (2.0 * beta), np.zeros(len(hazard_per_s)), True
@@ -165,7 +163,7 @@ def lost(costs: CheckpointCosts, job: int, rate_bytes_per_s: float) -> float:
 @compiled
 def _universal(y: float) -> tuple[float, float]:
     """(v = sqrt x, dlog x/dlog y) where x^2 + x^1.5/sqrt 2 = y, by Newton from (nearly) the larger of the two terms alone."""
-    y = min(max(y, LEAST), MOST)
+    y = min(max(y, SMALLEST), LARGEST)
     v = nearly_cbrt(ROOT_2 * y) if y < TURN else math.sqrt(math.sqrt(y))
     for _ in range(STEPS):
         square = v * v

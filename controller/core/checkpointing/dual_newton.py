@@ -1,6 +1,6 @@
 """Checkpoint rates that cost all jobs together the least, over a network: a convex program, solved by its prices.
 
-    minimise   sum_i g_i(b_i)          g: what a rate leaves a job to lose (`checkpoint_cost`)
+    minimise   sum_i g_i(b_i)          g: what a rate leaves a job to lose (`cost`)
     subject to sum of b over each link <= its budget B_l,   lower_i <= b_i <= upper_i
 
 Theorem 1 of paper A is one link, no bounds but caps, and g_i = sqrt(2 lambda_i C_i/b_i). Here a job pays a price at every
@@ -14,8 +14,8 @@ link is a root of one variable; of many it is the maximum of the concave dual
 there: log load_l = log B_l, on the links that charge, the system made symmetric by scaling with mu and the load. A step
 is taken if the dual rises by it (or the misfit halves), else it is taken back and damped more (Levenberg and Marquardt);
 small enough, a step always raises a concave dual. A link whose load stays below its budget sees its multiplier fall until
-it is nothing and is let go; one that overflows starts to charge. Links that nobody competes for never enter (`market`). The
-first guess is an earlier answer, or `first_prices`.
+it is nothing and is let go; one that overflows starts to charge. Links that no jobs compete for never enter (`contention`). The
+first guess is an earlier answer, or a `cold_start`.
 
 **What was tried instead.** A primal-dual interior point took 20 to 40 steps where this takes 10 to 20, on systems of all
 contended links, not of the few that charge; Newton without the taking back cycles between corners of capped jobs.
@@ -28,7 +28,7 @@ its budget by a last digit, and `gap` is (cost - D)/cost of the rates that are h
 allocation could save, below TOLERANCE for jobs and links as campuses have them. Where payloads, hazards and links differ by
 ten decades and more Newton may end at MOST_STEPS without it (12 of 300 such instances): the rates still fit, but may be
 far from the best, and `gap` says by how much at most. It is a certificate of the curves that it is given: of broken loss budgets
-these stand for the jobs' losses (`checkpoint_cost`).
+these stand for the jobs' losses (`cost`).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.core.checkpointing.cold_start import first_guess
 from controller.core.checkpointing.contention import (
-    Indices,
+    LEAST,
+    TINY,
     Market,
     between,
     carry,
@@ -52,12 +52,12 @@ from controller.core.checkpointing.contention import (
     paid,
 )
 from controller.core.checkpointing.cost import (
-    Array,
     CheckpointCosts,
     bought,
     lost,
     worth,
 )
+from controller.core.network.links import Floats, Numbers
 from controller.numerics.jit import compiled, exp, log
 
 TOLERANCE = 1e-6  # of the cost, between what is handed out and the optimum
@@ -65,45 +65,38 @@ SETTLED = 5e-7  # of the cost: Newton stops there
 # the worst of some thousand random campuses took 60
 MOST_STEPS = 200
 NOTHING = 1e-15  # of the cost: a multiplier that earns less is let go
-FIRST_DAMPING, EASED, TIGHTENED = (
-    0.1,
-    0.1,
-    10.0,
-)  # the Levenberg term, its factor after a step taken, and taken back
+# the Levenberg term, its factor after a step taken, and taken back
+FIRST_DAMPING, EASED, TIGHTENED = 0.1, 0.1, 10.0
 LEAST_DAMPING, LEAST_TIGHTENED = 1e-10, 1e-4
 STIFFNESS = 1.0  # of a link whose jobs do not move, as a share of what it earns: its step stays finite
 KINK = 3.0  # jobs beyond a bound by less than so many misfits count as partly moving
 FAINT = 0.1  # with what part of the price that would empty it an overflowing link begins to charge
 LARGEST_FALL = -6.0  # of a multiplier's logarithm in one step
 LARGEST_RISE = 1.0  # of a multiplier in one step, as a share of what its jobs pay in all
-NEAR, MOST_ROUNDS = (
-    1e-2,
-    60,
-)  # relative residual at which a Newton step is solved well enough, and rounds at most
-LEAST = 1e-9  # of a job's upper bound: what a guess gives it at least
-NO_GUESS: Array = np.empty(0)
-TINY = 1e-300  # in place of 0, where something is divided by it
+# relative residual at which a Newton step is solved well enough, and rounds at most
+NEAR, MOST_ROUNDS = 1e-2, 60
+NO_GUESS: Floats = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ContentionProblem:
-    """`routes`: for each job the indices of the links that it crosses, padded with len(capacity); 0 <= lower <= upper."""
+    """What `allocate` is asked, a row a job; 0 <= lower <= upper."""
 
     costs: CheckpointCosts
-    lower_bytes_per_s: Array
-    upper_bytes_per_s: Array
-    routes: Indices
-    capacity_bytes_per_s: Array
+    lower_bytes_per_s: Floats
+    upper_bytes_per_s: Floats
+    routes: Numbers  # the links that each job crosses, padded with len(capacity)
+    capacity_bytes_per_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class RateAllocation:
-    """Rates in bytes/s, a multiplier a link (cost a byte/s), the relative duality gap and the Newton steps it took."""
+    """Rates, and the certificate that none are much cheaper."""
 
-    rates_bytes_per_s: Array
-    multipliers: Array
-    gap: float
-    steps: int
+    rates_bytes_per_s: Floats
+    multipliers: Floats  # of each link: cost a byte/s
+    gap: float  # relative, between the cost and what no allocation can be below
+    steps: int  # of Newton
 
     @property
     def certified(self) -> bool:
@@ -112,7 +105,7 @@ class RateAllocation:
 
 
 def allocate(
-    problem: ContentionProblem, guess: Array | None = None, settled: float = SETTLED
+    problem: ContentionProblem, guess: Floats | None = None, settled: float = SETTLED
 ) -> RateAllocation:
     """The cheapest rates. Lower bounds must fit on every link (`loss_budgets`).
 
@@ -139,11 +132,11 @@ def allocate(
 class _Point(NamedTuple):
     """Multipliers of the contended links and all that follows from them; `moves` is -db/dlog q."""
 
-    multipliers: Array
-    rates: Array
-    moves: Array
-    price: Array
-    load: Array
+    multipliers: Floats
+    rates: Floats
+    moves: Floats
+    price: Floats
+    load: Floats
     cost: float
     dual: float
     misfit: float
@@ -153,13 +146,13 @@ class _Point(NamedTuple):
 @compiled
 def cheapest(
     costs: CheckpointCosts,
-    lower: Array,
-    upper: Array,
-    routes: Indices,
-    capacity: Array,
-    guess: Array,
+    lower: Floats,
+    upper: Floats,
+    routes: Numbers,
+    capacity: Floats,
+    guess: Floats,
     settled: float,
-) -> tuple[Array, Array, float, int]:
+) -> tuple[Floats, Floats, float, int]:
     """`allocate`: (rates, multipliers, gap, steps)."""
     ceiling = ceilings(costs, lower, upper, routes, capacity)
     contended = contended_links(ceiling, routes, capacity)
@@ -168,7 +161,15 @@ def cheapest(
         return ceiling, multipliers, 0.0, 0
     market = market_of(costs, lower, ceiling, routes, capacity, contended)
     first = guess[contended] if len(guess) else first_guess(market)
-    here, steps = _newton(market, first, settled)
+    # Newton, until the links are full or free; steps that were taken back count too
+    here, damping, steps = _at(market, first, settled), FIRST_DAMPING, 0
+    while not here.settled and steps < MOST_STEPS:
+        there = _at(market, _stepped(market, here, damping), settled)
+        steps += 1
+        if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
+            here, damping = there, max(damping * EASED, LEAST_DAMPING)
+        else:
+            damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
     rates = _fitted(market, here.rates, here.load, here.price)
     ceiling[market.jobs] = rates
     multipliers[contended] = here.multipliers
@@ -179,22 +180,7 @@ def cheapest(
 
 
 @compiled
-def _newton(market: Market, multipliers: Array, near: float) -> tuple[_Point, int]:
-    """Until the links are full or free; steps that were taken back count too."""
-    damping, steps = FIRST_DAMPING, 0
-    here = _at(market, multipliers, near)
-    while not here.settled and steps < MOST_STEPS:
-        there = _at(market, _stepped(market, here, damping), near)
-        steps += 1
-        if there.dual > here.dual or there.misfit < 0.5 * here.misfit:
-            here, damping = there, max(damping * EASED, LEAST_DAMPING)
-        else:
-            damping = max(damping, LEAST_TIGHTENED) * TIGHTENED
-    return here, steps
-
-
-@compiled
-def _at(market: Market, multipliers: Array, near: float) -> _Point:
+def _at(market: Market, multipliers: Floats, near: float) -> _Point:
     """What the jobs buy at these multipliers, and what that says about them."""
     count = len(market.jobs)
     rates, moves, price, beyond = np.empty(count), np.empty(count), np.empty(count), np.empty(count)
@@ -212,29 +198,45 @@ def _at(market: Market, multipliers: Array, near: float) -> _Point:
         misfit += multipliers[link] * abs(excess)
         earned += multipliers[link] * excess
     misfit /= cost
-    for job in range(count):
-        moves[job] *= _partly(beyond[job], misfit)
+    kink = min(
+        1.0, KINK * misfit
+    )  # a job that wishes beyond its bound by less moves in part: a kink would make Newton cycle
+    if kink > 0.0:
+        for job in range(count):
+            moves[job] *= between(1.0 - beyond[job] / kink, 0.0, 1.0)
     settled = misfit <= near and _gap(market, cost + earned, _fitted(market, rates, load, price)) <= near
     return _Point(multipliers, rates, moves, price, load, cost, cost + earned, misfit, settled)
 
 
 @compiled
-def _partly(beyond: float, misfit: float) -> float:
-    """How much a job moves that wishes so much beyond its bound; a kink would make Newton cycle."""
-    kink = min(1.0, KINK * misfit)
-    return between(1.0 - beyond / kink, 0.0, 1.0) if kink > 0.0 else 1.0
-
-
-@compiled
-def _stepped(market: Market, here: _Point, damping: float) -> Array:
+def _stepped(market: Market, here: _Point, damping: float) -> Floats:
     """One damped Newton step of the logarithms of the multipliers that charge or have to."""
-    multipliers = _let_go_and_taken_up(market, here, damping)
+    multipliers, capacity = here.multipliers.copy(), market.capacity
+    # links that stay below their budgets for nothing charge no more; links that overflow begin to
+    new = np.zeros(len(multipliers), np.bool_)
+    for link in range(len(multipliers)):
+        if here.load[link] < capacity[link] and multipliers[link] * capacity[link] < NOTHING * here.cost:
+            multipliers[link] = 0.0
+        new[link] = here.load[link] > capacity[link] and multipliers[link] == 0.0
+    if new.any():
+        # at a part of the price at which all jobs cut back by what the worst of the new links on their ways has too much
+        extra, carried = np.zeros(len(new)), np.zeros(len(new))
+        for job in range(len(market.jobs)):
+            keep = 1.0
+            for link in market.ways[job]:
+                if link < len(new) and new[link]:
+                    keep = min(keep, capacity[link] / here.load[link])
+            target = max(here.rates[job] * keep, LEAST * market.upper[job])
+            more = max(worth(market.costs, market.jobs[job], target) - here.price[job], 0.0)
+            carry(market, extra, job, more * target)
+            carry(market, carried, job, target)
+        multipliers[new] = FAINT / (1.0 + 10.0 * damping) * (extra / carried)[new]
     steepness, earned = np.empty(len(market.jobs)), np.zeros(len(multipliers))
     for job in range(len(steepness)):
         price = paid(market, multipliers, job)
         steepness[job] = here.moves[job] / max(price, TINY)
         carry(market, earned, job, price * here.rates[job])
-    change = _change(market, multipliers, steepness, damping, here.load)
+    change = _newton_step(market, multipliers, steepness, damping, here.load)
     for link in range(len(multipliers)):
         if change[link] > 0.0:
             most = LARGEST_RISE * earned[link] / max(here.load[link], TINY)
@@ -245,38 +247,9 @@ def _stepped(market: Market, here: _Point, damping: float) -> Array:
 
 
 @compiled
-def _let_go_and_taken_up(market: Market, here: _Point, damping: float) -> Array:
-    """Links that stay below their budgets for nothing charge no more; who overflows begins."""
-    multipliers, capacity = here.multipliers.copy(), market.capacity
-    new = np.zeros(len(multipliers), np.bool_)
-    for link in range(len(multipliers)):
-        if here.load[link] < capacity[link] and multipliers[link] * capacity[link] < NOTHING * here.cost:
-            multipliers[link] = 0.0
-        new[link] = here.load[link] > capacity[link] and multipliers[link] == 0.0
-    if new.any():
-        begun = _emptying(market, here, new)
-        multipliers[new] = FAINT / (1.0 + 10.0 * damping) * begun[new]
-    return multipliers
-
-
-@compiled
-def _emptying(market: Market, here: _Point, new: NDArray[np.bool_]) -> Array:
-    """Of each link the price at which all cut back by what the worst of the new links on their ways has too much."""
-    extra, carried = np.zeros(len(new)), np.zeros(len(new))
-    for job in range(len(market.jobs)):
-        keep = 1.0
-        for link in market.ways[job]:
-            if link < len(new) and new[link]:
-                keep = min(keep, market.capacity[link] / here.load[link])
-        target = max(here.rates[job] * keep, LEAST * market.upper[job])
-        more = max(worth(market.costs, market.jobs[job], target) - here.price[job], 0.0)
-        carry(market, extra, job, more * target)
-        carry(market, carried, job, target)
-    return extra / carried
-
-
-@compiled
-def _change(market: Market, multipliers: Array, steepness: Array, damping: float, load: Array) -> Array:
+def _newton_step(
+    market: Market, multipliers: Floats, steepness: Floats, damping: float, load: Floats
+) -> Floats:
     """Of the logarithms: x in (S + damping (diag S + STIFFNESS c)) x = c log(load/budget), where c is a link's
     load times its multiplier and S is mu_l mu_k times the sum of -db/dq over the jobs that cross both links. 0 of
     links that do not charge.
@@ -299,7 +272,13 @@ def _change(market: Market, multipliers: Array, steepness: Array, damping: float
     for _ in range(MOST_ROUNDS):
         if squares <= enough:
             break
-        image = _image(market, steepness, scale, direction)
+        # the scaled system times the direction: what each job's reaction to all its links' prices means for each of them
+        image, along = direction.copy(), scale * direction
+        for job in range(len(steepness)):
+            reaction = steepness[job] * paid(market, along, job)
+            for link in market.ways[job]:
+                if link < links:  # its own is in the ones
+                    image[link] += scale[link] * (reaction - steepness[job] * along[link])
         part = squares / _dot(direction, image)
         answer += part * direction
         left -= part * image
@@ -309,21 +288,7 @@ def _change(market: Market, multipliers: Array, steepness: Array, damping: float
 
 
 @compiled
-def _image(market: Market, steepness: Array, scale: Array, direction: Array) -> Array:
-    """The scaled system times a direction: what each job's reaction to all its links' prices means for each of them."""
-    image, along = direction.copy(), scale * direction
-    for job in range(len(steepness)):
-        reaction = steepness[job] * paid(market, along, job)
-        for link in market.ways[job]:
-            if link < len(image):
-                image[link] += scale[link] * (
-                    reaction - steepness[job] * along[link]
-                )  # its own is in the ones
-    return image
-
-
-@compiled
-def _dot(one: Array, other: Array) -> float:
+def _dot(one: Floats, other: Floats) -> float:
     total = 0.0
     for place in range(len(one)):
         total += one[place] * other[place]
@@ -334,10 +299,10 @@ def _dot(one: Array, other: Array) -> float:
 
 
 @compiled
-def _fitted(market: Market, rates: Array, load: Array, price: Array) -> Array:
+def _fitted(market: Market, rates: Floats, load: Floats, price: Floats) -> Floats:
     """What exceeds the lower bounds, cut back on each link that is over its budget.
 
-    First of those who pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
+    First of the jobs that pay what a byte/s is worth to them: one that its cap holds back has a better use for it.
     """
     over = load > market.capacity
     if not over.any():
@@ -363,7 +328,7 @@ def _fitted(market: Market, rates: Array, load: Array, price: Array) -> Array:
 
 
 @compiled
-def _gap(market: Market, dual: float, rates: Array) -> float:
+def _gap(market: Market, dual: float, rates: Floats) -> float:
     cost = 0.0
     for job in range(len(rates)):
         cost += lost(market.costs, market.jobs[job], rates[job])

@@ -5,7 +5,7 @@ per second; a payload C written at rate b every D seconds occupies the slice for
 (eq. 1 and 3). One job: D = sqrt(2C/(lambda b)) (Lemma 1, Young's formula with measured quantities), cost
 sqrt(2 lambda C/b). Many jobs on one budget: minimise sum sqrt(2 lambda_i C_i/b_i) subject to sum b_i <= B and
 b_i <= W_i. Stationarity gives b_i proportional to (lambda_i C_i)^(1/3) (Theorem 1), bounds clip it (Lemma 2),
-and that is one call of `sharing.fill` with these weights: the level is, up to a constant, the Lagrange
+and that is one call of `max_min.fill` with these weights: the level is, up to a constant, the Lagrange
 multiplier to the power -2/3. Lemma 2's printed loop computes the same point, a cap at a time.
 
 Where this follows the paper's formulas but departs from its text:
@@ -13,7 +13,7 @@ Where this follows the paper's formulas but departs from its text:
 - **Many links.** The paper has one budget. Here every link crossed has one, and the cube-root weights are
   shared max-min over the network. That equals Theorem 1 on any single link; on a network it is the natural
   generalisation and not the exact minimiser (which is 3/2-fair: a flow pays at every link it crosses). The
-  exact one is `joint_planning`.
+  exact one is `planner`.
 - **Loss budgets enter the allocation.** Eq. (9) clips D into [C/(beta b), 2 L_max] after b is fixed. If the
   floor is above the cap, the clip has no answer (and a library's `clip` returns the cap, silently breaking
   beta). But floor <= cap is a statement on bandwidth, b >= C/(2 beta L_max), so it is given to the allocator
@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.core.network import sharing
+from controller.core.network.links import fits
 from controller.numerics.portable_math import cbrt
 from topologies.spec import DirectedLink
 
@@ -58,19 +59,14 @@ class RateBound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """A running job as P1 sees it.
-
-    `hazard_per_s` is the *upper* bound of its host's emergency hazard; `links` lead to its standby host;
-    `write_cap` is W, what its disk or administrator allows; `loss_budget_s` is L_max, the mean work that a
-    reclaim may cost.
-    """
+    """A running job as P1 sees it."""
 
     key: str
     payload_bytes: float
-    hazard_per_s: float
-    links: tuple[DirectedLink, ...]
-    write_cap_bytes_per_s: float = math.inf
-    loss_budget_s: float = math.inf
+    hazard_per_s: float  # the *upper* bound of its host's emergency hazard
+    links: tuple[DirectedLink, ...]  # to its standby host
+    write_cap_bytes_per_s: float = math.inf  # W, what its disk or administrator allows
+    loss_budget_s: float = math.inf  # L_max, the mean work that a reclaim may cost
 
     def __post_init__(self) -> None:
         _check(self.key, "payload", self.payload_bytes, 0.0 < self.payload_bytes < math.inf, "above 0")
@@ -88,32 +84,25 @@ class CheckpointJob:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Eq. (9)'s answer.
-
-    `loss_budget_infeasible`: the network floor C/(beta b) is above 2 L_max; the interval is the floor.
-    `physically_infeasible`: even writing without a pause (beta = 1), C/b is above 2 L_max. `expected_loss_s`:
-    mean work lost at a reclaim, D/2 + C/b. `bandwidth_needed_bytes_per_s`: the slice that would make the
-    budget feasible, C/(2 beta L_max).
-    """
+    """Eq. (9)'s answer."""
 
     interval_s: float
     bound: RateBound
-    loss_budget_infeasible: bool
-    physically_infeasible: bool
-    expected_loss_s: float
-    bandwidth_needed_bytes_per_s: float
+    loss_budget_infeasible: bool  # the network floor C/(beta b) is above 2 L_max; the interval is the floor
+    physically_infeasible: bool  # even writing without a pause (beta = 1), C/b is above 2 L_max
+    expected_loss_s: float  # mean work lost at a reclaim, D/2 + C/b
+    bandwidth_needed_bytes_per_s: float  # the slice that would make the budget feasible, C/(2 beta L_max)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """What P1 tells a job and exports to P3: write at `rate_bytes_per_s` every `interval_s`.
-
-    `bottleneck` is the link that holds the rate down; None: the job's own write cap does, or its hazard is 0.
-    """
+    """What P1 tells a job and exports to P3: write at `rate_bytes_per_s` every `interval_s`."""
 
     rate_bytes_per_s: float
     interval: Interval
-    bottleneck: DirectedLink | None
+    bottleneck: (
+        DirectedLink | None
+    )  # holds the rate down; None: the job's own write cap does, or its hazard is 0
 
     @property
     def interval_s(self) -> float:
@@ -218,11 +207,11 @@ def plan_one_interval(
     """One interval for all, sqrt(2 C Theta/lambda) of the means of this epoch (paper A, appendix C: B7).
 
     Rates as in `plan_as_printed`; no job's own hazard or payload has a say in its interval. The tightest loss budget caps it
-    for everybody (eq. 9): with different constraints, adaptivity would not be what is compared.
+    for all (eq. 9): with different constraints, adaptivity would not be what is compared.
     """
     shared = sharing.fill([_demand(job, 0.0) for job in jobs], capacity)
     slowness = [1.0 / rate for rate in shared.rates.values() if rate > 0.0]
-    if not slowness:  # nobody has bandwidth, or nobody is there
+    if not slowness:  # no job has bandwidth, or there is none
         return {job.key: _fixed(job, shared, math.inf, beta) for job in jobs}
     interval_s = stationary_interval_s(
         payload_bytes=_mean([job.payload_bytes for job in jobs]),
@@ -235,7 +224,7 @@ def plan_one_interval(
 
 @dataclass(frozen=True, slots=True)
 class StaticPlanner:
-    """A period set once for everybody, whatever is measured (paper A's B3). Called like `plan`.
+    """A period set once for all jobs, whatever is measured (paper A's B3). Called like `plan`.
 
     Equal shares of the links; the network floor C/(beta b) still holds, unless `floor` says otherwise: it is P1's.
     """
@@ -267,7 +256,7 @@ def latest_final_start_s(
 ) -> float:
     """tau - T_r - C/b on the clock of `deadline_s`: start here, and the work of the window is kept.
 
-    At P3's bare minimum rate this is the moment of the notice itself. Whoever wants to start later asks P3
+    At P3's bare minimum rate this is the moment of the notice itself. A job that is to start later asks P3
     for the rate from that later start (`MigrationRequest.start_s`), since only a floor is guaranteed. Minus
     infinity without bandwidth.
     """
@@ -278,7 +267,7 @@ def stagger(index: int, interval_s: float) -> float:
     """First-fire offset in [0, interval) of the index-th job's timer.
 
     Multiples of the golden ratio, modulo 1: any n jobs numbered in a row are at least 0.38/n of an interval
-    apart, whatever n becomes later (three-gap theorem), so nobody's timer moves when a job arrives. Deadline
+    apart, whatever n becomes later (three-gap theorem), so no timer moves when a job arrives. Deadline
     flows are never staggered: it breaks Theorem 3. An infinite interval (never) has an infinite offset.
     """
     if math.isinf(interval_s):
@@ -288,14 +277,11 @@ def stagger(index: int, interval_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AdaptivityGap:
-    """What intervals that follow the state save (paper A, Theorem 2).
+    """What intervals that follow the state save (paper A, Theorem 2)."""
 
-    `ratio` is that of eq. (6), `defect` Delta_CS of (8), `gap` the cost difference of (7).
-    """
-
-    ratio: float
-    defect: float
-    gap: float
+    ratio: float  # eq. (6)
+    defect: float  # Delta_CS, eq. (8)
+    gap: float  # the cost difference, eq. (7)
 
 
 def adaptivity_gap(
@@ -326,26 +312,23 @@ def _fill(
     jobs: Sequence[CheckpointJob], capacity: Mapping[DirectedLink, float], beta: float
 ) -> sharing.Filling:
     """Cube-root shares under caps and the lower bounds that can be kept."""
-    bounded = [_demand(job, _lower_bound(job, beta)) for job in jobs]
-    members = sharing.members_of_links(bounded, capacity)
-    over = {
-        link for link, some in members.items() if not sharing.fits(sharing.floors_on(some), capacity[link])
-    }
-    return sharing.fill([_without_floor(d) if over & set(d.links) else d for d in bounded], capacity)
-
-
-def _lower_bound(job: CheckpointJob, beta: float) -> float:
-    """The slice that the loss budget needs; 0 where the write cap forbids it anyway."""
-    needed = bandwidth_needed(job.payload_bytes, job.loss_budget_s, beta)
-    return needed if needed <= job.write_cap_bytes_per_s and needed < math.inf else 0.0
+    # the slice that the loss budget needs; 0 where the write cap forbids it anyway
+    needed = [bandwidth_needed(job.payload_bytes, job.loss_budget_s, beta) for job in jobs]
+    bounded = [
+        _demand(job, least if least <= job.write_cap_bytes_per_s and least < math.inf else 0.0)
+        for job, least in zip(jobs, needed, strict=True)
+    ]
+    floors: dict[DirectedLink, list[float]] = {}
+    for demand in bounded:
+        for link in demand.links:
+            floors.setdefault(link, []).append(demand.floor_bytes_per_s)
+    over = {link for link, some in floors.items() if not fits(math.fsum(some), capacity.get(link, math.inf))}
+    kept = [replace(d, floor_bytes_per_s=0.0) if over & set(d.links) else d for d in bounded]
+    return sharing.fill(kept, capacity)
 
 
 def _demand(job: CheckpointJob, floor_bytes_per_s: float) -> sharing.Demand:
     return sharing.Demand(job.key, job.links, job.weight, floor_bytes_per_s, job.write_cap_bytes_per_s)
-
-
-def _without_floor(demand: sharing.Demand) -> sharing.Demand:
-    return replace(demand, floor_bytes_per_s=0.0)
 
 
 def _planned(job: CheckpointJob, shared: sharing.Filling, beta: float) -> CheckpointPlan:
@@ -380,7 +363,7 @@ def _interval(
     return Interval(
         interval_s=interval_s,
         bound=bound,
-        loss_budget_infeasible=not sharing.fits(write_s / beta, 2.0 * loss_budget_s),
+        loss_budget_infeasible=not fits(write_s / beta, 2.0 * loss_budget_s),
         physically_infeasible=write_s > 2.0 * loss_budget_s,
         expected_loss_s=interval_s / 2.0 + write_s,
         bandwidth_needed_bytes_per_s=bandwidth_needed(payload_bytes, loss_budget_s, beta),

@@ -3,14 +3,14 @@
 Where paper A allocates by cube roots and then clips intervals (Theorem 1, Lemma 2, eq. 9), this minimises what all jobs
 together lose, lambda (D/2 + C/b) + p/D each, over all b and D at once: loss budgets bound the rates from below
 (`loss_budgets` says which, when not all can be kept), write caps from above, every link has its budget, and the time
-that a write takes to protect is part of the cost (`checkpoint_cost`, `exact_allocation`).
+that a write takes to protect is part of the cost (`cost`, `dual_newton`).
 
 p is what a checkpoint stops its job for. In the paper that is the write, C/b; on one link without loss budgets and with
 writes that are short against the time between reclaims the answer is then Theorem 1. Where jobs go on while they are sent it
 is the snapshot's time, much less: they should checkpoint more often, and the best interval depends on no rate
 (`plan_behind`).
 
-`plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `checkpointing.Planner`.
+`plan_columns` works on arrays, for thousands of jobs a tick; `plan_exact` is the same behind `intervals.Planner`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.core.checkpointing.cost import Array, curves, each
+from controller.core.checkpointing.cost import curves, each
 from controller.core.checkpointing.dual_newton import (
     NO_GUESS,
     SETTLED,
@@ -37,15 +36,13 @@ from controller.core.checkpointing.intervals import (
 )
 from controller.core.checkpointing.loss_budgets import (
     Keep,
-    Mask,
     kept,
     uncontested,
 )
-from controller.core.network.links import Numbers
+from controller.core.network.links import NO_LINK, Floats, Mask, Numbers
 from controller.numerics.jit import compiled
 from topologies.spec import DirectedLink
 
-NO_LINK = -1
 ROUNDING = 1e-9  # relative: a rate that is less than a budget needs by so little keeps it
 NEARLY = 1e-6  # a rate this close to a bound is at it: the last digits are cut so that links are not over
 CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the best one; no host's hazard is known to 1 %
@@ -53,45 +50,45 @@ CLOSE = 1e-3  # of the expected loss: what a live plan may cost more than the be
 
 @dataclass(frozen=True, slots=True)
 class JobColumns:
-    """`CheckpointJob`s as arrays of one length n. `routes` is (n, longest route): indices of links, padded with their
-    number; `rank` orders equals (by name, say)."""
+    """`CheckpointJob`s as arrays of one length n."""
 
-    payload_bytes: Array
-    hazard_per_s: Array
-    write_cap_bytes_per_s: Array
-    loss_budget_s: Array
-    routes: Numbers
-    rank: Numbers
+    payload_bytes: Floats
+    hazard_per_s: Floats
+    write_cap_bytes_per_s: Floats
+    loss_budget_s: Floats
+    routes: Numbers  # (n, longest route): indices of links, padded with their number
+    rank: Numbers  # orders equals (by name, say)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
-    """The answer, a row a job: bytes/s, seconds (infinite: never), whether its loss budget can be kept; and the allocation's
-    certificate."""
+    """The answer, a row a job."""
 
-    rates_bytes_per_s: Array
-    intervals_s: Array
-    budget_kept: NDArray[np.bool_]
-    allocation: RateAllocation
+    rates_bytes_per_s: Floats
+    intervals_s: Floats  # infinite: never
+    budget_kept: Mask  # whether its loss budget can be kept
+    allocation: RateAllocation  # with its certificate
 
 
 def plan_columns(
     jobs: JobColumns,
-    capacity_bytes_per_s: Array,
+    capacity_bytes_per_s: Floats,
     beta: float = BETA,
-    guess: Array | None = None,
+    guess: Floats | None = None,
     settled: float = SETTLED,
     keep: Keep = kept,
-    pauses_s: Array | float = math.inf,
+    pauses_s: Floats | float = math.inf,
 ) -> PlanColumns:
     """Rates and intervals of least joint cost; `capacity_bytes_per_s` is each link's checkpoint budget.
 
-    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`exact_allocation.allocate`);
+    `guess`: multipliers of an earlier plan, by link; `settled`: how near to the least (`dual_newton.allocate`);
     `keep`: the rule for budgets that do not fit (`loss_budgets`); `pauses_s`: p, of each or of all, infinite where the write
     stops the jobs.
     """
     payload, budget, caps = jobs.payload_bytes, jobs.loss_budget_s, jobs.write_cap_bytes_per_s
-    needed, possible = _needed(payload, budget, caps, float(beta))
+    with np.errstate(divide="ignore"):  # no loss at all is allowed: an infinite slice
+        needed = payload / (2.0 * beta * budget)  # the slice that each loss budget takes; 0 without one
+    possible = (needed <= caps) & np.isfinite(needed)
     keeps = keep(np.where(possible, needed, 0.0), jobs.routes, capacity_bytes_per_s, jobs.rank)
     rates, multipliers, gap, steps, intervals_s, budget_kept = _planned(
         payload,
@@ -112,7 +109,7 @@ def plan_columns(
 
 @dataclass(frozen=True, slots=True)
 class ExactPlanner:
-    """Called like `checkpointing.plan`; who has columns calls `columns`, and gets a plan that is CLOSE to the best.
+    """Callable like `intervals.plan`. `columns()` takes arrays and stops at a duality gap of CLOSE.
 
     `keep`: the rule for loss budgets that do not fit together. `behind`: jobs go on while they are sent; only then
     the time of a snapshot counts.
@@ -121,17 +118,17 @@ class ExactPlanner:
     keep: Keep = kept
     behind: bool = False
 
-    def pauses_s(self, snapshots_s: Array | float) -> Array:
+    def pauses_s(self, snapshots_s: Floats | float) -> Floats:
         """p, for which a checkpoint stops each job whose snapshot takes so long; infinite: for the write."""
         return np.asarray(snapshots_s) if self.behind else np.full(np.shape(snapshots_s), np.inf)
 
     def columns(
         self,
         jobs: JobColumns,
-        capacity_bytes_per_s: Array,
+        capacity_bytes_per_s: Floats,
         beta: float = BETA,
-        start: Array | None = None,
-        pauses_s: Array | float = math.inf,
+        start: Floats | None = None,
+        pauses_s: Floats | float = math.inf,
     ) -> PlanColumns:
         """`plan_columns`."""
         return plan_columns(jobs, capacity_bytes_per_s, beta, start, CLOSE, self.keep, pauses_s)
@@ -143,58 +140,42 @@ class ExactPlanner:
         beta: float = BETA,
         snapshot_s: Callable[[float], float] = lambda payload_bytes: 0.0,
     ) -> dict[str, CheckpointPlan]:
-        """`checkpointing.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
+        """`intervals.plan` at the least joint cost; `snapshot_s` of a payload is what writing it locally takes.
 
         ValueError: a link without a capacity, a key twice.
         """
         ordered = sorted(jobs, key=lambda job: job.key)  # sums, and so last digits, are of one order
         links = list(dict.fromkeys(link for job in ordered for link in job.links))
-        budgets = _budgets(links, capacity)
+        budgets = np.array([capacity.get(link, np.nan) for link in links], dtype=np.float64)
+        for link, budget in zip(links, budgets.tolist(), strict=True):
+            if not 0.0 <= budget < np.inf:
+                raise ValueError(f"link {link}: capacity {capacity.get(link)}: a finite rate of 0 or more")
         if len({job.key for job in ordered}) != len(ordered):
             raise ValueError("checkpoint jobs: a key appears twice; every job has one of its own")
-        columns = _columns(ordered, links)
+        number = {link: place for place, link in enumerate(links)}
+        routes = padded([[number[link] for link in job.links] for job in ordered], len(links))
+        numbers = np.array(
+            [(j.payload_bytes, j.hazard_per_s, j.write_cap_bytes_per_s, j.loss_budget_s) for j in ordered],
+            dtype=np.float64,
+        ).reshape(len(ordered), 4)
+        payload, hazard, cap, budget = numbers.T.copy()
+        columns = JobColumns(payload, hazard, cap, budget, routes, np.arange(len(ordered)))
         pauses_s = self.pauses_s(np.array([snapshot_s(job.payload_bytes) for job in ordered]))
         planned = plan_columns(columns, budgets, beta, keep=self.keep, pauses_s=pauses_s)
         rates = planned.rates_bytes_per_s.tolist()
         held = _bottlenecks(columns, planned.allocation, budgets).tolist()
-        plans = {
-            job.key: _plan(job, rate, None if link == NO_LINK else links[link], beta, pause_s)
-            for job, rate, link, pause_s in zip(ordered, rates, held, pauses_s.tolist(), strict=True)
-        }
+        plans = {}
+        for job, rate, link, pause_s in zip(ordered, rates, held, pauses_s.tolist(), strict=True):
+            interval = constrained_interval(
+                job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
+            )
+            plans[job.key] = CheckpointPlan(rate, interval, None if link == NO_LINK else links[link])
         return {job.key: plans[job.key] for job in jobs}
 
 
 plan_exact = ExactPlanner()
 plan_least_loss: ExactPlanner = ExactPlanner(uncontested)
 plan_behind: ExactPlanner = ExactPlanner(uncontested, behind=True)
-
-
-def _plan(
-    job: CheckpointJob, rate: float, held_by: DirectedLink | None, beta: float, pause_s: float
-) -> CheckpointPlan:
-    interval = constrained_interval(
-        job.hazard_per_s, job.payload_bytes, rate, job.loss_budget_s, beta, pause_s
-    )
-    return CheckpointPlan(rate, interval, held_by)
-
-
-def _budgets(links: Sequence[DirectedLink], capacity: Mapping[DirectedLink, float]) -> Array:
-    budgets = np.array([capacity.get(link, np.nan) for link in links], dtype=np.float64)
-    for link, budget in zip(links, budgets.tolist(), strict=True):
-        if not 0.0 <= budget < np.inf:
-            raise ValueError(f"link {link}: capacity {capacity.get(link)}: a finite rate of 0 or more")
-    return budgets
-
-
-def _columns(jobs: Sequence[CheckpointJob], links: Sequence[DirectedLink]) -> JobColumns:
-    number = {link: place for place, link in enumerate(links)}
-    routes = padded([[number[link] for link in job.links] for job in jobs], len(links))
-    numbers = np.array(
-        [(j.payload_bytes, j.hazard_per_s, j.write_cap_bytes_per_s, j.loss_budget_s) for j in jobs],
-        dtype=np.float64,
-    ).reshape(len(jobs), 4)
-    payload, hazard, cap, budget = numbers.T.copy()
-    return JobColumns(payload, hazard, cap, budget, routes, np.arange(len(jobs)))
 
 
 def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
@@ -205,56 +186,35 @@ def padded(routes: Sequence[Sequence[int]], nowhere: int) -> Numbers:
 
 
 @compiled
-def _needed(payload_bytes: Array, loss_budget_s: Array, caps: Array, beta: float) -> tuple[Array, Mask]:
-    """(C/(2 beta L_max), the slice that each loss budget needs: 0 without one, infinite for one of 0; whether it is finite and
-    the job can write so fast)."""
-    needed = payload_bytes / (2.0 * beta * loss_budget_s)
-    return needed, (needed <= caps) & np.isfinite(needed)
-
-
-@compiled
 def _planned(
-    payload_bytes: Array,
-    hazard_per_s: Array,
-    loss_budget_s: Array,
-    caps: Array,
+    payload_bytes: Floats,
+    hazard_per_s: Floats,
+    loss_budget_s: Floats,
+    caps: Floats,
     routes: Numbers,
-    capacity: Array,
+    capacity: Floats,
     beta: float,
-    pauses_s: Array,
-    needed: Array,
+    pauses_s: Floats,
+    needed: Floats,
     keeps: Mask,
-    guess: Array,
+    guess: Floats,
     settled: float,
-) -> tuple[Array, Array, float, int, Array, Mask]:
-    """(what an `RateAllocation` holds, intervals, whose budgets are kept)."""
+) -> tuple[Floats, Floats, float, int, Floats, Mask]:
+    """(what a `RateAllocation` holds, intervals, which budgets are kept)."""
     lower = np.where(keeps, needed, 0.0)
     costs = curves(payload_bytes, hazard_per_s, loss_budget_s, beta, ~keeps, pauses_s)
     rates, multipliers, gap, steps = cheapest(costs, lower, caps, routes, capacity, guess, settled)
-    intervals_s = _intervals(payload_bytes, hazard_per_s, loss_budget_s, rates, beta, pauses_s)
-    return rates, multipliers, gap, steps, intervals_s, rates >= needed * (1.0 - ROUNDING)
-
-
-@compiled
-def _intervals(
-    payload_bytes: Array,
-    hazard_per_s: Array,
-    loss_budget_s: Array,
-    rates: Array,
-    beta: float,
-    pauses_s: Array,
-) -> Array:
-    """Eq. (9): the best interval under the cap of the loss budget, above the floor of the network."""
+    # eq. (9): the best interval under the cap of the loss budget, above the floor of the network
     intervals_s = np.empty(len(rates))
     for job in range(len(rates)):
         write_s, hazard = payload_bytes[job] / rates[job], hazard_per_s[job]
         stopped_s = write_s if pauses_s[job] == np.inf else pauses_s[job]
         best_s = math.sqrt(2.0 * stopped_s / hazard) if hazard > 0.0 else np.inf
         intervals_s[job] = max(min(best_s, 2.0 * loss_budget_s[job]), write_s / beta)
-    return intervals_s
+    return rates, multipliers, gap, steps, intervals_s, rates >= needed * (1.0 - ROUNDING)
 
 
-def _bottlenecks(jobs: JobColumns, allocation: RateAllocation, capacity: Array) -> Numbers:
+def _bottlenecks(jobs: JobColumns, allocation: RateAllocation, capacity: Floats) -> Numbers:
     """The link that holds each rate down: the narrowest of the route where the job has all of it; else the dearest.
 
     NO_LINK: the job's own cap does, or it needs no checkpoints.

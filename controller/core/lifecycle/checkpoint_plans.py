@@ -17,8 +17,7 @@ from controller.core.checkpointing.planner import ExactPlanner, JobColumns
 from controller.core.lifecycle.candidates import left_for_checkpoints
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState
-from controller.core.network.links import Floats, Numbers, filled
-from controller.core.placement.tree_rates import Mask
+from controller.core.network.links import Floats, Mask, Numbers, filled
 
 MOST_ROWS = 100_000  # routes remembered: some 10 MB
 LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time

@@ -21,8 +21,8 @@ from controller.core.lifecycle.changes import rates_moved
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_FALL, Cluster
 from controller.core.model.entities import CheckpointFlow
-from controller.core.network.links import filled
-from controller.core.network.max_min import NOBODY, Wants
+from controller.core.network.links import NO_LINK, filled
+from controller.core.network.max_min import Wants
 from controller.core.network.sharing import Demand
 from testbed.messages import CancelTransfers, Grant
 from topologies.spec import TrafficClass
@@ -139,7 +139,7 @@ def settle(cluster: Cluster) -> None:
         if flow.pledge is not None:
             flow.pledge.regranted(cluster.now_s, flow.rate_bytes_per_s, rate)
         flow.rate_bytes_per_s = rate
-        flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NOBODY else ""
+        flow.bottleneck = str(cluster.network.links[held_by[n]]) if held_by[n] != NO_LINK else ""
         cluster.tell(flow.source, Grant(flow.job, flow.destination, rate))
         cluster.record(
             facts.Granted(

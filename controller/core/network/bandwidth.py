@@ -30,7 +30,7 @@ from topologies.spec import DirectedLink, ResearchReserve
 from topologies.units import PAYLOAD_SHARE
 
 TRANSFERS = 20  # remembered a link
-MEMORY_S = 300.0  # and no longer than this: a link that nobody chooses must be able to recover
+MEMORY_S = 300.0  # and no longer than this: a link that no transfer crosses must be able to recover
 LOW_QUANTILE = 0.1
 
 
@@ -98,16 +98,13 @@ class LinkBandwidth:
 
     def available_column(self, now_s: float, committed_bytes_per_s: Floats | float = 0.0) -> Floats:
         """`available` of every link, by its number in `network`. Work is done only for links that were measured."""
-        free = self._unmeasured.copy()
-        self._forget_deliveries(now_s - self.memory_s)
+        free, since_s = self._unmeasured.copy(), now_s - self.memory_s
+        # links that held no transfer down since then are as good as never measured
+        for link in [link for link, seen in self._delivered.items() if seen[-1][0] <= since_s]:
+            del self._delivered[link]
         for link in self._delivered:
             free[self.network.number[link]] = self.available(link, now_s)
         return np.maximum(0.0, free - committed_bytes_per_s)
-
-    def _forget_deliveries(self, before_s: float) -> None:
-        """Links that held nobody down since then are as good as never measured."""
-        for link in [link for link, seen in self._delivered.items() if seen[-1][0] <= before_s]:
-            del self._delivered[link]
 
 
 def bottleneck(path: Iterable[DirectedLink], available: Mapping[DirectedLink, float]) -> Bottleneck:

@@ -18,6 +18,10 @@ from topologies.spec import DirectedLink
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+NO_LINK = -1  # in place of a link's number: no link holds this flow down
+SLACK = 1e-9  # relative; what rounding may add to a sum of rates before it counts as more than a capacity
 
 
 class Network:
@@ -60,15 +64,20 @@ class Residual(Mapping[DirectedLink, float]):
         return len(self.network)
 
 
+def fits(wanted_bytes_per_s: float, capacity_bytes_per_s: float) -> bool:
+    """Whether a sum of rates is within a capacity, rounding forgiven."""
+    return wanted_bytes_per_s <= capacity_bytes_per_s * (1.0 + SLACK)
+
+
 def filled(value: float, count: int) -> Floats:
-    """So many times this value: `np.full`, which is slow where they are few."""
+    """`np.full(count, value)`, faster for short arrays."""
     column = np.empty(count)
     column.fill(value)
     return column
 
 
 def sums(numbers: Numbers, values: Floats, size: int) -> Floats:
-    """Of the values of each number from 0 to size - 1 together."""
+    """The sum of the values of each number from 0 to size - 1."""
     return np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
 
 

@@ -28,27 +28,26 @@ TAKEN, BEFORE, LENT, SQUARES = range(4)
 
 
 class Until(NamedTuple):
-    """Everything until `at_s`: `hosts` (TAKEN to LENT, a column a host), `hours` (TAKEN and BEFORE, a column an hour), `all`
-    (TAKEN to SQUARES). Whole days have had `whole_s` of each hour then, and the last one has lasted for `rest_s`."""
+    """Totals of everything until `at_s`."""
 
-    hosts: Floats
-    hours: Floats
-    all: Floats
+    hosts: Floats  # rows TAKEN to LENT, a column a host
+    hours: Floats  # rows TAKEN and BEFORE, a column an hour
+    all: Floats  # TAKEN to SQUARES
     at_s: float
-    whole_s: float
-    rest_s: float
+    whole_s: float  # of each hour, in whole days until then
+    rest_s: float  # how long the last day has lasted
 
 
 class Seen(NamedTuple):
-    """Emergencies and lent time (s) in a window: by host, by hour of the day, of all hosts; and the squares."""
+    """Emergencies and lent time in a window."""
 
-    events: Floats
+    events: Floats  # by host
     lent_s: Floats
-    hour_events: Floats
+    hour_events: Floats  # by hour of the day
     hour_lent_s: Floats
     all_events: float
     all_lent_s: float
-    squares: float
+    squares: float  # of the events of one hour in one day, summed
 
 
 class LentTime:
@@ -97,7 +96,7 @@ class LentTime:
         return n - n_before, max(0.0, lent_s - before_s)
 
     def numbers(self, hosts: Sequence[str]) -> Numbers:
-        """Of these hosts; one too many for those unheard of. Who asks for the same tuple again gets the same answer."""
+        """Numbers of these hosts, one too many for hosts unheard of; the same array for the same tuple."""
         size = len(self.number)
         if self._asked[0] is not hosts or self._asked[1] != size:
             numbers = np.fromiter((self.number.get(host, size) for host in hosts), np.intp, len(hosts))
@@ -138,7 +137,13 @@ class _Edge:
         if what == EMERGENCY:
             hosts[TAKEN, host] += 1.0
             everybody[TAKEN] += 1.0
-            self._count(at_s + self._start_s)
+            # in its hour; on the day on which a window begins the squares take what is left of an hour for a little more
+            day, time_s = divmod(at_s + self._start_s, self._day_s)
+            hour = int(time_s / self._day_s * HOURS) % HOURS
+            today = self._today[hour] + 1 if self._today_is[hour] == day else 1
+            self._today_is[hour], self._today[hour] = day, today
+            everybody[SQUARES] += 2 * today - 1
+            self._hours[TAKEN, hour] += 1.0
         lent = what == LEND
         if lent != bool(hosts[LENT, host]):
             sign = -1.0 if lent else 1.0
@@ -148,18 +153,8 @@ class _Edge:
             everybody[LENT] -= sign
             self._hours[BEFORE] += sign * _clocks(HOURS, *self._clock(at_s), self._hour_s)
 
-    def _count(self, clock_s: float) -> None:
-        """An emergency, in its hour. On the day on which a window begins the squares take what is left of an hour for a
-        little more than it is."""
-        day, time_s = divmod(clock_s, self._day_s)
-        hour = int(time_s / self._day_s * HOURS) % HOURS
-        today = self._today[hour] + 1 if self._today_is[hour] == day else 1
-        self._today_is[hour], self._today[hour] = day, today
-        self._all[SQUARES] += 2 * today - 1
-        self._hours[TAKEN, hour] += 1.0
-
     def until(self, at_s: float, size: int) -> Until:
-        """As `between` takes it, of hosts 0 to `size` at least; zeros for one that is unheard of."""
+        """Totals up to `at_s` for hosts 0 to `size` (zeros for a host that is unheard of), as input to `between`."""
         return Until(self._columns(size), self._hours, self._all, at_s, *self._clock(at_s))
 
     def of_host(self, host: int, at_s: float) -> tuple[float, float]:

@@ -21,7 +21,7 @@ if they differ by tau (a coefficient of variation), 1/tau^2 are borrowed (empiri
 
 **Hours.** Owners come back at lunch and in the evening. The campus's profile is its rate in each 24th of a
 day, relative to its mean; an hour borrows from the whole day by the same rule, but chance is judged from what the
-same hour had on different days: owners who leave together, when a course begins or a cloud wants its machines back,
+same hour had on different days: owners that leave together, when a course begins or a cloud wants its machines back,
 make one afternoon look like a habit. Hosts share the profile and differ by a factor (proportional hazards): one level a
 host is all that the data allow. A scaled scenario may have a shorter day, so its length is an argument.
 
@@ -58,9 +58,8 @@ HOSTS_DIFFER = 0.62**2  # squared CV of hosts' hazards believed beforehand: pape
 HOURS_DIFFER = (
     1.0  # squared CV of the hours' believed beforehand: peaks of six times for 4 hours (paper A, F1)
 )
-BURSTS = (
-    2.0  # by how much an hour's emergencies scatter from day to day more than Poisson's, believed beforehand
-)
+# by how much an hour's emergencies scatter from day to day more than Poisson's, believed beforehand
+BURSTS = 2.0
 BELIEF = 20.0  # expected events, squared and added up, after which what was seen counts as much as what is believed
 SOME = 5.0  # events after which their scatter counts as much as what is believed of it
 STEPS = 8  # from a number of events borrowed to its double
@@ -156,7 +155,7 @@ class HazardWindow:
             raise ValueError(f"a window of {window_s} s: a duration above 0")
         self.window_s = window_s
         self.prior = prior or Experience()
-        self.changes = 0  # of the past: who is lent or not from now on changes nothing until now
+        self.changes = 0  # emergencies so far: what is lent from now on changes nothing of the past
         self._seen = LentTime(window_s, day_s, day_start_s)
         self._known_quantiles: tuple[float, Floats, Floats] | None = None
 
@@ -206,16 +205,15 @@ class HazardWindow:
         ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
         prior = self.prior.events, self.prior.exposure_s
         events, exposure_s, profile = _estimated(*ends, *shape, days, numbers, *prior)
-        return _over(self._quantiles(level, events), exposure_s), tuple(profile.tolist())
-
-    def _quantiles(self, level: float, events: Floats) -> Floats:
-        """Half the chi-square quantile that belongs to each count; those of last time if nobody's count has changed."""
         known = self._known_quantiles
-        if known is None or known[0] != level or not _same(known[1], events):
+        if (
+            known is None or known[0] != level or not np.array_equal(known[1], events)
+        ):  # some count has changed
             few, which = np.unique(events, return_inverse=True)
             quantiles = np.array([_half_chi2(level, n + 1.0) for n in few.tolist()])[which]
             known = self._known_quantiles = (level, events, quantiles)
-        return known[2]
+        upper = np.divide(known[2], exposure_s, out=np.full(len(events), np.inf), where=exposure_s > 0.0)
+        return upper, tuple(profile.tolist())
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""
@@ -242,9 +240,12 @@ def _estimated(
     if events > 0.0:
         rate = events / exposure_s if exposure_s > 0.0 else 0.0
         part = min(1.0, _borrowed(seen.events, seen.lent_s, rate) / events)
-    own_events, own_exposure_s = _pooled(seen.events, seen.lent_s, hosts, part, events, exposure_s)
+    # `Experience.pooled` in columns
+    own_events, own_exposure_s = seen.events[hosts], seen.lent_s[hosts]
+    pooled_s = own_exposure_s + part * np.maximum(0.0, exposure_s - own_exposure_s)
+    pooled_events = own_events + part * (events - own_events)
     scattered = scatter(seen.hour_events, seen.squares, days)
-    return own_events, own_exposure_s, _relative(seen.hour_events, seen.hour_lent_s, scattered)
+    return pooled_events, pooled_s, _relative(seen.hour_events, seen.hour_lent_s, scattered)
 
 
 @compiled
@@ -260,32 +261,11 @@ def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
     return math.ldexp(np.rint(mantissa * STEPS) / STEPS, exponent)
 
 
-@compiled
-def _pooled(
-    events: Floats, exposure_s: Floats, hosts: Numbers, part: float, all_events: float, all_exposure_s: float
-) -> tuple[Floats, Floats]:
-    """(events, exposure) of these hosts with `part` of the others': `Experience.pooled` in columns."""
-    own_events, own_exposure_s = events[hosts], exposure_s[hosts]
-    pooled_s = own_exposure_s + part * np.maximum(0.0, all_exposure_s - own_exposure_s)
-    return own_events + part * (all_events - own_events), pooled_s
-
-
-@compiled
-def _same(one: Floats, other: Floats) -> bool:
-    return len(one) == len(other) and bool((one == other).all())
-
-
-@compiled
-def _over(quantiles: Floats, exposure_s: Floats) -> Floats:
-    """Upper bounds; infinite where nothing was seen."""
-    return np.where(exposure_s > 0.0, quantiles / exposure_s, np.inf)
-
-
 Forecast = Callable[[HazardWindow, str, float], Table]
 
 
 def one_rate(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The campus's n/T for everybody, at any hour."""
+    """The campus's n/T for every host, at any hour."""
     return table_at(seen.estimate(now_s).mle, EVEN)
 
 
@@ -295,7 +275,7 @@ def by_host(seen: HazardWindow, host: str, now_s: float) -> Table:
 
 
 def by_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The campus's rate in each hour, for everybody."""
+    """The campus's rate in each hour, for every host."""
     return table_at(seen.estimate(now_s).mle, seen.profile(now_s))
 
 
@@ -304,9 +284,8 @@ def by_host_and_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
     return table_at(seen.estimate(now_s, host=host).mle, seen.profile(now_s))
 
 
-FORECASTS: dict[
-    str, Forecast
-] = {  # each a table of the most likely rates; `reclaimnet measure hazard` compares them
+# each a table of the most likely rates; `reclaimnet measure hazard` compares them
+FORECASTS: dict[str, Forecast] = {
     "one rate": one_rate,
     "by host": by_host,
     "by hour": by_hour,

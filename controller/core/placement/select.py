@@ -10,14 +10,14 @@ after those that cannot run the job, or cannot be reached before the notice ends
 departs from the print:
 
 - **mean T_mig(d)** is left open by the paper ("average migration cost from d to other candidates"). Here: the
-  mean over the other compatible candidates d' of C/bw(d, d') + T_r; with nobody else, T_mig(s, d).
-- **The locality filter** (Lemma 3: same building first) is never better than scoring everybody, which is as
+  mean over the other compatible candidates d' of C/bw(d, d') + T_r; if there is no other, T_mig(s, d).
+- **The locality filter** (Lemma 3: same building first) is never better than scoring every host, which is as
   cheap, and it may hide a stable host next door. It is off (`k_min=None`) unless asked for.
 - **1 - S saturates**: for a job that outlives every candidate all S are 0 and only bandwidth decides.
   `second_form` takes the expected number of reclaims, the integral of the hazard, in its place: the risk that
   still tells hosts apart. Over all moves that a job makes it is the better by a tenth (`reclaimnet measure planning`),
   so the policy "reclaimnet" has it; the paper's form is the default here, and a row.
-- A failure says what was missing and who came closest.
+- A failure says what was missing and which host came closest.
 
 Bandwidths are lower bounds and survivals come from upper hazards; both are the caller's (`bandwidth`,
 `hazard`).
@@ -26,7 +26,7 @@ Bandwidths are lower bounds and survivals come from upper hazards; both are the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 
 from controller.core.network.links import Floats, Numbers
 from controller.numerics.jit import compiled
-from controller.numerics.portable_math import log
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
 THETA = 1.0  # highest load at which a host still takes a job
@@ -44,55 +43,23 @@ THETA = 1.0  # highest load at which a host still takes a job
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains.
+    """A job that looks for a host: what to carry, what it needs, how long it runs and its source remains."""
 
-    `notice_s` None: no deadline. `source` None: nothing to carry from anywhere (a first start). `job`: whose request it
-    is, for policies that have decided about each job before. `max_load`: theta of Algorithm 2, what a host's load may be.
-    """
-
-    source: str | None
+    source: str | None  # None: nothing to carry from anywhere (a first start)
     payload_bytes: float
     memory_bytes: float
     min_capability: float
     remaining_s: float
-    notice_s: float | None
+    notice_s: float | None  # None: no deadline
     restart_s: float
     source_building: str | None = None
-    job: str = ""
-    max_load: float = THETA
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A host as P2 sees it. `survival` is S_d(T_rem); `bandwidth_bytes_per_s` is from the source.
-
-    `mean_migration_s` None: nobody else could take the job, so T_mig(s, d) stands for it. `expected_reclaims`
-    None: -ln S_d.
-    """
-
-    host: str
-    building: str
-    free_gpus: int
-    memory_bytes: float
-    capability: float
-    load: float
-    bandwidth_bytes_per_s: float
-    survival: float
-    mean_migration_s: float | None = None
-    expected_reclaims: float | None = None
-
-    @property
-    def reclaims_to_expect(self) -> float:
-        """The integral of its hazard over the remaining time; infinite where S underflowed to 0."""
-        if self.expected_reclaims is not None:
-            return self.expected_reclaims
-        return -log(self.survival) if self.survival > 0.0 else math.inf
+    job: str = ""  # whose request it is, for policies that have decided about each job before
+    max_load: float = THETA  # theta of Algorithm 2: what a host's load may be
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """`Candidate`s in columns, in the order of their names; `mean_migration_s` is NaN where nobody else could take the
-    job."""
+    """Hosts as P2 sees them, a row each, in the order of their names."""
 
     hosts: NDArray[np.object_]
     buildings: NDArray[np.object_]
@@ -100,37 +67,15 @@ class Candidates:
     memory_bytes: Floats
     capability: Floats
     load: Floats
-    bandwidth_bytes_per_s: Floats
-    survival: Floats
-    expected_reclaims: Floats
-    mean_migration_s: Floats
-
-    @classmethod
-    def of(cls, candidates: Sequence[Candidate]) -> Candidates:
-        """From one object a host."""
-        some = sorted(candidates, key=lambda candidate: candidate.host)
-
-        def column(value: Callable[[Candidate], float]) -> Floats:
-            return np.array([value(candidate) for candidate in some], dtype=float)
-
-        return cls(
-            np.array([c.host for c in some], dtype=object),
-            np.array([c.building for c in some], dtype=object),
-            column(lambda c: c.free_gpus),
-            column(lambda c: c.memory_bytes),
-            column(lambda c: c.capability),
-            column(lambda c: c.load),
-            column(lambda c: c.bandwidth_bytes_per_s),
-            column(lambda c: c.survival),
-            column(lambda c: c.reclaims_to_expect),
-            column(lambda c: math.nan if c.mean_migration_s is None else c.mean_migration_s),
-        )
+    bandwidth_bytes_per_s: Floats  # from the source
+    survival: Floats  # S_d(T_rem)
+    expected_reclaims: Floats  # the integral of the hazard over the remaining time
+    mean_migration_s: (
+        Floats  # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
+    )
 
     def __len__(self) -> int:
         return len(self.hosts)
-
-
-AnyCandidates = Sequence[Candidate] | Candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +89,7 @@ class DestinationChoice:
 
 
 class Missing(StrEnum):
-    """Why nobody is left: the first requirement that the last candidates did not meet."""
+    """Why no host is left: the first requirement that the last candidates did not meet."""
 
     CANDIDATE = "no other host is lent"
     GPU = "no host has a free GPU"
@@ -157,21 +102,20 @@ class Missing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NoDestination:
-    """Degraded recovery: nobody fits. `closest` came nearest.
-
-    It lacked `shortfall`: GPUs, bytes, capability, load or seconds, as the reason says.
-    """
+    """Degraded recovery: no host fits."""
 
     reason: Missing
-    closest: str | None = None
-    shortfall: float = math.inf
+    closest: str | None = None  # the host that came nearest
+    shortfall: float = (
+        math.inf
+    )  # what it lacked: GPUs, bytes, capability, load or seconds, as the reason says
 
 
 class Selector(Protocol):
-    """How a policy picks a destination. `draw` in [0, 1) is for those that choose at random."""
+    """How a policy picks a destination. `draw` in [0, 1) is for rules that choose at random."""
 
     def __call__(
-        self, request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+        self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
     ) -> DestinationChoice | NoDestination: ...
 
 
@@ -203,7 +147,7 @@ def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: flo
 def _least_score(
     rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, alpha: float
 ) -> tuple[int, float]:
-    """(the first of these rows with the least score, its score); where nobody else could take the job T_mig is the mean.
+    """(the first of these rows with the least score, its score); where no other host could take the job T_mig is the mean.
 
     Infinite scores (a reclaim is certain, or there is no way on) tell nothing apart: then the nearest is the best.
     """
@@ -218,7 +162,7 @@ def _least_score(
 
 def select(
     request: PlacementRequest,
-    candidates: AnyCandidates,
+    candidates: Candidates,
     *,
     draw: float = 0.0,
     alpha: float = ALPHA,
@@ -230,20 +174,20 @@ def select(
     `k_min`: keep to the source's building if at least so many there (and at least one) are feasible; None:
     never.
     """
-    columns = _in_columns(candidates)
-    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
-    rows = _feasible(request, columns, there_s, in_time=True)
+    there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
+    rows = _feasible(request, candidates, there_s, in_time=True)
     if isinstance(rows, NoDestination):
         return rows
     if k_min is not None:
-        rows = _local_first(request, columns, rows, k_min)
-    risks = columns.expected_reclaims if second_form else 1.0 - columns.survival
-    best, score = _least_score(rows, there_s, risks, columns.mean_migration_s, float(alpha))
-    return _choice(columns, there_s, best, score)
+        local = rows[candidates.buildings[rows] == request.source_building]
+        rows = local if len(local) >= max(1, k_min) else rows
+    risks = candidates.expected_reclaims if second_form else 1.0 - candidates.survival
+    best, score = _least_score(rows, there_s, risks, candidates.mean_migration_s, float(alpha))
+    return _choice(candidates, there_s, best, score)
 
 
 def select_random(
-    request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+    request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
     """Uniform among those that can run the job, whether or not they can be reached in time (paper A's B4)."""
     found = able_to_run(request, candidates)
@@ -252,7 +196,7 @@ def select_random(
 
 @dataclass(frozen=True, slots=True)
 class Able:
-    """Those that can run a job, by name, for selectors that have no use for a score."""
+    """The hosts that can run a job, by name, for selectors that have no use for a score."""
 
     columns: Candidates
     there_s: Floats
@@ -268,21 +212,16 @@ class Able:
         return found
 
     def choice(self, place: int) -> DestinationChoice:
-        """The one at that place; its score is the time to get there."""
+        """The host at that place; its score is the time to get there."""
         row = int(self.rows[place])
         return _choice(self.columns, self.there_s, row, float(self.there_s[row]))
 
 
-def able_to_run(request: PlacementRequest, candidates: AnyCandidates) -> Able | NoDestination:
-    """Everybody that can run the job and be reached, whether or not in time."""
-    columns = _in_columns(candidates)
-    there_s = migrations_s(request, columns.bandwidth_bytes_per_s)
-    rows = _feasible(request, columns, there_s, in_time=False)
-    return rows if isinstance(rows, NoDestination) else Able(columns, there_s, rows)
-
-
-def _in_columns(candidates: AnyCandidates) -> Candidates:
-    return candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
+def able_to_run(request: PlacementRequest, candidates: Candidates) -> Able | NoDestination:
+    """The hosts that can run the job and be reached, whether or not in time."""
+    there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
+    rows = _feasible(request, candidates, there_s, in_time=False)
+    return rows if isinstance(rows, NoDestination) else Able(candidates, there_s, rows)
 
 
 def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> DestinationChoice:
@@ -294,7 +233,7 @@ def _choice(columns: Candidates, there_s: Floats, row: int, score_s: float) -> D
 def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
-    """Rows of those that lack nothing, or the first requirement that leaves nobody, and who came closest to it."""
+    """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
     missing = _first_missing(
         columns.hosts != request.source,
@@ -333,7 +272,7 @@ def _first_missing(
     most_load: float,
     within_s: float,
 ) -> Numbers:
-    """Of each the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
+    """Of each row the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
     answer = np.full(len(other), -1)
     for row in np.flatnonzero(other):
         meets = (
@@ -350,14 +289,6 @@ def _first_missing(
     return answer
 
 
-def _lacks_time(request: PlacementRequest, columns: Candidates, there_s: Floats) -> Floats:
-    return np.zeros(len(there_s)) if request.notice_s is None else there_s - request.notice_s
-
-
-def _lacks_path(request: PlacementRequest, columns: Candidates, there_s: Floats) -> Floats:
-    return np.where(there_s < math.inf, 0.0, math.inf)
-
-
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
 _REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
     (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
@@ -367,11 +298,6 @@ _REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
         lambda request, columns, there_s: request.min_capability - columns.capability,
     ),
     (Missing.LOAD, lambda request, columns, there_s: columns.load - request.max_load),
-    (Missing.PATH, _lacks_path),
-    (Missing.TIME, _lacks_time),
+    (Missing.PATH, lambda request, columns, there_s: np.where(there_s < math.inf, 0.0, math.inf)),
+    (Missing.TIME, lambda request, columns, there_s: there_s - (request.notice_s or 0.0)),
 )
-
-
-def _local_first(request: PlacementRequest, columns: Candidates, rows: Numbers, k_min: int) -> Numbers:
-    local = rows[columns.buildings[rows] == request.source_building]
-    return local if len(local) >= max(1, k_min) else rows

@@ -6,7 +6,7 @@ A campus is a tree, so the path from s to d goes up from s to their lowest commo
 
 `Places` holds, once for a campus, every host's chain of nodes from the root to itself. `Reaches` holds, for one column of
 what each link has free, the least rate from every host up to, and down from, each of the switches above it; then
-bandwidths from one source to everybody are one look-up each.
+bandwidths from one source to all others are one look-up each.
 
 **The mean over all others** of 1/bw(s, d), which P2 needs of every candidate, would be n^2 bandwidths. On a tree it is n log n:
 1/bw is the larger of "slowness up" and "slowness down", so with F_v(a) = the sum of max(a, slowness down from v to d) over
@@ -29,14 +29,12 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.core.network.links import Floats, Network, Numbers
+from controller.core.network.links import Floats, Mask, Network, Numbers
 from controller.numerics.jit import compiled
 from topologies.paths import Routes
 from topologies.spec import Campus, DirectedLink
 
-Mask = NDArray[np.bool_]
 FEW = 64  # kinds of hosts up to which all pairs are quicker than sorting
 
 
@@ -56,10 +54,31 @@ class Places:
         self._routes, self._network = routes, network
         self.everybody = np.arange(len(self.hosts))
         self._ways: dict[str, tuple[Numbers, Numbers]] = {}
-        self._lay_out([self._chain(host) for host in self.hosts])
+        # rows are levels, the root's first; below a host `node` is -1 and links are NOWHERE, the number behind the last
+        chains = [self._chain(host) for host in self.hosts]
+        levels, count = max((len(chain) for chain in chains), default=1), len(chains)
+        self._node_number: dict[str, int] = {}
+        self.node = np.full((levels, count), -1, dtype=np.intp)
+        self.up = np.full((levels - 1, count), len(network), dtype=np.intp)
+        self.down = self.up.copy()
+        for place, chain in enumerate(chains):
+            known = self._node_number
+            self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
+            self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
+        # the hosts switch by switch (`line`), with the switch and the links of each in that order
+        last = np.maximum(np.array([len(chain) - 2 for chain in chains], dtype=np.intp), 0)
+        switch = self.node[last, self.everybody]
+        self.line = np.argsort(switch, kind="stable")
+        self.switch = switch[self.line]
+        if len(self.up):
+            self.own_up, self.own_down = (
+                links[last, self.everybody][self.line] for links in (self.up, self.down)
+            )
+        else:  # a campus that is one host
+            self.own_up = self.own_down = np.full(count, len(network), dtype=np.intp)
 
     def way_up(self, host: str) -> tuple[Numbers, Numbers]:
-        """(nodes of a host of any role, links up from them), level by level from the root; -2 and NOWHERE below it."""
+        """(nodes of a host of any role, links up from them), level by level from the root; below it -2, and NOWHERE."""
         known = self._ways.get(host)
         if known is None:
             levels = len(self.node)
@@ -83,32 +102,6 @@ class Places:
         down = [number[DirectedLink(above, below)] for above, below in pairs]
         return up, down
 
-    def _lay_out(self, chains: Sequence[tuple[str, ...]]) -> None:
-        """Rows are levels, the root's first; `node` is -1 and links are NOWHERE (the last) below a host."""
-        levels, hosts = max((len(chain) for chain in chains), default=1), len(chains)
-        known: dict[str, int] = {}
-        self.node = np.full((levels, hosts), -1, dtype=np.intp)
-        self.up = np.full((levels - 1, hosts), len(self._network), dtype=np.intp)
-        self.down = self.up.copy()
-        for place, chain in enumerate(chains):
-            self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
-            self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
-        self._node_number = known
-        self._line_up(np.array([len(chain) - 1 for chain in chains], dtype=np.intp))
-
-    def _line_up(self, depth: Numbers) -> None:
-        """The hosts switch by switch (`line`), with the switch and the links of each in that order."""
-        last = np.maximum(depth - 1, 0)
-        switch = self.node[last, self.everybody]
-        self.line = np.argsort(switch, kind="stable")
-        self.switch = switch[self.line]
-        if len(self.up):
-            self.own_up, self.own_down = (
-                links[last, self.everybody][self.line] for links in (self.up, self.down)
-            )
-        else:  # a campus that is one host
-            self.own_up = self.own_down = np.full(len(depth), len(self._network), dtype=np.intp)
-
 
 @dataclass(frozen=True)
 class Reaches:
@@ -119,7 +112,7 @@ class Reaches:
 
     @cached_property
     def free(self) -> Floats:
-        """Of each link by number, and infinite of NOWHERE."""
+        """Free rate of each link by number; infinite behind the last, of NOWHERE."""
         return np.append(self.free_bytes_per_s, np.inf)
 
     @cached_property
@@ -140,7 +133,7 @@ class Reaches:
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
 
-        Infinite where it reaches nobody; NaN where `among` holds nobody else, and for who is not of `among`.
+        Infinite where it reaches no other; NaN where `among` holds no other, and for a host that is not of `among`.
         """
         answer = np.full(len(among), np.nan)
         places = self.places
@@ -148,17 +141,15 @@ class Reaches:
             self.free, places.line, places.switch, places.own_up, places.own_down, among
         )
         if members.sum() > 1.0:
-            few = self._means_in_pairs if len(hosts) <= FEW else self._means
-            means = np.append(few(hosts, members), np.nan)  # of nobody's kind, -1
-            answer[places.line] = means[kind]
+            if len(hosts) <= FEW:
+                means = _mean_of_pairs(self.free, places.up, self.down, places.node, hosts, members)
+            else:
+                means = self._means(hosts, members)
+            answer[places.line] = np.append(means, np.nan)[kind]  # of no kind, -1
         return answer
 
-    def _means_in_pairs(self, hosts: Numbers, members: Floats) -> Floats:
-        """Mean slowness of these hosts, each of which stands for so many that are like it; all pairs, for a few."""
-        return _mean_of_pairs(self.free, self.places.up, self.down, self.places.node, hosts, members)
-
     def _means(self, hosts: Numbers, members: Floats) -> Floats:
-        """The same for many: this file's head."""
+        """Mean slowness of these hosts, each of which stands for so many that are like it: see the head of this file."""
         node, links = self.places.node[:, hosts], self.places.down[:, hosts]
         with np.errstate(divide="ignore"):
             up = 1.0 / self._least(self.places.up[:, hosts])
@@ -167,7 +158,8 @@ class Reaches:
         total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
         below: _Tails | None = None
         for level in range(len(links) - 1, -1, -1):
-            inner, is_host = node[level + 1] >= 0, _deepest(node, level + 1)
+            inner = node[level + 1] >= 0
+            is_host = inner & (node[level + 2] < 0) if level + 2 < len(node) else inner
             tails = _Tails.of(node[level], down[level], members)
             before = np.maximum(up[level], first[level])
             sums, reached = before, np.isfinite(before).astype(float)  # the host itself, if it is next below
@@ -186,7 +178,7 @@ class Reaches:
 def _kinds(
     free: Floats, line: Numbers, switch: Numbers, own_up: Numbers, own_down: Numbers, among: Mask
 ) -> tuple[Numbers, Numbers, Floats]:
-    """(along the line of hosts: the number of its kind, -1 for who is not among them; one of each kind; how many there are).
+    """(along the line of hosts: the number of its kind, -1 for one not among them; one host of each kind; how many there are).
 
     A kind ends where one is not like the one before.
     """
@@ -250,22 +242,9 @@ def _mean_of_pairs(
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            means[one] = _rounded_one(total / count)
+            mantissa, exponent = math.frexp(total / count)  # `_rounded`
+            means[one] = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
     return means
-
-
-@compiled
-def _rounded_one(value: float) -> float:
-    """`_rounded` of a finite number."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
-
-
-def _deepest(node: Numbers, level: int) -> Mask:
-    """Whether the host itself is at this level."""
-    below = np.full(node.shape[1], -1) if level + 1 == len(node) else node[level + 1]
-    itself: Mask = (node[level] >= 0) & (below < 0)
-    return itself
 
 
 def _rounded(values: Floats) -> Floats:
@@ -279,7 +258,7 @@ def _rounded(values: Floats) -> Floats:
 class _Tails:
     """Numbers in groups, each so many times, sorted within each group, with sums from the beginning of all.
 
-    Infinite ones stand for nobody."""
+    Infinite numbers count for nothing."""
 
     group: Numbers  # of each number
     key: Numbers  # group and rank of every number, in order
@@ -307,7 +286,7 @@ class _Tails:
     def sums(self, least: Floats) -> tuple[Floats, Floats]:
         """For each number's own group: (the sum of max(least, number) over it, how many numbers that were).
 
-        An infinite `least` reaches nobody.
+        An infinite `least` reaches none.
         """
         reaches = np.isfinite(least)
         rank = np.searchsorted(self.ordered, least, side="right")
@@ -346,17 +325,15 @@ class Rows:
 
 @dataclass
 class Known:
-    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed.
-
-    `slowness`: (of these, among those, the means); `hazards`: (at, changes until then, levels, profile); `routes`: from
-    one host to another; `multipliers`: P1's, of each link.
-    """
+    """What was computed for one decision and holds for the next one too, unless what it was computed from has changed."""
 
     reaches: Reaches | None = None
-    slowness: tuple[Reaches, Mask, Floats] | None = None
-    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = None
-    routes: Rows = field(default_factory=Rows)
-    multipliers: Floats | None = None
+    slowness: tuple[Reaches, Mask, Floats] | None = None  # of these, among those, the means
+    hazards: tuple[float, int, Floats, tuple[float, ...]] | None = (
+        None  # at, changes until then, levels, profile
+    )
+    routes: Rows = field(default_factory=Rows)  # from one host to another
+    multipliers: Floats | None = None  # P1's, of each link
 
     def forget(self) -> None:
         """What depends on the moment."""

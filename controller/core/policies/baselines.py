@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.core.placement.select import (
-    AnyCandidates,
+    Candidates,
     DestinationChoice,
     NoDestination,
     PlacementRequest,
@@ -64,7 +64,7 @@ class Replication:
 
 
 def select_first(
-    request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+    request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
     """The first, in the order of their names, that can run the job: Slurm's node table knows no bandwidths."""
     found = able_to_run(request, candidates)
@@ -72,7 +72,7 @@ def select_first(
 
 
 def select_elsewhere(
-    request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+    request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
 ) -> DestinationChoice | NoDestination:
     """Uniform among those in other buildings than the source, if there are any, else among all that can run the job."""
     found = able_to_run(request, candidates)

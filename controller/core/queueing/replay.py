@@ -1,25 +1,25 @@
 """What would have happened: the spot queue of paper B run over arrivals that are known (sections III and VI).
 
-Arrivals of jobs and of spots do not depend on who is admitted, so any rule can be tried on the same history,
+Arrivals of jobs and of spots do not depend on which jobs are admitted, so any rule can be tried on the same history,
 real or drawn. One kernel serves the simulator, which draws its history, and the controllers that learn by
 replaying the recorded one. It decides as the live `SpotQueue` does, job by job, where every job fits every
-spot and nobody is interrupted, and knows two things that paper B does not: the age of the gap, which is the
+spot and none is interrupted, and knows two things that paper B does not: the age of the gap, which is the
 time since the last spot arrived, used or not, and waits that end without a spot.
 
-**Who is admitted.** A job that finds a standing offer takes the oldest, without waiting, whatever the rule.
+**Admission.** A job that finds a standing offer takes the oldest, without waiting, whatever the rule.
 Otherwise, with n jobs waiting, it joins if draw < level - n (1 below N, p at N, 0 above, Theorem 4); while the gap's age
 is neither below `admit_until_age_s` nor at least `admit_from_age_s` it joins if draw < level - `fewer` - n, never for the
 default. Else it goes to on-demand at once.
 
-**Who leaves.** The oldest waiting job takes a spot that comes. A spot that finds nobody waiting stands for
+**Leaving.** The oldest waiting job takes a spot that comes. A spot that finds no job waiting stands for
 `offer_ttl_s`; 0 is the paper's model, used at once or gone. A job that has waited `longest_wait_s` (the X of
 Theorem 2) leaves for on-demand; so do all that wait when the gap reaches `leave_at_age_s`. Jobs admitted at
 that age or later wait for the next spot.
 
 **At one moment** things happen in this order: offers whose time is over lapse; spots, in the order given;
 waits end; jobs, in the order given. So a spot still serves a job whose wait ends at that moment; a spot that
-ends a gap of exactly `leave_at_age_s` sends nobody away but has begun a new gap; and a job that comes
-together with a spot sees a gap of age 0, may take the spot only if it stands, and finds gone who left then.
+ends a gap of exactly `leave_at_age_s` sends no job away but has begun a new gap; and a job that comes
+together with a spot sees a gap of age 0, may take the spot only if it stands, and finds those gone that left then.
 
 **Speed.** The kernel is a plain function over arrays. It is compiled at the first call (a second or two, then kept on disk), or
 runs as it is, some 40 times slower, where few jobs come. It adds and compares in one order, so both give the same bits.
@@ -71,15 +71,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Where a replay begins and ends, so that a long history can be run in pieces.
+    """Where a replay begins and ends, so that a long history can be run in pieces."""
 
-    `waiting_since_s`: arrivals of those who wait; `standing_since_s`: of the offers that may still stand; both
-    oldest first. `last_spot_s`: when the gap began; -infinity for a gap older than any age.
-    """
-
-    waiting_since_s: tuple[float, ...] = ()
-    standing_since_s: tuple[float, ...] = ()
-    last_spot_s: float = 0.0
+    waiting_since_s: tuple[float, ...] = ()  # arrivals of the waiting jobs, oldest first
+    standing_since_s: tuple[float, ...] = ()  # of the offers that may still stand, oldest first
+    last_spot_s: float = 0.0  # when the gap began; -infinity for a gap older than any age
 
     def shifted(self, by_s: float) -> QueueState:
         """The same, on a clock that shows `by_s` more."""
@@ -92,23 +88,18 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayOutcome:
-    """What happened to the jobs that left during a replay, those that waited at its start included.
+    """What happened to the jobs that left during a replay, those that waited at its start included."""
 
-    `jobs` arrived and `spots` came, of which `idle_spots` found nobody waiting (their part is pi_0 of Theorem
-    1). `total_delay_s` adds the waits of all jobs that left, those of `on_demand` included (0 if refused).
-    `decisions` (WAITING, SPOT, REFUSED, LEFT) and `delays_s` (NaN while waiting) are of each job, those that
-    waited at the start first; None unless asked for.
-    """
-
-    jobs: int
-    spot: int
-    on_demand: int
-    total_delay_s: float
-    spots: int
-    idle_spots: int
+    jobs: int  # that arrived
+    spot: int  # jobs that took a spot
+    on_demand: int  # jobs that were refused, or left
+    total_delay_s: float  # the waits of all jobs that left the queue, 0 of those refused
+    spots: int  # that came
+    idle_spots: int  # of them, that found no job waiting (their part is pi_0 of Theorem 1)
     end: QueueState
-    decisions: NDArray[np.int8] | None = None
-    delays_s: NDArray[np.float64] | None = None
+    # of each job, those that waited at the start first; None unless asked for
+    decisions: NDArray[np.int8] | None = None  # WAITING, SPOT, REFUSED or LEFT
+    delays_s: NDArray[np.float64] | None = None  # NaN while waiting
 
     @property
     def left(self) -> int:
@@ -162,7 +153,10 @@ def replay(
     answer = kernel(*history, *map(float, numbers), *carried, waiting, decisions, delays_s)
     spot, on_demand, total_s, idle, last_s, head, tail, oldest = answer
     since_s = times_s[np.asarray(waiting[head:tail], np.int64)]
-    standing_s = _standing(spots_s[oldest:], times_s, offer_ttl_s)
+    # spots that no job took, and that have not lapsed at the last arrival
+    standing_s = spots_s[oldest:]
+    latest_s = max((float(series[-1]) for series in (times_s, standing_s) if len(series)), default=-math.inf)
+    standing_s = standing_s[standing_s + offer_ttl_s > latest_s]
     end = QueueState(tuple(since_s.tolist()), tuple(standing_s.tolist()), float(last_s))
     recorded = (decisions, delays_s) if record else ()
     return ReplayOutcome(len(draws), spot, on_demand, total_s, len(spot_times_s), idle, end, *recorded)
@@ -193,7 +187,7 @@ def run(
 ) -> tuple[int, int, float, int, float, int, int, int]:
     """The kernel: merges jobs and spots in time; `carried` jobs wait and `standing` spots stand at the start.
 
-    waiting[head:tail] are the indices of those who wait. Who waits saw no offer, so the standing ones are
+    waiting[head:tail] are the indices of the waiting jobs. A job that waits saw no offer, so the standing ones are
     always a run spots_s[oldest:coming] of the spots that came. `decisions` and `delays_s` are filled if they
     are not empty. Returns (spot, on_demand, total_delay_s, idle_spots, last_s, head, tail, oldest).
 
@@ -261,14 +255,6 @@ def _joined(name: str, before: Sequence[float], values: Times) -> NDArray[np.flo
     if not (joined[1:] >= joined[:-1]).all():
         raise ValueError(f"{name} times go backwards: sorted ones, none before those of the start")
     return joined
-
-
-def _standing(
-    spots_s: NDArray[np.float64], times_s: NDArray[np.float64], ttl_s: float
-) -> NDArray[np.float64]:
-    """Those of the spots that no job took that have not lapsed at the last arrival."""
-    latest_s = max(times_s[-1] if len(times_s) else -math.inf, spots_s[-1] if len(spots_s) else -math.inf)
-    return spots_s[spots_s + ttl_s > latest_s]
 
 
 @cache

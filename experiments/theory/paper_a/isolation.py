@@ -1,7 +1,7 @@
 """P3's closed forms (paper A, section VII): demands, the reserve, which jobs are admitted and what each may send, on one link.
 
-By `controller.core.admission` and `sharing`, which do the same over many links. Theorem 4 is the sum of it: with all
-providers taking part, migrations leave B_min; a share 1 - phi that does not, with bursts of u, takes (1 - phi) u of it.
+By `controller.core.admission` and `controller.core.network`, which do the same over many links. Theorem 4 is the sum of it:
+with all providers taking part, migrations leave B_min; a share 1 - phi that does not, with bursts of u, takes (1 - phi) u of it.
 (Section X prints B - B_min - (1 - phi) u as the guarantee, which is what is left for *migrations*.)
 """
 
@@ -11,8 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from controller.core.admission import admission
-from controller.core.network import sharing
+from controller.core.network import max_min, sharing
+from controller.core.network.links import Network
 from experiments.theory.domain import DomainError, not_negative, positive, require
 from topologies.spec import DirectedLink, ResearchReserve
 
@@ -99,12 +102,11 @@ def max_min_totals(floors: Sequence[float], caps: Sequence[float], share: float)
 
 
 def equal_increments(floors: Sequence[float], caps: Sequence[float], share: float) -> tuple[float, ...]:
-    """Each job's floor and the same extra for all, up to the caps (the other reading). DomainError: floors do not fit."""
-    demands = _demands(floors, caps)
-    try:
-        return tuple(sharing.equal_increment(demands, {LINK: share}).rates[d.key] for d in demands)
-    except ValueError as error:
-        raise DomainError("floors", tuple(floors), str(error)) from error
+    """Its floor and the same extra for each, up to the caps (the other reading). DomainError: floors do not fit."""
+    max_min_totals(floors, caps, share)  # they fit
+    wants = sharing.in_columns(_demands(floors, caps), Network([LINK]))
+    rates, _ = max_min.equal_increment(wants, np.array([share]))
+    return tuple(rates.tolist())
 
 
 def _demands(floors: Sequence[float], caps: Sequence[float]) -> list[sharing.Demand]:

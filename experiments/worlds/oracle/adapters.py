@@ -34,7 +34,6 @@ from controller.core.network.links import Floats, Numbers
 from controller.core.network.max_min import Wants
 from controller.core.placement import select
 from controller.core.placement.select import (
-    AnyCandidates,
     Candidates,
     DestinationChoice,
     Missing,
@@ -59,17 +58,16 @@ class Destinations:
     at_first: bool
 
     def __call__(
-        self, request: PlacementRequest, candidates: AnyCandidates, *, draw: float = 0.0
+        self, request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
     ) -> DestinationChoice | NoDestination:
         """A standby is never chosen here: the plan's checkpoints bring theirs."""
         if request.source is not None and request.notice_s is None:
             return NoDestination(Missing.CANDIDATE)
-        columns = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
         now_s, wanted = self.now_s(), self.plan.wanted(request.job)
         if wanted is not None:
             # only the host of the plan; a migration has the links in its turn, whichever job has them now
-            which = columns.hosts == wanted
-            planned = Candidates(*(getattr(columns, each.name)[which] for each in fields(Candidates)))
+            which = candidates.hosts == wanted
+            planned = Candidates(*(getattr(candidates, each.name)[which] for each in fields(Candidates)))
             if request.source is not None and request.source != wanted and len(planned):
                 links = self.transfer_times.links(request.source, wanted)
                 rate = self.transfer_times.budgets.path(links, now_s)
@@ -78,11 +76,13 @@ class Destinations:
             if isinstance(found, DestinationChoice):
                 return found
         elif not self.at_first and request.job not in self.plan.where:
-            return select.select(request, columns, draw=draw)
-        stays = [self.plan.future.at(str(host), now_s) for host in columns.hosts]
+            return select.select(request, candidates, draw=draw)
+        stays = [self.plan.future.at(str(host), now_s) for host in candidates.hosts]
         ends = np.array([-inf if stay is None else stay.until_s for stay in stays], dtype=float)
         survives = np.where(ends >= now_s + request.remaining_s, 1.0, 0.0)
-        return select.select(request, replace(columns, survival=survives, expected_reclaims=1.0 - survives))
+        return select.select(
+            request, replace(candidates, survival=survives, expected_reclaims=1.0 - survives)
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Level and ages by replay: who may join also depends on how long ago the last offer was.
+"""Level and ages by replay: whether a job may join also depends on how long ago the last offer was.
 
 The ages (`shapes`) and r are fitted to the recorded arrivals; r after every `every` arrivals, as in `replay`, with the
 measured delay in the books; the ages when the past is half as long again, later after every half window. A shape is sought on
@@ -75,33 +75,26 @@ class Age(Replay):
             return
         aim_s = self.aim_s()
         level, outcome = yield from bisect_level(arrivals, shape.rule, aim_s, self.r_max)
-        self._follow(shape, self._believed(level, outcome, aim_s))
-
-    def _follow(self, shape: RuleShape, level: float) -> None:
-        self.shape, self.level = shape, level
+        self.shape, self.level = shape, self._believed(level, outcome, aim_s)
         self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
         self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
 
     def _choose(self, arrivals: Arrivals) -> Generator[int, None, RuleShape]:
         """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
         older, newer = arrivals.halves()
-        found = yield from self._seek(older, newer)
-        if self.shape != PLAIN:
-            saved, _ = yield from self._trial(newer, self.shape)
-            found += [self.shape] if saved > 0.0 else []
-        polish = ShapeSearch(arrivals, self.balance.target_delay_s, self.r_max)
-        yield from polish.refine(*found)
-        return polish.best if polish.prices.get(polish.best, inf) < inf else PLAIN
-
-    def _seek(self, older: Arrivals, newer: Arrivals) -> Generator[int, None, list[RuleShape]]:
-        """The shapes that each half suggests, if they prove themselves on the other."""
         found, trials = [], []
         for sought_on, tried_on in ((older, newer), (newer, older)):
             search = ShapeSearch(sought_on, self.balance.target_delay_s, self.r_max)
             yield from search.run()
             found.append(search.best)
             trials.append((yield from self._trial(tried_on, search.best)))
-        return found if proves(trials) else []
+        found = found if proves(trials) else []
+        if self.shape != PLAIN:
+            saved, _ = yield from self._trial(newer, self.shape)
+            found += [self.shape] if saved > 0.0 else []
+        polish = ShapeSearch(arrivals, self.balance.target_delay_s, self.r_max)
+        yield from polish.refine(*found)
+        return polish.best if polish.prices.get(polish.best, inf) < inf else PLAIN
 
     def _trial(self, past: Arrivals, shape: RuleShape) -> Generator[int, None, tuple[float, float]]:
         return saving(past, shape, self.balance.target_delay_s, self.r_max)

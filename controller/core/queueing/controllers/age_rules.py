@@ -2,7 +2,7 @@
 
 Where offers are not Poisson, the age of the gap (the time since the last offer) says when the next one may come. With
 bath-tub spots it comes soon after the last one or near the 24 h limit: to wait in between is waste. So: admit at an age below a1
-or from a2 on, and whoever waits at age a3 leaves. Where delta allows for several that wait, nobody needs to be refused in
+or from a2 on, and jobs that wait at age a3 leave. Where delta allows for several that wait, no job needs to be refused in
 between: the queue's limit is lower then by so many (`fewer`). Three ages, that number and the level r come within 1 or 2 %
 of the optimum over all policies on queue length and age (an LP; notes, "beyond the paper"). A shape is priced by the
 share of jobs that it sends to on-demand when r is such that the mean delay is the aim: k does not matter. That r is not
@@ -65,7 +65,7 @@ Steps = Generator[int, None, None]
 
 
 class ShapeSearch:
-    """For one past and one aim. Its generators yield the steps that each replay took."""
+    """The search for the cheapest shape on one past, at one aim. Its generators yield the steps that each replay took."""
 
     def __init__(self, arrivals: Arrivals, aim_s: float, r_max: float) -> None:
         self.arrivals, self.aim_s, self.r_max = arrivals, aim_s, r_max
@@ -74,7 +74,7 @@ class ShapeSearch:
 
     @property
     def best(self) -> RuleShape:
-        """Of all that were priced; the first of equals."""
+        """The cheapest of all that were priced; the first of equals."""
         return min(self.prices, key=self.prices.__getitem__, default=PLAIN)
 
     def run(self) -> Steps:
@@ -100,6 +100,7 @@ class ShapeSearch:
             step_s /= 1.0 if self.prices[self.best] < self.prices[here] else 2.0
 
     def _descend(self, shape: RuleShape) -> Steps:
+        """One age at a time over the whole grid, until nothing is better."""
         while True:
             before = shape
             for line in lines(shape, [0.0, *self.grid_s, inf]):
@@ -156,8 +157,8 @@ def ages_grid(gaps_s: NDArray[np.float64]) -> list[float]:
 
 
 def families(grid_s: list[float]) -> Iterator[RuleShape]:
-    """Only late, only early, and both with a coarser grid; those who wait leave when joining ends, or stay; or some may
-    join in between."""
+    """Only late, only early, and both with a coarser grid; waiting jobs leave when joining ends, or stay; or some may join
+    in between."""
     for age_s in grid_s:
         yield from (RuleShape(0.0, age_s), RuleShape(0.0, age_s, 0.0), RuleShape(0.0, age_s, fewer=1.0))
         yield from (RuleShape(age_s, inf, age_s), RuleShape(age_s), RuleShape(age_s, fewer=1.0))
@@ -178,7 +179,7 @@ def lines(shape: RuleShape, ages_s: list[float]) -> Iterator[list[RuleShape]]:
 
 
 def neighbours(shape: RuleShape, step_s: float) -> list[RuleShape]:
-    """Those with one age a step away."""
+    """The shapes with one age a step away."""
     moved = [
         replace(shape, **{name: getattr(shape, name) + sign * step_s})
         for name in ("until_s", "from_s", "leave_s")
@@ -209,8 +210,8 @@ def saving(
 
 
 def _standard_error(values: NDArray[np.float64]) -> float:
-    """Of the mean of a series, by means of batches: who is refused makes room for the next, so neighbours' fates make up
-    for each other, and taking them for independent would see three times the noise that there is."""
+    """Standard error of the mean, by batch means: outcomes of consecutive jobs are negatively correlated, so an i.i.d.
+    estimate would be three times too large."""
     size = max(1, min(BATCH, len(values) // FEWEST_BATCHES))
     count = len(values) // size
     means = values[: count * size].reshape(count, size).mean(axis=1)

@@ -1,4 +1,4 @@
-"""The recorded past: when jobs came and when offers came. It does not depend on who was admitted, so any rule can be
+"""The recorded past: when jobs came and when offers came. It does not depend on which were admitted, so any rule can be
 tried on it (notes on paper B: replay instead of gradient).
 
 The window is bounded in events: the last so many jobs, and four times as many offers. It begins at an offer, where the
@@ -9,7 +9,6 @@ over any stretch of jobs, so that p means p with less noise than independent dra
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +21,7 @@ from controller.core.queueing.replay import (
     replay,
 )
 
-OFFERS_A_JOB = 4  # kept at most; where offers are more frequent still, nobody waits long
+OFFERS_A_JOB = 4  # kept at most; where offers are more frequent still, no job waits long
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 
 
@@ -58,7 +57,7 @@ class Arrivals:
         return self._between(0, len(self.jobs_s) // 2), self._between(len(self.jobs_s) // 2, len(self.jobs_s))
 
     def _between(self, first: int, beyond: int) -> Arrivals:
-        """Of the jobs of these places, those after the first offer that follows the job before them."""
+        """The jobs of these places that came after the first offer behind the job before them."""
         since_s = self.jobs_s[first - 1] if first else self.began_s
         until_s = self.jobs_s[beyond - 1] if beyond else self.began_s
         spots_s = self.spots_s[(self.spots_s > since_s) & (self.spots_s <= until_s)]
@@ -88,7 +87,7 @@ class RecordedArrivals:
         self._spots_s.append(now_s)
 
     def lost(self, made_s: float) -> None:
-        """The offer made then was none for new jobs, and is taken out: it may have been withdrawn at any time."""
+        """Remove an offer that no new job could take."""
         self._lost[made_s] += 1
 
     def since_s(self, jobs: int) -> float:
@@ -110,19 +109,17 @@ class RecordedArrivals:
         """A copy, from the first offer of which all is known; O(window). ValueError: no offer has been made."""
         if not len(self._spots_s) > self._lost.total():
             raise ValueError("no offer has been made yet: the past begins with one")
-        jobs_s, spots_s = np.array(self._jobs_s, np.float64), np.array(list(self._kept()), np.float64)
-        if len(jobs_s) == self._jobs_s.maxlen:
-            spots_s = spots_s[max(0, np.searchsorted(spots_s, jobs_s[0], "right") - 1) :]
-        began_s = float(spots_s[0])
-        return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s)
-
-    def _kept(self) -> Iterator[float]:
-        """Offers that were not lost; what was lost before the window began is forgotten."""
-        lost, seen = self._lost.copy(), Counter[float]()
+        # offers that were not lost; what was lost before the window began is forgotten
+        lost, seen, kept_s = self._lost.copy(), Counter[float](), list[float]()
         for made_s in self._spots_s:
             if lost[made_s] > 0:
                 lost[made_s] -= 1
                 seen[made_s] += 1
             else:
-                yield made_s
+                kept_s.append(made_s)
         self._lost = seen
+        jobs_s, spots_s = np.array(self._jobs_s, np.float64), np.array(kept_s, np.float64)
+        if len(jobs_s) == self._jobs_s.maxlen:
+            spots_s = spots_s[max(0, np.searchsorted(spots_s, jobs_s[0], "right") - 1) :]
+        began_s = float(spots_s[0])
+        return Arrivals(began_s, jobs_s[jobs_s >= began_s], spots_s[1:], self.offer_ttl_s)

@@ -128,22 +128,20 @@ class Replay(Fixed):
 
     def work(self) -> bool:
         """A slice of the fit: replays of no more than one window of events in all, or one replay."""
-        if self._fitting.idle and self._is_due():
-            self._fitted_at = self._arrived
-            self._fitting.begin(self._fit())
+        is_known = self.history.jobs >= LEAST_JOBS and self.history.spots >= LEAST_SPOTS
+        if self._fitting.idle and is_known:
+            due_after = min(self.every, max(1.0, SOONER * self._fitted_at))
+            if self._arrived - self._fitted_at >= due_after:
+                self._fitted_at = self._arrived
+                self._fitting.begin(self._fit())
         return self._fitting.slice()
 
     def rule_at(self, level: float) -> Rule:
         """The rule that is followed, at another level."""
         return Rule(level)
 
-    def _is_due(self) -> bool:
-        if self.history.jobs < LEAST_JOBS or self.history.spots < LEAST_SPOTS:
-            return False
-        return self._arrived - self._fitted_at >= min(self.every, max(1.0, SOONER * self._fitted_at))
-
     def aim_s(self) -> float:
-        """The mean delay to aim at now. Those who wait have waited at least since as many of the last arrivals."""
+        """The mean delay to aim at now. The jobs that wait have waited at least since as many of the last arrivals."""
         return self.balance.aim_s(self.history.since_s(self._arrived - self.balance.jobs))
 
     def _fit(self) -> Search:
@@ -153,6 +151,7 @@ class Replay(Fixed):
         self.level = self._believed(level, outcome, aim_s)
 
     def _believed(self, level: float, outcome: ReplayOutcome, aim_s: float) -> float:
+        """The level found, or, where the past says nothing of r, a step from the present one towards the aim."""
         if level < self.r_max or outcome.mean_delay_s >= (1.0 - EXACT) * aim_s:
             return level
         up = aim_s >= self.balance.target_delay_s
