@@ -19,7 +19,7 @@ from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.queueing.replay import prepare
 from controller.core.settings import Settings
-from controller.numerics.jit import FOLDER
+from controller.numerics.jit import FOLDER, SOURCES
 from testbed.messages import Hello, JobSpec, JobStarted, OwnerReclaims, StartJob
 from topologies.presets import three_tier
 
@@ -56,7 +56,9 @@ def compile_once() -> None:
 
     It is said on stderr, since it takes half a minute. Commands do it before any limit of time counts.
     """
-    done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-numba-{numba.__version__}"
+    # numba compiles anew what has another time of change, though its text, which names the folder, is the same
+    times = hash(tuple(source.stat().st_mtime_ns for source in SOURCES)) % 2**64
+    done = Path(FOLDER) / f"rehearsed-{sys.implementation.cache_tag}-numba-{numba.__version__}-{times:x}"
     if done.exists():
         return
     print(f"compiling once, about half a minute (kept in {FOLDER})", file=sys.stderr, flush=True)

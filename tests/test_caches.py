@@ -109,3 +109,18 @@ def test_compiling_is_said_once_and_before_it_begins(
     assert ("compiling once" in told.err, told.out) == (True, "rehearsed\n")
     warm_up.compile_once()
     assert capsys.readouterr() == ("", "")
+
+
+def test_sources_with_new_times_are_compiled_again_before_any_limit_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "decides.py"
+    source.touch()
+    monkeypatch.setattr(warm_up, "FOLDER", str(tmp_path / "compiled"))
+    monkeypatch.setattr(warm_up, "SOURCES", (source,))
+    monkeypatch.setattr(warm_up, "rehearse", lambda: print("rehearsed"))
+    warm_up.compile_once()
+    os.utime(source, ns=(1, 1))
+    capsys.readouterr()
+    warm_up.compile_once()
+    assert capsys.readouterr().out == "rehearsed\n"

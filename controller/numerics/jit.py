@@ -34,8 +34,13 @@ MOST = 700.0  # of what e is raised to
 F = TypeVar("F", bound=Callable[..., object])
 
 HERE = Path(__file__).parent
-_SOURCES = (file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text())
-_STAMP = fingerprint((HERE / "portable_math.py", HERE / "jit.py", *_SOURCES))
+# files with compiled functions, and what those are made of
+SOURCES = (
+    HERE / "portable_math.py",
+    HERE / "jit.py",
+    *(file for file in sorted((HERE.parent / "core").rglob("*.py")) if "@compiled" in file.read_text()),
+)
+_STAMP = fingerprint(SOURCES)
 # the user's choice (NUMBA_CACHE_DIR); else beside the source, or where that cannot be written, in a private place
 _KEPT = numba.config.CACHE_DIR or kept_beside(HERE / "__pycache__")  # type: ignore[attr-defined]
 FOLDER = f"{_KEPT}/compiled-{_STAMP}"
