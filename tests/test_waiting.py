@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.core.lifecycle.dispatch import dispatch, release
+from controller.core.lifecycle.attempts import dispatch, release
 from controller.core.lifecycle.waiting import MOST_ASKED
 from controller.core.model import effects as do
 from controller.core.model import events as ev

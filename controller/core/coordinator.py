@@ -17,7 +17,9 @@ from controller.core.lifecycle import membership, resync
 from controller.core.lifecycle.announcements import announce
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.conclusion import conclude
-from controller.core.lifecycle.dispatch import (
+from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
+from controller.core.lifecycle.migration import retry_degraded
+from controller.core.lifecycle.offers import (
     choose_offer,
     expire_offers,
     resume_requeued,
@@ -25,8 +27,6 @@ from controller.core.lifecycle.dispatch import (
     serve_waiting,
     submit,
 )
-from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
-from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.protection import improve_standby
 from controller.core.lifecycle.status import status
 from controller.core.lifecycle.waiting import ask_again

@@ -11,7 +11,7 @@ from __future__ import annotations
 from random import Random
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.dispatch import begin_attempt
+from controller.core.lifecycle.attempts import begin_attempt
 from controller.core.lifecycle.grants import open_flow, presync_flow
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster

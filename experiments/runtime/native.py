@@ -36,8 +36,8 @@ MODULES = tuple(
     for package, names in {
         "controller.core": "coordinator",
         "controller.core.admission": "reservation",
-        "controller.core.lifecycle": "candidates checkpoint_plans checkpoints conclusion dispatch grants job_reports "
-        "membership migration protection second_copy",
+        "controller.core.lifecycle": "attempts candidates checkpoint_plans checkpoints conclusion grants job_reports "
+        "membership migration offers protection second_copy",
         "controller.core.model": "cluster entities",
         "controller.core.network": "bandwidth sharing",
         "controller.core.queueing": "queue",

@@ -312,12 +312,12 @@ def _forget_completed(cluster: Any, job: Any, host: Any, stored: Any) -> None:
     job.completed.discard(stored.sequence)
 
 
-@_mutant("attempts not counted", f"{LIFE}.dispatch:begin_attempt", _before)
+@_mutant("attempts not counted", f"{LIFE}.attempts:begin_attempt", _before)
 def _same_attempt(cluster: Any, job: Any, *rest: Any) -> None:
     job.attempt -= 1 if job.attempt > 1 else 0
 
 
-@_mutant("backlog loses the first", f"{LIFE}.dispatch:gpu_freed", _before)
+@_mutant("backlog loses the first", f"{LIFE}.offers:gpu_freed", _before)
 def _lose_first_waiting(cluster: Any, *rest: Any) -> None:
     cluster.backlog = cluster.backlog[1:]
 
@@ -348,8 +348,8 @@ def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
 
 
 ALL += [
-    Mutant("loss halved", f"{LIFE}.dispatch:begin_attempt", _posting(_half_the_loss)),
-    Mutant("loss not told", f"{LIFE}.dispatch:begin_attempt", _unsent(facts.WorkLost)),
+    Mutant("loss halved", f"{LIFE}.attempts:begin_attempt", _posting(_half_the_loss)),
+    Mutant("loss not told", f"{LIFE}.attempts:begin_attempt", _unsent(facts.WorkLost)),
     Mutant(
         "tell before kill", f"{AGENT}.effects:kills_first", lambda original: lambda effects: effects[::-1]
     ),
@@ -369,11 +369,11 @@ ALL += [
     Mutant("notice believed longer", f"{LIFE}.migration:_notice_s", _times(1.5)),
     Mutant("owner's return not heard", f"{LIFE}.membership:owner_returns", _nothing),
     Mutant("closed host not let go", f"{LIFE}.membership:let_go", _nothing),
-    Mutant("offers not withdrawn", f"{LIFE}.dispatch:withdraw_offers", _nothing),
-    Mutant("GPU not held", f"{LIFE}.dispatch:reserve", _nothing),
-    Mutant("GPU not released", f"{LIFE}.dispatch:release", _nothing),
-    Mutant("interrupted, not resumed", f"{LIFE}.dispatch:_come_back", _nothing),
-    Mutant("nothing forgotten", f"{LIFE}.dispatch:over", _unsent(m.Forget)),
+    Mutant("offers not withdrawn", f"{LIFE}.attempts:withdraw_offers", _nothing),
+    Mutant("GPU not held", f"{LIFE}.attempts:reserve", _nothing),
+    Mutant("GPU not released", f"{LIFE}.attempts:release", _nothing),
+    Mutant("interrupted, not resumed", f"{LIFE}.offers:_come_back", _nothing),
+    Mutant("nothing forgotten", f"{LIFE}.attempts:over", _unsent(m.Forget)),
     Mutant(
         "memory ignored",
         "controller.core.model.cluster:Cluster.fits",

@@ -5,9 +5,10 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 
 from __future__ import annotations
 
-from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, start
+from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.migration import land, replan
+from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.second_copy import copies_to_vaults, keep_safe, stop_copying
 from controller.core.model import facts

@@ -12,9 +12,10 @@ gained or lost. So no handler can forget it, and nothing is planned for a pictur
 
 from __future__ import annotations
 
-from controller.core.lifecycle.dispatch import PATIENCE, offer_freed, start_s
+from controller.core.lifecycle.attempts import PATIENCE, start_s
 from controller.core.lifecycle.grants import settle
 from controller.core.lifecycle.migration import final_within_s
+from controller.core.lifecycle.offers import offer_freed
 from controller.core.lifecycle.protection import plan_checkpoints, tell_intervals
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Phase

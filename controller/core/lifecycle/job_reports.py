@@ -5,9 +5,10 @@ An agent may speak of an attempt that is no longer the present one (its message 
 
 from __future__ import annotations
 
+from controller.core.lifecycle.attempts import EVERYTHING, over
 from controller.core.lifecycle.checkpoints import land_if_there
-from controller.core.lifecycle.dispatch import EVERYTHING, interrupt, over
 from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
+from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present

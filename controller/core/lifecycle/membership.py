@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import inf
 
 from controller.core.lifecycle.announcements import announce_again
+from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.checkpoints import stored_by
-from controller.core.lifecycle.dispatch import interrupt, offer_all, withdraw_offers
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.migration import (
@@ -20,6 +20,7 @@ from controller.core.lifecycle.migration import (
     plan_moves,
     replan,
 )
+from controller.core.lifecycle.offers import interrupt, offer_all
 from controller.core.lifecycle.protection import forget_standby
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.lifecycle.second_copy import stop_copying

@@ -24,13 +24,8 @@ from controller.core.admission.reservation import (
     Pledge,
 )
 from controller.core.checkpointing.intervals import latest_final_start_s
+from controller.core.lifecycle.attempts import begin_attempt, drop_move, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, residual
-from controller.core.lifecycle.dispatch import (
-    begin_attempt,
-    drop_move,
-    reserve,
-    start,
-)
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flows,

@@ -16,6 +16,7 @@ from math import inf, nan
 import numpy as np
 
 from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
+from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     candidates,
     fair_share,
@@ -25,7 +26,6 @@ from controller.core.lifecycle.candidates import (
 )
 from controller.core.lifecycle.changes import intervals_moved
 from controller.core.lifecycle.checkpoint_plans import Planned, plan_all
-from controller.core.lifecycle.dispatch import replica_of, reserve
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,

@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from controller.core.lifecycle.checkpoints import stored_by
-from controller.core.lifecycle.dispatch import offer_all
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.membership import (
     agree,
@@ -32,6 +31,7 @@ from controller.core.lifecycle.membership import (
     remind,
     told_to_run,
 )
+from controller.core.lifecycle.offers import offer_all
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster

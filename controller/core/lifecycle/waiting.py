@@ -9,7 +9,7 @@ there after `MOST_ASKED` is sought elsewhere. What takes its time for a good rea
 
 from __future__ import annotations
 
-from controller.core.lifecycle.dispatch import interrupt
+from controller.core.lifecycle.offers import interrupt
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Phase
 from testbed.messages import StopJob

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.core.lifecycle.dispatch import replica_of
+from controller.core.lifecycle.attempts import replica_of
 from controller.core.model.cluster import Cluster
 from controller.core.model.events import AgentSaid
 from controller.core.policies.baselines import Replication

@@ -1,49 +1,24 @@
-"""Jobs onto hosts and off them: spot offers, on-demand, interruption and resumption.
+"""Which job gets which GPU: arrivals, spot offers, on-demand slots, and jobs that were interrupted.
 
-A job is resumed from the completed checkpoint with the most work in it that somebody can still send. If its new host does not
-hold that checkpoint, it is fetched first.
+GPUs that become idle are noted by the functions that free them, and offered once an event has been decided (`conclusion`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.candidates import (
-    candidates,
-    promised,
-    request,
-    residual,
-)
-from controller.core.lifecycle.grants import close_flows, open_flow
+from controller.core.lifecycle.attempts import dispatch, release, replica_of
+from controller.core.lifecycle.candidates import candidates, promised, request, residual
+from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import (
-    Checkpoint,
-    CheckpointFlow,
-    HostState,
-    JobState,
-)
+from controller.core.model.entities import HostState, JobState
 from controller.core.placement.select import NoDestination
-from controller.core.queueing.queue import (
-    Dispatch,
-    Lapsed,
-    Offer,
-    Queued,
-    SpotJob,
-    Standing,
-)
-from testbed.bounds import LARGEST_SEQUENCE
-from testbed.messages import Accepted, Forget, JobSpec, Rejected, StartJob
-from topologies.spec import Role, TrafficClass
-
-EVERYTHING = LARGEST_SEQUENCE + 1  # above every sequence: Forget all of a job
-
-# times what it should take: a word that is later than that is asked for
-PATIENCE = 10.0
-
-# ---------------------------------------------------------------- arrivals and offers
+from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
+from testbed.messages import Accepted, JobSpec, Rejected
+from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
@@ -150,20 +125,6 @@ def send_off_waiting(cluster: Cluster) -> None:
         _to_on_demand(cluster, job)
 
 
-def withdraw_offers(cluster: Cluster, host: HostState, keep: int = 0) -> None:
-    """The host has only `keep` GPUs left to offer."""
-    for number in sorted(host.offered)[keep:]:
-        cluster.queue.withdraw_offer(number)
-        host.offered.discard(number)
-        cluster.offers.pop(number, None)
-
-
-def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
-    """Hold a GPU for the job; an offer that it backed is withdrawn."""
-    host.jobs.add(job.name)
-    withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
-
-
 def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
     """P2 among the hosts that stand ready: where the job, or its checkpoint, is best off."""
     state = cluster.jobs[job.key]
@@ -203,77 +164,6 @@ def _to_on_demand(cluster: Cluster, job: JobState) -> None:
     )
 
 
-# ---------------------------------------------------------------- an attempt
-
-
-def dispatch(
-    cluster: Cluster, job: JobState, host: HostState, first: tuple[float, float] | None = None
-) -> None:
-    """Give a waiting job to a host, with its freshest checkpoint, which is fetched if the host does not hold it.
-
-    `first` is (cost, delay in s) if paper B counts this dispatch.
-    """
-    checkpoint = cluster.freshest(job)
-    begin_attempt(cluster, job, host, checkpoint, first)
-    if checkpoint is None or host.name in checkpoint.holders:
-        cluster.advance(job, "offered")
-        start(cluster, job, host)
-        return
-    cluster.advance(job, "fetch")
-    free = residual(cluster, cluster.now_s, promised)
-    reach = {
-        holder: min(free[link] for link in cluster.routes.route(holder, host.name))
-        for holder in cluster.holders(checkpoint)
-    }
-    sender = max(reach, key=lambda holder: (reach[holder], holder))
-    sequence = checkpoint.stored.sequence
-    flow = CheckpointFlow(job.name, sender, host.name, TrafficClass.PLANNED, sequence=sequence)
-    open_flow(cluster, flow)
-    cluster.orders[flow.key] = None
-
-
-def begin_attempt(
-    cluster: Cluster,
-    job: JobState,
-    host: HostState,
-    checkpoint: Checkpoint | None,
-    first: tuple[float, float] | None = None,
-) -> None:
-    """Reserve the GPU, number the attempt, and account for the work that will be done again."""
-    restore_step = checkpoint.stored.step if checkpoint else 0
-    again_s = (job.step - restore_step) * job.spec.step_s
-    job.attempt += 1
-    if job.stopped_cause and again_s > 0.0:
-        cause = job.stopped_cause
-        cluster.record(facts.WorkLost(job.name, job.attempt, cause, job.step, restore_step, again_s))
-    if job.stopped_cause == "superseded" and again_s < 0.0:  # what was given up need not be computed again
-        cluster.record(facts.WorkTakenUp(job.name, job.attempt, job.step, restore_step, -again_s))
-    job.host, job.restore, job.step, job.final_sequence = host.name, checkpoint, restore_step, None
-    job.last_checkpoint_s, job.interval_s, job.sent_bytes = None, None, None
-    cluster.timers += 1
-    job.timer = cluster.timers
-    job.traces.add(host.name)
-    job.keepers.add(host.name)
-    reserve(cluster, job, host)
-    cost, delay_s = first or (None, None)
-    sequence = checkpoint.stored.sequence if checkpoint else None
-    cluster.record(
-        facts.JobDispatched(job.name, job.attempt, host.name, sequence, restore_step, cost, delay_s)
-    )
-
-
-def start_s(cluster: Cluster, job: JobState) -> float:
-    """What it takes to start a job, its state read as slowly as it is written."""
-    return cluster.settings.restart_s + cluster.settings.writes_s(job.spec.payload_bytes)
-
-
-def start(cluster: Cluster, job: JobState, host: HostState) -> None:
-    """Tell the host to run the attempt, and expect its word."""
-    cluster.expect_word(job, PATIENCE * start_s(cluster, job))
-    restore = job.restore.stored if job.restore else None
-    cluster.tell(host.name, StartJob(job.spec, job.attempt, restore, host.closures))
-
-
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
@@ -289,27 +179,6 @@ def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     job.landing, job.degraded, job.standby = None, False, None
     cluster.advance(job, "interrupted")
     _come_back(cluster, job, home, replica)
-
-
-def release(cluster: Cluster, job: JobState) -> None:
-    """The job is on no host and has nothing reserved on any."""
-    names = {job.host, job.move.destination if job.move else None, replica_of(cluster, job)}
-    for name in sorted(name for name in names if name is not None):
-        cluster.free_gpu(job, cluster.hosts[name])
-    job.host, job.move = None, None
-
-
-def drop_move(cluster: Cluster, job: JobState) -> None:
-    """Give back the GPU that a migration had reserved."""
-    if job.move is not None:
-        cluster.free_gpu(job, cluster.hosts[job.move.destination])
-        job.move = None
-
-
-def replica_of(cluster: Cluster, job: JobState) -> str | None:
-    """The standby, if a GPU is held for the job there: it computes too."""
-    held = job.standby is not None and job.name in cluster.hosts[job.standby].jobs
-    return job.standby if held and job.standby != job.host else None
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
@@ -346,16 +215,6 @@ def resume(cluster: Cluster, job: JobState) -> None:
         _take_offer(cluster, answer)
     else:
         cluster.record(facts.JobWaits(job.name, "no host is free for it"))
-
-
-def over(cluster: Cluster, job: JobState, trigger: str) -> None:
-    """The job is finished or has failed: nothing of it remains anywhere."""
-    cluster.advance(job, trigger)
-    close_flows(cluster, job=job.name, tell=True)
-    for name in sorted(job.traces | ({job.standby} if job.standby else set())):
-        cluster.tell(name, Forget(job.name, EVERYTHING))
-    release(cluster, job)
-    job.standby = None
 
 
 def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None:
