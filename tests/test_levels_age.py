@@ -172,7 +172,7 @@ def test_trials_count_together() -> None:
 
 def test_the_controller_decides_by_the_age_once_it_has_a_shape() -> None:
     learner = Age(3.0)
-    learner._follow(RuleShape(2.0, 9.0, 3.0), 1.5)
+    learner.follow(RuleShape(2.0, 9.0, 3.0), 1.5)
     assert [learner.admit_probability(0, age_s) for age_s in (1.9, 2.0, 8.9, 9.0)] == [1.0, 0.0, 0.0, 1.0]
     assert [learner.admit_probability(n, 0.0) for n in (0, 1, 2)] == [1.0, 0.5, 0.0]
     assert learner.leave_at_age_s == 3.0

@@ -55,6 +55,12 @@ class Age(Replay):
         self._search_at = min(FIRST_SEARCH, window)
         self._searching = Sliced(window)
 
+    def follow(self, shape: RuleShape, level: float) -> None:
+        """Decide by this shape at this level from now on."""
+        self.shape, self.level = shape, level
+        self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
+        self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
+
     def rule_at(self, level: float) -> Rule:
         """The shape in use, at another level."""
         return self.shape.rule(level)
@@ -75,9 +81,7 @@ class Age(Replay):
             return
         aim_s = self.aim_s()
         level, outcome = yield from bisect_level(arrivals, shape.rule, aim_s, self.r_max)
-        self.shape, self.level = shape, self._believed(level, outcome, aim_s)
-        self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
-        self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
+        self.follow(shape, self._believed(level, outcome, aim_s))
 
     def _choose(self, arrivals: Arrivals) -> Generator[int, None, RuleShape]:
         """A new shape if seeking one pays on jobs that it was not sought on; else the one in use, if it still does."""
