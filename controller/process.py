@@ -112,6 +112,6 @@ def _host(config: CoordinatorConfig, journal: Journal) -> CoordinatorHost:
         submitted=recalled.submitted,
     )
     LOG.info("%d events of %s decided again", recalled.events, config.journal)
-    if recalled.last_s > 0.0:
-        host.handle(ev.Restarted(host.now_s - recalled.last_s))
+    if recalled.last_s > 0.0 or journal.cuts():
+        host.handle(ev.Restarted(host.now_s - recalled.last_s, journal.cuts()))
     return host

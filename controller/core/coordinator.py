@@ -147,8 +147,8 @@ class Coordinator:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
                 cluster.links_measured({DirectedLink(source, to): rate for source, to, rate in research})
-            case ev.Restarted(silent_s):
-                self._reunion = resync.begin(cluster, self._reunion)
+            case ev.Restarted(silent_s, cuts):
+                self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
 
     def _agent_said(self, host: HostState, message: m.FromAgent) -> None:

@@ -145,6 +145,7 @@ class Journal:
     def cut(self, before_s: float) -> Path | None:
         """Keep what is before a time, and nothing of what came after; all of it stays in the file that is returned.
 
+        The origin counts the cuts: a coordinator that begins after one, even at its second try, knows that it has forgotten.
         None: there is nothing to cut. SetupError: an earlier cut left its file there.
         """
         count = "SELECT (SELECT count(*) FROM input WHERE at_s >= ?1) + (SELECT count(*) FROM fact WHERE at_s >= ?1)"
@@ -161,12 +162,20 @@ class Journal:
         self.begin()
         for table in ("input", "fact"):
             self._db.execute(f"DELETE FROM {table} WHERE at_s >= ?", (before_s,))
+        self._db.execute(
+            "INSERT OR REPLACE INTO origin (key, value) VALUES ('cuts', ?)", (str(self.cuts() + 1),)
+        )
         last = "(SELECT coalesce(max(number), 0) FROM {})"
         self._db.execute(
             f"DELETE FROM snapshot WHERE event > {last.format('input')} OR facts > {last.format('fact')}"
         )
         self.commit()
         return whole
+
+    def cuts(self) -> int:
+        """How often its end was cut off."""
+        row = self._db.execute("SELECT value FROM origin WHERE key = 'cuts'").fetchone()
+        return int(row[0]) if row else 0
 
     def last_s(self) -> float:
         """Time of the last event; 0 without one."""

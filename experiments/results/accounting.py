@@ -172,6 +172,9 @@ def _jobs(journal: _Journal) -> JobFigures:
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
     running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
     dispatched = journal.of(f.JobDispatched)
+    again = Counter(fact.job for fact in dispatched)
+    again.subtract(set(again))
+    again = +again
     return JobFigures(
         submitted=len(submitted),
         finished=finished,
@@ -181,8 +184,8 @@ def _jobs(journal: _Journal) -> JobFigures:
         on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
         lost=len(submitted) - finished - failed - running - waiting,
         attempts=len(dispatched),
-        restarts=sum(fact.attempt > 1 for fact in dispatched),
-        restarts_of=dict(sorted(Counter(fact.job for fact in dispatched if fact.attempt > 1).items())),
+        restarts=sum(again.values()),
+        restarts_of=dict(sorted(again.items())),
     )
 
 

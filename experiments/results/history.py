@@ -63,16 +63,27 @@ class Attempt:
 
 
 def attempts(facts: Iterable[Timed]) -> list[Attempt]:
-    """All attempts, in order of their dispatch."""
+    """All attempts, in order of their dispatch.
+
+    One whose beginning was cut off the journal is known by a checkpoint of it that another begins from: it counts as what
+    was executed between the last known step and that, on no host.
+    """
     found: dict[tuple[str, int], Attempt] = {}
+    latest: dict[str, Attempt] = {}  # of each job
     for at_s, fact in only(facts, OF_ATTEMPTS):
         match fact:
             case f.JobDispatched(job=job, attempt=number, host=host, restore_step=step):
-                found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                before = latest.get(job)
                 if fact.restore_sequence is not None:
-                    _reached(found.get((job, fact.restore_sequence // SEQUENCES_PER_ATTEMPT)), step)
+                    of = job, fact.restore_sequence // SEQUENCES_PER_ATTEMPT
+                    if of[1] > 0 and of not in found:
+                        from_step = min(step, before.to_step) if before else 0
+                        found[of] = Attempt(*of, "", at_s, from_step, ended_s=at_s, how="cut_off")
+                    _reached(found.get(of), step)
+                latest[job] = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
             case f.JobRunning(job=job, attempt=number, host=host, step=step):
                 attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                latest[job] = attempt
                 attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
             case f.JobStopped(job=job, attempt=number, last_step=step):
                 _reached(found.get((job, number)), step)
@@ -80,8 +91,8 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                 _reached(found.get((job, number)), step)
             case f.CheckpointTaken(job=job, attempt=number, step=step, final=True):
                 _reached(found.get((job, number)), step)
-            case f.WorkLost(job=job, attempt=number, from_step=step):
-                _reached(found.get((job, number - 1)), step)
+            case f.WorkLost(job=job, from_step=step):
+                _reached(latest.get(job), step)
         ending = end_of_attempt(fact)
         ended = found.get(ending[:2]) if ending else None
         if ending and ended and ended.ended_s is None:

@@ -96,8 +96,14 @@ def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
         for _, fact in only(facts, (f.JobRunning,))
         if isinstance(fact, f.JobRunning) and fact.downtime_s is not None
     }
-    found = []
-    for attempt in attempts(facts):
+    found, of_all = [], attempts(facts)
+    latest: dict[str, int] = {}
+    following: dict[tuple[str, int], int] = {}  # the attempt after each
+    for attempt in of_all:
+        if attempt.job in latest:
+            following[attempt.job, latest[attempt.job]] = attempt.attempt
+        latest[attempt.job] = attempt.attempt
+    for attempt in of_all:
         lost_or_none_s = lost_s.get((attempt.job, attempt.attempt))
         if attempt.ended_s is None or attempt.how in ("finished", "failed"):
             continue
@@ -110,7 +116,7 @@ def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
                 attempt.host,
                 attempt.how,
                 lost_or_none_s or 0.0,
-                downtimes_s.get((attempt.job, attempt.attempt + 1)),
+                downtimes_s.get((attempt.job, following.get((attempt.job, attempt.attempt), 0))),
                 lost_or_none_s is None,
             )
         )

@@ -12,6 +12,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
     restart [DOWN_S] [clock=BY_S]          the coordinator's process is killed, and begins again from its journal; its machine was
                                            booted meanwhile, and its clock goes on by so much later (or stands: never back)
     tear [DOWN_S]                          the same while it writes its next event: that is not in the journal
+    forget EVENTS [DOWN_S]                 the same, and the last so many events are cut off its journal (`--up-to`)
     usurp FOR_S                            SIGSTOP of the coordinator, between writing its next event and telling what follows;
                                            another one goes on with its journal, and the old one wakes after
     link A B FACTOR [FOR_S]                a cable works at a part of its rate; 0: it is down
@@ -244,6 +245,11 @@ def _restart(world: StormWorld, line: Line, host: str) -> bool:
     except ValueError:
         raise SpecError(str(line), line.options["clock"], "clock=SECONDS") from None
     return world.restart(_seconds(line, 0, 0.1), clock_s)
+
+
+@_verb(1, 2, names_host=False)
+def _forget(world: StormWorld, line: Line, host: str) -> bool:
+    return world.restart(_seconds(line, 1, 0.1), given_up=int(_seconds(line, 0)))
 
 
 @_verb(0, 1, names_host=False)

@@ -21,6 +21,7 @@ SUBMIT_S = 20.0
 MOST_HOSTS = 20
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
+FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
 MESSAGES = (
@@ -127,6 +128,7 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
     drawn = [plan for plan, how in FAULTS.items() for _ in range(how.weight) if not (quiet and how.is_loud)]
     for _ in range(rng.choice([0, 0, 1, 3] if gentle else [4, 10, 25, 50])):
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
+    _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
 
@@ -226,6 +228,20 @@ def _plan_research(draft: _Draft) -> None:
     for _ in range(rng.randint(2, 8)):
         rate = draft.campus.access_link(source).rate_bytes_per_s * rng.choice([0.0, 0.2, 0.5, 1.0])
         draft.say(rng.uniform(0.0, STORM_S), "background", source, target, rate)
+
+
+def _plan_forgetting(draft: _Draft, rng: random.Random, *, gentle: bool) -> None:
+    """The coordinator begins again from a journal whose end was cut off. Its stream is its own: other storms stay as they are."""
+    if gentle or rng.random() >= FORGETFUL_SHARE:
+        return
+    for _ in range(rng.choice([1, 1, 2])):
+        events, down_s = rng.choice([1, 3, 10, 30, 100, 1000]), rng.choice([0.01, 0.3, 1.5, 4.0])
+        at_s = rng.uniform(2.0, STORM_S)
+        upon = rng.choice(
+            ["", "JobDispatched", "StartJob", "JobRunning", "MigrationAdmitted", "SnapshotDone"]
+        )
+        when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.1, 1.0])}"] if upon else []
+        draft.say(at_s, *when, "forget", events, down_s)
 
 
 # ---------------------------------------------------------------- faults

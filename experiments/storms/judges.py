@@ -45,7 +45,14 @@ class StormJudges:
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
+        self._forgot = False  # a part of the coordinator's journal was cut off
         self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
+
+    def begin_again(self) -> None:
+        """The coordinator's journal was cut: what it has forgotten binds it no more."""
+        self._invariants.begin_again()
+        self._ended.clear()
+        self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
@@ -94,7 +101,8 @@ class StormJudges:
                     words = f"{machine.name} tells that its owner has it, and kills its processes after"
                     raise broken(world, alive[0], words)
             case ado.Send(m.JobEnded(job=job, outcome="finished", step=step)):
-                steps = world.jobs[job].spec.steps
+                # one that was cut off the coordinator's journal may be submitted again as another
+                steps = world.jobs[job].spec.steps if job in world.jobs else step
                 if step != steps:
                     words = f"{machine.name} says that it has finished, at step {step} of {steps}"
                     raise broken(world, job, words)
@@ -122,7 +130,9 @@ class StormJudges:
         """A job is dispatched; a checkpoint turned out to be of no use."""
         match fact:
             case f.CoordinatorRestarted():
-                self._gathers_until_s = world.now_s + PATIENCE * world.settings.heartbeat_s
+                known = world.coordinator.cluster
+                listens_s = max(0.0, known.barred_until_s - known.now_s)
+                self._gathers_until_s = world.now_s + listens_s + PATIENCE * world.settings.heartbeat_s
             case (
                 f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
             ):
@@ -136,7 +146,9 @@ class StormJudges:
                         job,
                         f"it is dispatched again, and {self._ended[job]} had said that it has finished",
                     )
-                self._check_freshest(world, world.jobs[job], step)
+                # after a cut it listens long: owners that return meanwhile are heard behind what is decided at the end of that
+                if not self._forgot or world.now_s > self._gathers_until_s:
+                    self._check_freshest(world, world.jobs[job], step)
 
     # ------------------------------------------------------------ checkpoints
 

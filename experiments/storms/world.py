@@ -11,6 +11,7 @@ from math import inf
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
+from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.queueing.controllers.fixed import Fixed
@@ -67,6 +68,8 @@ class StormWorld(VirtualWorld):
             None  # what a coordinator that stands still has written and not told
         )
         self._leaps: list[tuple[int, float]] = []  # of the coordinator's clock
+        self._forgets = False  # the coordinator is dead, and will begin again with less
+        self._accepted: set[str] = set()  # jobs that it had accepted then
         self.weather = Weather(lambda: self.now_s, self.noticed)
         super().__init__(
             ground.campus,
@@ -83,6 +86,7 @@ class StormWorld(VirtualWorld):
         )
         self.env.story = deque(maxlen=STORY_LINES)
         self.restarts.journal = self.heartbeats.journal = MemoryJournal()
+        self.restarts.gave_up = self._gave_up
 
     # ------------------------------------------------------------ what is noticed
 
@@ -190,20 +194,43 @@ class StormWorld(VirtualWorld):
 
     # ------------------------------------------------------------ more faults
 
-    def restart(self, down_s: float, clock_s: float = 0.0) -> bool:
+    def restart(self, down_s: float, clock_s: float = 0.0, given_up: int = 0) -> bool:
         """The coordinator's process is killed, and begins again from its journal after a while.
 
+        Of the journal, the last `given_up` events are cut off before.
         With `clock_s` its machine was booted meanwhile, and its clock leaps by so much, or stands: it never goes back.
         """
         if self.connections.refused:
             return False
-        self.frozen = None
+        self.frozen, self._forgets = None, given_up > 0
+        if given_up:
+            self._accepted |= self.jobs.keys()
         self.disturb("the coordinator was dead", down_s)
         core, journal = self.coordinator, self.restarts.journal
         if clock_s and isinstance(core, SkewedCoordinator) and journal is not None:
             self._leaps.append((core.handled, max(clock_s, journal.last_s - self.now_s - down_s)))
-        self.restart_coordinator(down_s=down_s)
+        self.restart_coordinator(down_s=down_s, given_up=given_up)
         return True
+
+    def over(self) -> bool:
+        """As the parent's, and no job is forgotten, or about to be."""
+        return not self._forgets and self._accepted <= self.jobs.keys() and super().over()
+
+    def _gave_up(self, events: list[tuple[float, cev.Event]]) -> None:
+        """The journal was cut. Users submit again what is forgotten of theirs."""
+        self._forgets = False
+        settings, core = self.settings, self.coordinator
+        until_s = self.now_s + settings.lease_s + settings.fence_margin_s + PATIENCE * settings.heartbeat_s
+        fault = Disturbance("the journal was cut", events[0][0], until_s)
+        self.disturbances.append(fault)
+        if isinstance(core, SkewedCoordinator):  # a clock that leapt in what is forgotten has leapt
+            self._leaps[:] = [(min(after, core.handled), by_s) for after, by_s in self._leaps]
+        if self.judges is not None:
+            self.judges.begin_again()
+        for _, event in events:
+            if isinstance(event, cev.JobSubmitted):
+                self._unheard.add(event.job.name)
+                self.after(0.0, partial(self.submit, event.job, event.draw))
 
     def _usurp(self, event: cev.Event, for_s: float) -> None:
         """The coordinator writes an event and is stopped before it tells what follows; another goes on with its journal.

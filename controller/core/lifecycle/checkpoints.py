@@ -33,7 +33,7 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
     if job is None or job.phase in OVER:
         cluster.tell(host.name, m.Forget(stored.job, EVERYTHING))
         return
-    if why := _not_ordered(job, host, stored):
+    if why := _not_ordered(cluster, job, host, stored):
         cluster.record(facts.CheckpointRefused(job.name, stored.sequence, host.name, why))
         if host.name not in job.keepers:
             cluster.tell(host.name, m.Forget(job.name, EVERYTHING))
@@ -50,12 +50,13 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
         start(cluster, job, host)
 
 
-def _not_ordered(job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
+def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
     """Why a checkpoint cannot be what was ordered: its host, its attempt, its step or its content; empty if it can."""
     if host.name not in job.keepers:
         return "nothing of this job was ordered to that host"
-    if not 1 <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= job.attempt:
-        return f"attempts so far are 1 to {job.attempt}"
+    first, last = job.attempts_above + 1, max(job.attempt, cluster.attempts_above)
+    if not first <= stored.sequence // m.SEQUENCES_PER_ATTEMPT <= last:
+        return f"attempts so far are {first} to {last}"
     if stored.step > job.spec.steps:
         return f"step {stored.step}, and the job has {job.spec.steps}"
     told = job.taken.get(stored.sequence, stored.step)

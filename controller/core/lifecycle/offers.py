@@ -32,7 +32,8 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = cluster.jobs[spec.name] = JobState(spec, cluster.now_s)
+    job = JobState(spec, cluster.now_s, attempts_above=cluster.attempts_above)
+    cluster.jobs[spec.name] = job
     cluster.record(facts.JobSubmitted(spec.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)

@@ -14,6 +14,13 @@ long the coordinator was down. Until then (and a margin) the jobs of an agent th
 
 What was promised stays promised: moves and their grants go on between agents that came back as they are. Recoveries, which an
 agent stops sending when it loses the coordinator, are ordered again. Offers lapse and are made anew.
+
+A journal whose end was cut off (`--up-to`, because a line of it cannot be read) does not tell of attempts that run, of orders and
+of numbers that were used. So nothing of them may count any more. No agent registers before every lease that the part which is
+gone can have granted has lapsed: by then every process that ran has been stopped by its own agent, and no transfer is under way.
+Attempts and transfers are numbered from where none of the forgotten ones can have come to, so that no late word, checkpoint or
+Hello of those is taken for one of these. What hosts hold of a job that is known is taken up, whichever attempt it is of; what of
+others, and which ended, is forgotten, and computed again if its user submits it again.
 """
 
 from __future__ import annotations
@@ -31,13 +38,14 @@ from controller.core.lifecycle.membership import (
     remind,
     told_to_run,
 )
-from controller.core.lifecycle.offers import offer_all
+from controller.core.lifecycle.offers import interrupt, offer_all
 from controller.core.lifecycle.rollforward import take_up
 from controller.core.model import events as ev
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
 from testbed.messages import Hello
 
+FLOWS_PER_CUT = 2**32  # opened since the journal was cut last: a thousand a second for seven weeks
 PATIENCE = 2  # heartbeats: two attempts of an agent to connect at its slowest, and less than a lease
 
 
@@ -49,10 +57,11 @@ class Reunion:
     until_s: float
     hellos: dict[str, Hello] = field(default_factory=dict)
     kept: list[ev.AgentSaid | ev.JobSubmitted | ev.LinksMeasured] = field(default_factory=list)
+    is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
 
     def over(self, now_s: float) -> bool:
-        """Whether all are there, or the patience is at its end."""
-        return not self.awaited or now_s >= self.until_s
+        """Whether all are there, or the patience is at its end. After a cut it is not known who all are."""
+        return now_s >= self.until_s or not (self.awaited or self.is_cut)
 
     def came(self, cluster: Cluster, hello: Hello) -> None:
         """An agent registers: it may go on with its jobs; the rest is judged later."""
@@ -69,25 +78,52 @@ class Reunion:
         self.kept = [e for e in self.kept if not isinstance(e, ev.AgentSaid) or e.host != host.name]
 
 
-def begin(cluster: Cluster, before: Reunion | None) -> Reunion:
-    """All connections are gone. Jobs that were submitted in an earlier reunion, which ended like this, are kept."""
+def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
+    """All connections are gone. Jobs that were submitted in an earlier reunion, which ended like this, are kept.
+
+    `cuts` is how often the journal was cut so far.
+    """
     now_s, settings = cluster.now_s, cluster.settings
     fence_at_s = now_s + settings.lease_s + settings.fence_margin_s
     awaited = {host.name for host in cluster.hosts.values() if host.connected}
     awaited |= before.awaited if before else set()
+    is_cut = cuts > cluster.cuts
+    if is_cut:
+        cluster.cuts, cluster.opened = cuts, cuts * FLOWS_PER_CUT
+        cluster.barred_until_s = fence_at_s
     for host in cluster.hosts.values():
         if host.connected:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
             cluster.fence(host, fence_at_s)
     submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
-    return Reunion(awaited, now_s + PATIENCE * settings.heartbeat_s, kept=list(submitted))
+    if is_cut:
+        _forget(cluster)
+    listens_from_s = max(now_s, cluster.barred_until_s)
+    return Reunion(
+        awaited,
+        listens_from_s + PATIENCE * settings.heartbeat_s,
+        kept=list(submitted),
+        is_cut=is_cut or (before is not None and before.is_cut),
+    )
+
+
+def _forget(cluster: Cluster) -> None:
+    """Any host may hold a checkpoint of any job by now, and may have been told to start what the journal has on its way there."""
+    for job in cluster.unfinished():
+        job.keepers.update(cluster.hosts)
+        if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
+            interrupt(cluster, job, "checkpoint_lost")
 
 
 def judge(cluster: Cluster, reunion: Reunion) -> None:
     """All agents that came back have spoken: from here on the picture is the truth, as far as it can be known."""
     came = [(cluster.hosts[name], hello) for name, hello in sorted(reunion.hellos.items())]
     told = {host.name: told_to_run(cluster, host) for host, _ in came}
+    if reunion.is_cut:
+        for job in cluster.unfinished():
+            for checkpoint in job.checkpoints.values():
+                checkpoint.holders.difference_update(reunion.hellos)
     for host, hello in came:
         for stored in hello.stored:
             stored_by(cluster, host, stored)

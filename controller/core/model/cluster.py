@@ -27,6 +27,7 @@ from controller.core.placement.tree_rates import Known, Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
 from controller.core.settings import Settings
+from testbed.bounds import ATTEMPTS_PER_CUT
 from testbed.messages import Endpoint, Expect, ToAgent
 from topologies.paths import MOST_KNOWN, Routes
 from topologies.spec import Campus, DirectedLink
@@ -68,6 +69,8 @@ class Cluster:
     waits: dict[str, Wait] = field(default_factory=dict)  # job -> what it waits for (`waiting`)
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
+    cuts: int = 0  # how often the end of the journal was cut off (`resync`)
+    barred_until_s: float = -inf  # no agent registers before: leases may run that were cut off the journal
     announced: dict[str, tuple[str, Expect]] = field(
         default_factory=dict
     )  # flow -> (receiver, what it was told)
@@ -219,6 +222,11 @@ class Cluster:
         if inf in (host.lease_until_s, until_s):
             self._watched = None
         host.lease_until_s = until_s
+
+    @property
+    def attempts_above(self) -> int:
+        """Attempts to come are numbered above this: none that was cut off the journal is as high."""
+        return self.cuts * ATTEMPTS_PER_CUT
 
     def expect_word(self, job: JobState, within_s: float, asked: int = 0) -> None:
         """The phase that the job is in now is to end within that time, or it is asked why."""

@@ -44,9 +44,13 @@ class LinksMeasured(Struct, frozen=True, tag=True):
 
 
 class Restarted(Struct, frozen=True, tag=True):
-    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left."""
+    """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left.
+
+    `cuts`: how often the journal's end was cut off so far (`--up-to`).
+    """
 
     silent_s: float
+    cuts: int = 0
 
 
 Event = AgentSaid | AgentGone | JobSubmitted | Woke | LinksMeasured | Restarted

@@ -39,6 +39,17 @@ class Journalled:
         self._over: set[str] = set()
         self.steps: dict[tuple[str, int], int] = {}  # of completed checkpoints
         self.unseen: list[tuple[str, int]] = []  # of those, which were not looked for on a disk yet
+        # steps of what completed and is no fact any more: processes may go on from it
+        self.given_up: set[tuple[str, int]] = set()
+
+    def begin_again(self) -> None:
+        """Facts were cut off: what is left of them is read anew."""
+        self.given_up |= {(job, step) for (job, _), step in self.steps.items()}
+        self._read = 0
+        self._accepted.clear()
+        self._over.clear()
+        self.steps.clear()
+        self.unseen.clear()
 
     def check(self, world: VirtualWorld) -> None:
         """The facts since the last time. InvariantBroken: one that may not be."""
@@ -115,7 +126,8 @@ class GroundTruth:
                 raise broken(world, process.spec.name, rule)
         for process in alive:
             name, step = process.spec.name, process.base_step
-            if step > 0 and not any(j == name and s == step for (j, _), s in self._journalled.steps.items()):
+            completed = any(j == name and s == step for (j, _), s in self._journalled.steps.items())
+            if step > 0 and not completed and (name, step) not in self._journalled.given_up:
                 raise broken(
                     world, name, f"it computes from step {step}, of which no checkpoint was completed"
                 )

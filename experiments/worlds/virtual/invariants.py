@@ -29,6 +29,11 @@ class Invariants:
         self._journalled = Journalled()
         self._ground_truth = GroundTruth(self._journalled)
 
+    def begin_again(self) -> None:
+        """The coordinator's journal was cut: its beliefs begin anew, and what was seen of disks stays seen."""
+        self._attempts.clear()
+        self._journalled.begin_again()
+
     def __call__(self, world: VirtualWorld) -> None:
         """Check everything, now."""
         self.events += 1

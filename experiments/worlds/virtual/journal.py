@@ -9,7 +9,7 @@ A quiet world tells the coordinator by the way what heartbeats would have told i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,9 +66,24 @@ class MemoryJournal:
         """What a live journal would hold: all but what a quiet world tells by the way."""
         return ((at_s, entry) for at_s, entry in self._entries if not isinstance(entry, Told))
 
-    def recall(self, fresh: Coordinator, facts: Sequence[tuple[float, Any]]) -> Coordinator:
-        """Make a new coordinator the one that died. InvariantBroken: it records other facts than those."""
-        recorded = iter(facts)
+    def cut(self, events: int) -> list[tuple[float, ev.Event]]:
+        """Give up the last so many events, as `Journal.cut` does those from a time on; they are returned."""
+        numbers = [n for n, (_, entry) in enumerate(self._entries) if not isinstance(entry, Told)]
+        if not events or not numbers:
+            return []
+        first = numbers[-min(events, len(numbers))]
+        given_up = [(at_s, entry) for at_s, entry in self._entries[first:] if not isinstance(entry, Told)]
+        del self._entries[first:]
+        return given_up
+
+    def recall(
+        self, fresh: Coordinator, facts: list[tuple[float, Any]], *, is_cut: bool = False
+    ) -> Coordinator:
+        """Make a new coordinator the one that died. InvariantBroken: it records other facts than those.
+
+        Of a journal that was cut the facts beyond its end go, too.
+        """
+        recorded, count = iter(facts), 0
         for at_s, entry in self._entries:
             if isinstance(entry, Told):
                 entry.tell(fresh.cluster)
@@ -76,7 +91,10 @@ class MemoryJournal:
             for effect in fresh.handle(entry, at_s):
                 if isinstance(effect, do.Record):
                     _compare((at_s, effect.fact), next(recorded, None))
-        if (left := next(recorded, None)) is not None:
+                    count += 1
+        if is_cut:
+            del facts[count:]
+        elif (left := next(recorded, None)) is not None:
             _compare(None, left)
         return fresh
 
