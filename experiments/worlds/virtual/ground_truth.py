@@ -174,10 +174,11 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
 
 
 def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:
-    """Whether an agent is connected and works, and no word is on its way to or from it."""
+    """Whether an agent is connected and works, no word is on its way to or from it, and none was overtaken on its connection."""
     link = machine.link
     return (
         link is not None
+        and not link.overtaken
         and world.connections.is_well(machine)
         and max(link.down_s, link.up_s) < world.now_s
         and not world.connections.refused
