@@ -108,7 +108,7 @@ class StormJudges:
                     raise broken(world, job, words)
 
     def coordinator_hears(self, world: StormWorld, event: cev.Event) -> None:
-        """The end of a present attempt is heard, or its host goes before it was judged."""
+        """The end of a present attempt is heard, or its host, or all with a second restart, go before it was judged."""
         match event:
             case cev.AgentSaid(host, m.Hello(ended=ended)):
                 pass
@@ -116,6 +116,9 @@ class StormJudges:
                 ended = [one]
             case cev.AgentGone(host):
                 self._ended = {job: by for job, by in self._ended.items() if by != host}
+                return
+            case cev.Restarted():  # no connection survived: what was gathered will be said again
+                self._ended = {job: by for job, by in self._ended.items() if world.jobs[job].phase in OVER}
                 return
             case _:
                 return
@@ -190,5 +193,7 @@ class StormJudges:
 def in_touch(world: StormWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
     return (
-        machine.name not in world.overtaken and world.frozen is None and has_heard_everything(world, machine)
+        machine.name not in world.overtaken
+        and world.connections.unread is None
+        and has_heard_everything(world, machine)
     )
