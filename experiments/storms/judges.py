@@ -41,7 +41,7 @@ class StormJudges:
 
     def __init__(self, world: StormWorld) -> None:
         self._world = world
-        self._invariants = Invariants()
+        self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
@@ -50,13 +50,13 @@ class StormJudges:
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
-        self._invariants.begin_again()
+        self.invariants.begin_again()
         self._ended.clear()
         self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
-        self._invariants(world)
+        self.invariants(world)
         world = self._world
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
