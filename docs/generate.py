@@ -65,7 +65,7 @@ CAMPUS_SECTIONS: dict[str, Section] = {
 }
 CAMPUS_HEAD = """# Campus keys
 
-Made by `docs/generate.py` from the tables that read campus files. A campus file is TOML; `topologies/examples` has three. A
+Made by `docs/generate.py` from the tables that read campus files. A campus file is TOML; `topologies/examples` has four. A
 wrong file is answered with file, key, value and what is allowed. A switch or a host may say itself where its cable goes
 (`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables of
 a campus of bridges form a tree; with `fabric = "openvswitch"` there may be several paths.

@@ -279,3 +279,12 @@ def test_floors_that_do_not_fit_on_a_link_are_not_granted_beyond_its_share(
     assert stretched.sum() == 160.0
     found, _ = SharesThatFit(share_totals, lambda: promised)(wants, capacity)
     assert found.tolist() == pytest.approx(list(rates))
+
+
+def test_a_link_that_rounding_has_overfilled_refuses_nothing_that_does_not_need_it() -> None:
+    """Promised floors, scaled to fit, come to a rounding error more than the link has; what has no floor there keeps sharing."""
+    network, paths = Network([DirectedLink("a", "b")]), Paths.of([[0], [0], [0], [0]])
+    floor = np.array([0.54, 0.94, 0.82, 0.0])
+    wants = Wants(network, paths, np.ones(4), floor, np.ones(4))
+    found, _ = SharesThatFit(share_totals, lambda: (True, True, True, False))(wants, np.array([0.1]))
+    assert found.sum() == pytest.approx(0.1)

@@ -11,7 +11,7 @@ Of each order and each word:
 - a host says that a job has finished only of one at its last step, and a job whose end was heard is never dispatched again;
 - an interrupted job resumes from the freshest checkpoint that a host in touch holds.
 
-A host is in touch where `has_heard_everything` says so and no message to or from it was overtaken on this connection.
+A host is in touch where `has_heard_everything` says so and the coordinator does not stand still.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StormJudges:
 
     def __init__(self, world: StormWorld) -> None:
         self._world = world
-        self._invariants = Invariants()
+        self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
@@ -50,13 +50,13 @@ class StormJudges:
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
-        self._invariants.begin_again()
+        self.invariants.begin_again()
         self._ended.clear()
         self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
-        self._invariants(world)
+        self.invariants(world)
         world = self._world
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
@@ -192,8 +192,4 @@ class StormJudges:
 
 def in_touch(world: StormWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
-    return (
-        machine.name not in world.overtaken
-        and world.connections.unread is None
-        and has_heard_everything(world, machine)
-    )
+    return world.connections.unread is None and has_heard_everything(world, machine)

@@ -55,7 +55,6 @@ class StormWorld(VirtualWorld):
         self._overtaken: dict[
             tuple[str, str], float
         ] = {}  # (kind, host) of the next message that others overtake -> by how long
-        self.overtaken: set[str] = set()  # hosts of which a message was overtaken on their present connection
         self.judges = StormJudges(self) if checks else None
         self.torn_for_s: float | None = (
             None  # the coordinator dies while it writes its next event, for so long
@@ -131,8 +130,6 @@ class StormWorld(VirtualWorld):
             self.counts[case] += 1
         if self.judges is not None:
             self.judges.agent_hears(machine, event)
-        if isinstance(event, aev.Connected):
-            self.overtaken.discard(machine.name)
         super().agent(machine, event)
         self.weather.occurs(type(event).__name__, machine.name)
 
@@ -177,7 +174,8 @@ class StormWorld(VirtualWorld):
             link = self.machines[effect.host].link
             if (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", effect.host)
-                self.overtaken.add(effect.host)
+                if link is not None:
+                    link.overtaken = True
 
                 def tell() -> None:
                     if self.machines[effect.host].link is link:
@@ -406,7 +404,8 @@ class StormWorld(VirtualWorld):
             said, link = (type(effect.message).__name__, machine.name), machine.link
             if (by_s := self._overtaken.pop(said, None)) is not None:
                 self.noticed("message overtaken", machine.name)
-                self.overtaken.add(machine.name)
+                if link is not None:
+                    link.overtaken = True
 
                 def say() -> None:
                     if machine.link is link:

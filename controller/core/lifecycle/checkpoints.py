@@ -70,9 +70,9 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
 
 def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> None:
     """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
-    for sequence, older in job.checkpoints.items():
+    for sequence, earlier in job.checkpoints.items():
         if sequence < stored.sequence:
-            older.holders.discard(host.name)  # a store keeps a job's latest only
+            earlier.holders.discard(host.name)  # a store keeps a job's latest only
     job.traces.add(host.name)
     known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:
@@ -88,9 +88,11 @@ def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
-    old = {h for c in job.checkpoints.values() if c.stored.step <= stored.step for h in c.holders}
+    # a host forgets by number: one that holds a later number of less work, of a later attempt, keeps it and stays its holder
+    older = [c for number, c in job.checkpoints.items() if number < stored.sequence]
+    old = {h for c in older if c.stored.step <= stored.step for h in c.holders}
     useless = sorted(old - of_use - known.holders)
-    for checkpoint in job.checkpoints.values():
+    for checkpoint in older:
         checkpoint.holders.difference_update(useless)
     job.checkpoints = {number: c for number, c in job.checkpoints.items() if c.holders}
     for name in useless:

@@ -149,7 +149,10 @@ class SharesThatFit:
         for mine in (promised, ~promised):
             wanted = np.where(mine, wants.floor, 0.0)
             load = wants.paths.load(wanted, len(wants.network))
-            fits = np.divide(np.maximum(left, 0.0), load, out=np.ones_like(load), where=load > left)
+            left = np.maximum(
+                left, 0.0
+            )  # a rounding error below is a link that is full, and that nothing needs
+            fits = np.divide(left, load, out=np.ones_like(load), where=load > left)
             floor = floor + wanted * wants.paths.least(fits, 1.0)
             left = capacity - wants.paths.load(floor, len(wants.network))
         return self.share(replace(wants, floor=floor), capacity)

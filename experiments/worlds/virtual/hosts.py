@@ -26,6 +26,9 @@ class Connection:
     cut: bool = False
     down_s: float = 0.0  # when the last message to the agent arrives: none overtakes another
     up_s: float = 0.0
+    overtaken: bool = (
+        False  # a fault had some message overtaken all the same: either side may go by an older word
+    )
 
 
 @dataclass(slots=True, eq=False)

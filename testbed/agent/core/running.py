@@ -114,7 +114,12 @@ class Running:
         return self.migration is not None and self.migration.destination.host == destination
 
     def move_to(self, destination: Endpoint, rate_bytes_per_s: float, final_at_s: float) -> None:
-        """Begin to move, or change the destination, the rate or the time of a move."""
+        """Begin to move, or change the destination, the rate or the time of a move.
+
+        What was granted towards a standby ends: if the move is called off, snapshots stay here until P1 has planned anew.
+        """
+        if self.protection is not None:
+            self.protection.standby, self.protection.rate_bytes_per_s = None, 0.0
         if self.migration is not None and self.migration.destination.host == destination.host:
             self.migration.destination = destination
             self.migration.rate_bytes_per_s, self.migration.final_at_s = rate_bytes_per_s, final_at_s
