@@ -41,7 +41,7 @@ class StormJudges:
 
     def __init__(self, world: StormWorld) -> None:
         self._world = world
-        self._invariants = Invariants()
+        self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
@@ -50,13 +50,13 @@ class StormJudges:
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
-        self._invariants.begin_again()
+        self.invariants.begin_again()
         self._ended.clear()
         self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
-        self._invariants(world)
+        self.invariants(world)
         world = self._world
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
@@ -108,7 +108,7 @@ class StormJudges:
                     raise broken(world, job, words)
 
     def coordinator_hears(self, world: StormWorld, event: cev.Event) -> None:
-        """The end of a present attempt is heard, or its host goes before it was judged."""
+        """The end of a present attempt is heard, or its host, or all with a second restart, go before it was judged."""
         match event:
             case cev.AgentSaid(host, m.Hello(ended=ended)):
                 pass
@@ -116,6 +116,9 @@ class StormJudges:
                 ended = [one]
             case cev.AgentGone(host):
                 self._ended = {job: by for job, by in self._ended.items() if by != host}
+                return
+            case cev.Restarted():  # no connection survived: what was gathered will be said again
+                self._ended = {job: by for job, by in self._ended.items() if world.jobs[job].phase in OVER}
                 return
             case _:
                 return
@@ -189,4 +192,4 @@ class StormJudges:
 
 def in_touch(world: StormWorld, machine: Machine) -> bool:
     """Whether a host and the coordinator have heard all that the other has said, in order."""
-    return world.frozen is None and has_heard_everything(world, machine)
+    return world.connections.unread is None and has_heard_everything(world, machine)

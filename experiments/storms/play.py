@@ -162,22 +162,35 @@ def promises(world: StormWorld) -> list[Broken]:
 
 
 def _undisturbed(world: StormWorld) -> list[ResearchSample]:
-    """What research got in windows in which no cable of its way was slow."""
+    """What research got in windows in which no cable of its way was slow, and what senders took of that before they heard less.
+
+    A sender whose agent stands still, or whose orders are late, sends as it was told before, and another has its share already.
+    """
     way = {
         (s.source, s.target): frozenset(world.env.routes.route(s.source, s.target))
         for s in world.research.samples
     }
-    return [
-        sample
-        for sample in world.research.samples
-        if not any(
-            fault.links
-            and fault.acts_on(
-                "", frozenset(), way[sample.source, sample.target], sample.at_s - sample.window_s, sample.at_s
-            )
+    excesses = world.judges.invariants.excesses if world.judges is not None else []
+    samples: list[ResearchSample] = []
+    for sample in world.research.samples:
+        links, from_s = way[sample.source, sample.target], sample.at_s - sample.window_s
+        if any(
+            fault.links and fault.acts_on("", frozenset(), links, from_s, sample.at_s)
             for fault in world.disturbances
-        )
-    ]
+        ):
+            continue
+        taken = dict.fromkeys(links, 0.0)
+        for excess in excesses:
+            overlap_s = min(excess.until_s, sample.at_s) - max(excess.from_s, from_s)
+            if overlap_s > 0.0:
+                for link in links & excess.bytes_per_s.keys():
+                    taken[link] += excess.bytes_per_s[link] * overlap_s
+        # of all research that crosses the link in this window, each has lost its part
+        crossing = [s for s in world.research.samples if s.at_s == sample.at_s]
+        parts = [taken[link] / sum(link in way[s.source, s.target] for s in crossing) for link in links]
+        lost = max(parts, default=0.0)
+        samples.append(replace(sample, payload_bytes=sample.payload_bytes + lost))
+    return samples
 
 
 def context_of(world: VirtualWorld, waived: Mapping[str, str]) -> RunContext:

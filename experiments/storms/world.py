@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -56,7 +56,6 @@ class StormWorld(VirtualWorld):
             tuple[str, str], float
         ] = {}  # (kind, host) of the next message that others overtake -> by how long
         self.judges = StormJudges(self) if checks else None
-        self.frozen: list[cev.Event] | None = None  # what a coordinator that stands still has not seen yet
         self.torn_for_s: float | None = (
             None  # the coordinator dies while it writes its next event, for so long
         )
@@ -136,8 +135,14 @@ class StormWorld(VirtualWorld):
 
     def decide(self, event: cev.Event) -> None:
         """Count it, and what becomes of jobs by it; a coordinator that stands still sees it later."""
-        if self.frozen is not None:
-            self.frozen.append(event)
+        if self.connections.refused:
+            return  # its process died of what it read before
+        if (unread := self.connections.unread) is not None:
+            unread.append(
+                partial(self.submit, event.job, event.draw)
+                if isinstance(event, cev.JobSubmitted)
+                else partial(self.decide, event)
+            )
             return
         if self.torn_for_s is not None:
             down_s, self.torn_for_s = self.torn_for_s, None
@@ -200,7 +205,7 @@ class StormWorld(VirtualWorld):
         """
         if self.connections.refused:
             return False
-        self.frozen, self._forgets = None, given_up > 0
+        self.connections.unread, self._forgets = None, given_up > 0
         if given_up:
             self._accepted |= self.jobs.keys()
         self.disturb("the coordinator was dead", down_s)
@@ -262,18 +267,21 @@ class StormWorld(VirtualWorld):
             self.at(link.down_s + EXIT_S, partial(self.connections.agent_notices, link))
 
     def freeze(self, for_s: float) -> bool:
-        """SIGSTOP of the coordinator's process; what comes meanwhile it sees, in order, when it goes on."""
-        if self.frozen is not None or self.connections.refused:
+        """SIGSTOP of the coordinator's process; what comes meanwhile it reads, in order, when it goes on.
+
+        Until it has read the Hello of an agent that connected anew, what it says to that host goes to the connection before.
+        """
+        if self.connections.unread is not None or self.connections.refused:
             return False
-        frozen: list[cev.Event] = []
-        self.frozen = frozen
+        unread: list[Callable[[], None]] = []
+        self.connections.unread = unread
         self.disturb("the coordinator stood still", for_s)
 
         def go_on() -> None:
-            if self.frozen is frozen:  # not killed meanwhile
-                self.frozen = None
-                for event in frozen:
-                    self.decide(event)
+            if self.connections.unread is unread:  # not killed meanwhile
+                self.connections.unread = None
+                for act in unread:
+                    act()
 
         self.after(for_s, go_on)
         return True

@@ -39,6 +39,8 @@ class Connections:
         self.not_yet: Callable[[m.Hello], str] = lambda hello: ""  # why an agent is refused for now
         self.lost = 0  # messages, with their connection
         self.refused = False  # the coordinator's process is dead
+        # what a coordinator's process that stands still has not read yet, in order; None: it reads at once
+        self.unread: list[Callable[[], None]] | None = None
 
     # ------------------------------------------------------------ open and close
 
@@ -55,7 +57,9 @@ class Connections:
 
     def coordinator_notices(self, link: Connection, reason: str) -> None:
         """The coordinator's end learns that it is over, or ends it."""
-        if link.coordinator_open:
+        if self.unread is not None:
+            self.unread.append(partial(self.coordinator_notices, link, reason))
+        elif link.coordinator_open:
             self._env.broken_off(link)
             link.coordinator_open, link.cut = False, True
             self._env.decide(cev.AgentGone(link.host, reason))
@@ -169,6 +173,15 @@ class Connections:
             return
         if link.cut:
             self.lost += 1
+        elif self.unread is not None:
+            self.unread.append(partial(self._read, link, message))
+        else:
+            self._read(link, message)
+
+    def _read(self, link: Connection, message: Any) -> None:
+        """The coordinator's process takes a message that has arrived; only a Hello makes a connection that of its host."""
+        if self.refused:
+            self.lost += 1
             return
         if isinstance(message, m.Hello) and not link.coordinator_open:
             if self.not_yet(message):
@@ -180,6 +193,8 @@ class Connections:
                     old.coordinator_open = False
                     self._env.decide(cev.AgentGone(link.host, "replaced by a newer connection"))
             link.coordinator_open = True
+            if link not in self._all:  # it was over at the agent's end before its Hello was read
+                self._all.append(link)
         if link.coordinator_open:
             self._env.decide(cev.AgentSaid(link.host, message))
 

@@ -8,6 +8,7 @@ a difference that outlives its messages is a rate or a flow that was forgotten.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from math import inf
 
 from controller.core.model import facts as f
@@ -23,6 +24,15 @@ from topologies.spec import DirectedLink, TrafficClass
 MIGRATION = (TrafficClass.PLANNED, TrafficClass.PRESYNC)
 TRICKLE_BYTES_PER_S = 8192.0 + 1.0  # a flow that is granted nothing is let through as slowly as this
 ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """Migrations took more of links than their share (payload bytes/s), and some sender there had not heard everything."""
+
+    from_s: float
+    until_s: float
+    bytes_per_s: dict[DirectedLink, float]
 
 
 def broken(world: VirtualWorld, subject: str, rule: str) -> InvariantBroken:
@@ -85,6 +95,9 @@ class GroundTruth:
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
         self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
         self._share: dict[DirectedLink, float] | None = None
+        self._over: dict[DirectedLink, float] = {}  # bytes/s too many, since the last look
+        self._looked_s = 0.0
+        self.excesses: list[Excess] = []
 
     def check(self, world: VirtualWorld) -> None:
         """All machines, all links. InvariantBroken: at the first that is not as promised."""
@@ -103,7 +116,9 @@ class GroundTruth:
                 rule = f"checkpoint {sequence} of step {step} completes, and no disk ever held it"
                 raise broken(world, job, rule)
         self._journalled.unseen.clear()
-        _check_links(world, self.share(world))
+        if self._over and world.now_s > self._looked_s:
+            self.excesses.append(Excess(self._looked_s, world.now_s, self._over))
+        self._over, self._looked_s = _check_links(world, self.share(world)), world.now_s
 
     def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
         """What migrations may use of each link, computed by the judge itself."""
@@ -151,15 +166,18 @@ class GroundTruth:
 # ---------------------------------------------------------------- links
 
 
-def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
-    """No migration goes to a closed host, nor, where rates are enforced, do migrations take more of a link than its share."""
+def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> dict[DirectedLink, float]:
+    """No migration goes to a closed host, nor, where rates are enforced, do migrations take more of a link than its share.
+
+    Returns how much more they take of links where a sender has not heard everything.
+    """
     flows = [flow for flow in world.env.network.fluid.flows() if flow.traffic_class in MIGRATION]
     for flow in flows:
         to = next(link.target for link in reversed(flow.links) if link.target in world.machines)
         if world.machines[to].closed:
             raise broken(world, to, f"its owner closed it, and {flow.links[0].source} sends to it")
     if world.transfers.enforcement is not Enforcement.PACE or not world.policy.enforced:
-        return
+        return {}
     rates = defaultdict[DirectedLink, float](float)
     unsure: set[DirectedLink] = set()
     for flow in flows:
@@ -168,9 +186,15 @@ def _check_links(world: VirtualWorld, share: dict[DirectedLink, float]) -> None:
             rates[link] += max(0.0, flow.rate_bytes_per_s - TRICKLE_BYTES_PER_S)
             if not heard:
                 unsure.add(link)
+    over: dict[DirectedLink, float] = {}
     for link, rate in rates.items():
-        if link not in unsure and rate > share.get(link, inf) * (1.0 + ROUNDING):
-            raise broken(world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be")
+        if rate > share.get(link, inf) * (1.0 + ROUNDING):
+            if link not in unsure:
+                raise broken(
+                    world, str(link), f"migrations send {rate:.0f} bytes/s, {share[link]:.0f} may be"
+                )
+            over[link] = rate - share[link]
+    return over
 
 
 def has_heard_everything(world: VirtualWorld, machine: Machine) -> bool:

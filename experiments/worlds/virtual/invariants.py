@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
-from experiments.worlds.virtual.ground_truth import GroundTruth, Journalled, broken
+from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from topologies.spec import DirectedLink
 
@@ -28,6 +28,11 @@ class Invariants:
         self._attempts: dict[str, int] = {}
         self._journalled = Journalled()
         self._ground_truth = GroundTruth(self._journalled)
+
+    @property
+    def excesses(self) -> list[Excess]:
+        """When migrations took more than their share because an order had not reached its sender."""
+        return self._ground_truth.excesses
 
     def begin_again(self) -> None:
         """The coordinator's journal was cut: its beliefs begin anew, and what was seen of disks stays seen."""
