@@ -32,7 +32,7 @@ from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
 from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
-from testbed.peers import Admission, Allotment, Occasions
+from testbed.peers import AddressSlots, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run
 
@@ -102,13 +102,13 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
         False  # connections end with this process: a successor will find out which agents come back
     )
     _operator_count: int = 0
-    _unknown: Admission = field(init=False)
+    _unknown: AddressSlots = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
     _occasions: Occasions = field(default_factory=lambda: Occasions(LOG))
 
     def __post_init__(self) -> None:
         addresses = {str(host.spec.address) for host in self.core.cluster.hosts.values()}
-        self._unknown = Admission(
+        self._unknown = AddressSlots(
             lambda: addresses,
             Allotment(UNKNOWN_OF_ONE, max(UNKNOWN, len(addresses))),
             Allotment(UNKNOWN_OF_ONE, STRANGERS),

@@ -41,7 +41,7 @@ class Allotment:
                 del self.held[peer]
 
 
-class Admission:
+class AddressSlots:
     """Which connections a service takes: each address that it waits for keeps a slot, all others share a few of their own.
 
     The first connection of an address that is waited for needs a free slot, a further one leaves a slot for each such address

@@ -12,11 +12,11 @@ from controller.openflow.routes import CLASSIFY, tables
 from controller.openflow.tables import (
     AnswerArp,
     Drop,
+    FlowRule,
     GotoTable,
     GroupKind,
     Installed,
     Output,
-    Rule,
     SwitchTables,
     ToGroup,
     as_installed,
@@ -238,7 +238,7 @@ def test_broadcasts_and_unknown_destinations_are_dropped() -> None:
 
 
 def test_equal_rules_have_equal_cookies_and_others_other_ones() -> None:
-    rules = [Rule(1, 1, (("eth_type", 1),), Output(p)) for p in (1, 1, 2)]
+    rules = [FlowRule(1, 1, (("eth_type", 1),), Output(p)) for p in (1, 1, 2)]
     assert rules[0].cookie == rules[1].cookie != rules[2].cookie
 
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from testbed.peers import WARN_EVERY_S, Admission, Allotment, Occasions
+from testbed.peers import WARN_EVERY_S, AddressSlots, Allotment, Occasions
 
 
 def test_peer_that_takes_all_it_can_leaves_the_rest_to_others():
@@ -30,7 +30,7 @@ def test_what_was_refused_is_not_given_back():
 
 def test_hosts_that_are_not_waited_for_share_a_few_connections():
     waited_for = {"h1"}
-    admission = Admission(lambda: waited_for, Allotment(3, 5), Allotment(2, 4))
+    admission = AddressSlots(lambda: waited_for, Allotment(3, 5), Allotment(2, 4))
     with ExitStack() as held:
         strangers = [held.enter_context(admission.connection(f"s{n // 3}")) for n in range(30)]
         assert strangers == [True, True, False] * 2 + [False] * 24
@@ -40,7 +40,7 @@ def test_hosts_that_are_not_waited_for_share_a_few_connections():
 
 
 def test_each_host_that_is_waited_for_keeps_a_connection():
-    admission = Admission(lambda: {"h1", "h2", "h3"}, Allotment(4, 5), Allotment(1, 1))
+    admission = AddressSlots(lambda: {"h1", "h2", "h3"}, Allotment(4, 5), Allotment(1, 1))
     with ExitStack() as held:
         greedy = [held.enter_context(admission.connection(name)) for name in ["h1"] * 5 + ["h2"] * 5]
         assert sum(greedy) == 4
@@ -49,7 +49,7 @@ def test_each_host_that_is_waited_for_keeps_a_connection():
 
 
 def test_more_hosts_than_connections_are_served_in_turn():
-    admission = Admission(lambda: {"h1", "h2", "h3"}, Allotment(4, 2), Allotment(1, 1))
+    admission = AddressSlots(lambda: {"h1", "h2", "h3"}, Allotment(4, 2), Allotment(1, 1))
     with ExitStack() as held:
         assert [held.enter_context(admission.connection(name)) for name in ("h1", "h2", "h3")] == [
             True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +16,20 @@ from topologies.units import plain
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(ABC):
     """A value that is in a file as it is in the program; other kinds override `read`."""
 
     def key(self, name: str) -> str:
         """The key in a file of the field `name`."""
         return name
 
+    @abstractmethod
     def allowed(self) -> str:
         """What is allowed, in words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wrong(self, value: object) -> str | None:
         """What would be allowed, if this value is not."""
-        raise NotImplementedError
 
     def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
         """The value in a table, or the default where there is none; SpecError for any other value."""

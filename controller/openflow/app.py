@@ -23,10 +23,10 @@ from controller.openflow.routes import tables
 from controller.openflow.tables import (
     Action,
     AnswerArp,
-    Bucket,
     Drop,
     GotoTable,
     Group,
+    GroupBucket,
     GroupKind,
     Installed,
     Output,
@@ -135,7 +135,7 @@ class FabricController(OSKenApp):  # type: ignore[misc]
                 (b.weight, b.watch_port, [getattr(a, "port", None) for a in b.actions]) for b in group.buckets
             ]
             known = group.type in kinds and all(ports == [watched] for _, watched, ports in ways)
-            buckets = tuple(Bucket(port, weight) for weight, port, _ in ways)
+            buckets = tuple(GroupBucket(port, weight) for weight, port, _ in ways)
             session.groups[group.group_id] = Group(kinds[group.type], buckets) if known else None
         self._begin(session, event.msg)
 

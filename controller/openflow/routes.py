@@ -25,13 +25,13 @@ from itertools import chain
 
 from controller.openflow.tables import (
     AnswerArp,
-    Bucket,
     Drop,
+    FlowRule,
     GotoTable,
     Group,
+    GroupBucket,
     GroupKind,
     Output,
-    Rule,
     SwitchTables,
     ToGroup,
 )
@@ -54,12 +54,12 @@ def tables(topology: Topology, dead: DeadTrunks = ()) -> dict[str, SwitchTables]
     own_hops = {target: own_hops_to(target, tree, live, distances[target], targets) for target in targets}
     own_dscps = [traffic.dscp for traffic in TrafficClass if traffic is not TrafficClass.RESEARCH]
     classification = [
-        Rule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
+        FlowRule(CLASSIFY, 3, (("eth_type", ETH_ARP),), GotoTable(ARP)),
         *(
-            Rule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", dscp)), GotoTable(OWN))
+            FlowRule(CLASSIFY, 2, (("eth_type", ETH_IPV4), ("ip_dscp", dscp)), GotoTable(OWN))
             for dscp in own_dscps
         ),
-        Rule(CLASSIFY, 1, (), GotoTable(RESEARCH)),
+        FlowRule(CLASSIFY, 1, (), GotoTable(RESEARCH)),
     ]
     made = {}
     for switch in topology.switches:
@@ -75,8 +75,8 @@ def tables(topology: Topology, dead: DeadTrunks = ()) -> dict[str, SwitchTables]
             for station in topology.stations_at[target]:
                 match = (("eth_dst", station.mac),)
                 here = Output(station.port)
-                rules.append(Rule(OWN, 1, match, here if target == switch else ToGroup(own)))
-                rules.append(Rule(RESEARCH, 1, match, here if target == switch else ToGroup(research)))
+                rules.append(FlowRule(OWN, 1, match, here if target == switch else ToGroup(own)))
+                rules.append(FlowRule(RESEARCH, 1, match, here if target == switch else ToGroup(research)))
         made[switch] = SwitchTables({rule.cookie: rule for rule in rules}, groups)
     return made
 
@@ -160,7 +160,7 @@ def _failover(topology: Topology, switch: str, hops: dict[str, str], live: dict[
         if neighbour != first and node != switch:
             ways.append(neighbour)
     ports = topology.ports[switch]
-    return Group(GroupKind.FAST_FAILOVER, tuple(Bucket(ports[n]) for n in ways))
+    return Group(GroupKind.FAST_FAILOVER, tuple(GroupBucket(ports[n]) for n in ways))
 
 
 def _share(topology: Topology, switch: str, distance: dict[str, int], live: dict[str, list[str]]) -> Group:
@@ -172,12 +172,13 @@ def _share(topology: Topology, switch: str, distance: dict[str, int], live: dict
     return Group(
         GroupKind.SELECT,
         tuple(
-            Bucket(ports[n], max(1, round(MAX_WEIGHT * r / most))) for n, r in zip(nearer, rates, strict=True)
+            GroupBucket(ports[n], max(1, round(MAX_WEIGHT * r / most)))
+            for n, r in zip(nearer, rates, strict=True)
         ),
     )
 
 
-def _arp(topology: Topology, switch: str) -> Iterable[Rule]:
+def _arp(topology: Topology, switch: str) -> Iterable[FlowRule]:
     """Answers for every host of the campus, at switches that have hosts; none for hosts behind the port that asks."""
     here = topology.stations_at[switch]
     if not here:
@@ -188,7 +189,7 @@ def _arp(topology: Topology, switch: str) -> Iterable[Rule]:
             ("arp_op", ARP_REQUEST),
             ("arp_tpa", station.address),
         )
-        yield Rule(ARP, 1, asked, AnswerArp(station.mac, station.address))
+        yield FlowRule(ARP, 1, asked, AnswerArp(station.mac, station.address))
     for station in here:
         asked = (
             ("in_port", station.port),
@@ -196,4 +197,4 @@ def _arp(topology: Topology, switch: str) -> Iterable[Rule]:
             ("arp_op", ARP_REQUEST),
             ("arp_tpa", station.address),
         )
-        yield Rule(ARP, 2, asked, Drop())
+        yield FlowRule(ARP, 2, asked, Drop())

@@ -24,7 +24,7 @@ class GroupKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class GroupBucket:
     """One way out: a port, which the switch watches itself. `weight`: 0 in a group that does not share."""
 
     port: int
@@ -36,7 +36,7 @@ class Group:
     """A group of an OpenFlow switch."""
 
     kind: GroupKind
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[GroupBucket, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ Action = Output | ToGroup | GotoTable | AnswerArp | Drop
 
 
 @dataclass(frozen=True)
-class Rule:
+class FlowRule:
     """A flow entry: which packets (OXM fields), and what happens to them; of several that match, the highest priority."""
 
     table: int
@@ -96,7 +96,7 @@ class Rule:
 class SwitchTables:
     """All that a switch is told. `rules` by cookie, `groups` by number."""
 
-    rules: Mapping[int, Rule]
+    rules: Mapping[int, FlowRule]
     groups: Mapping[int, Group]
 
 
@@ -114,7 +114,7 @@ class Update:
 
     groups_added: dict[int, Group]
     groups_changed: dict[int, Group]
-    rules_added: list[Rule]
+    rules_added: list[FlowRule]
     cookies_deleted: list[int]
     groups_deleted: list[int]
 

@@ -30,7 +30,7 @@ import trio
 from testbed.checkpoints import CheckpointError, CheckpointStore, ChunkMismatch, Manifest
 from testbed.errors import RemoteProtocolError
 from testbed.framing import Codec
-from testbed.peers import Admission, Allotment
+from testbed.peers import AddressSlots, Allotment
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.events import (
     ReceiveCompleted,
@@ -130,7 +130,7 @@ class _Server:
         announced = Allotment(limits.connections_of_peer, limits.connections)
         strangers = Allotment(limits.connections_of_stranger, limits.connections_of_strangers)
         self.connection: Callable[[str], AbstractContextManager[bool]] = (
-            announced.take if senders is None else Admission(senders, announced, strangers).connection
+            announced.take if senders is None else AddressSlots(senders, announced, strangers).connection
         )
         self.manifests = Allotment(limits.manifest_bytes_of_peer, limits.manifest_bytes)
         self.threads = trio.CapacityLimiter(limits.connections + limits.connections_of_strangers)

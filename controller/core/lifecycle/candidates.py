@@ -3,7 +3,7 @@
 Bandwidth is what P3 could still promise: each link's migration share less the floors of admitted flows, times the share of
 their grants that recent transfers got. Research traffic beyond its reserve does not count against it: it is elastic, and
 paced flows hold their rate beside it (measured; `reclaimnet measure rates`), so counting it would leave nothing for migrations
-on every link that somebody's download happens to fill.
+on every link that another's download happens to fill.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def fair_shares(cluster: Cluster, now_s: float) -> Callable[[JobState], Residual
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
-    """The best connected host that nobody can reclaim."""
+    """The best connected host without an owner."""
     fit = sorted(cluster.fit_hosts(job))
     kept = [h.name for h in map(cluster.hosts.__getitem__, fit) if h.usable and not h.is_volunteer]
     return max(

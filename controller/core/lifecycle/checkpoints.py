@@ -1,4 +1,4 @@
-"""Completed checkpoints and the transfers that carry them: who holds what, what a failed transfer means, what can be forgotten.
+"""Completed checkpoints and the transfers that carry them: which hosts hold what, what a failed transfer means, what may go.
 
 A checkpoint is completed by the word of a host that has it verified and fsynced, and by nothing else.
 """

@@ -28,7 +28,7 @@ TOGETHER_S = 0.05
 def conclude(cluster: Cluster, *, in_a_hurry: bool) -> None:
     """Do what the event has left to be done.
 
-    `in_a_hurry`: owners who leave together are each answered at once, and the checkpoints of all other jobs are planned once
+    `in_a_hurry`: owners that leave together are each answered at once, and the checkpoints of all other jobs are planned once
     for all, a moment later.
     """
     offer_freed(cluster)

@@ -1,4 +1,4 @@
-"""Hosts that come and go: agents that register, fall silent or return, owners who reclaim and lend.
+"""Hosts that come and go: agents that register, fall silent or return, owners that reclaim and lend.
 
 A host that falls silent is not a host whose jobs are dead. They may run until the lease lapses that the last acknowledged
 heartbeat gave them; only then are they interrupted. An agent that comes back before says what still runs.

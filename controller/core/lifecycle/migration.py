@@ -48,7 +48,7 @@ from topologies.spec import TrafficClass
 
 
 def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
-    """Move these running jobs off their hosts, all of which have a notice running; who cannot be moved is degraded.
+    """Move these running jobs off their hosts, all of which have a notice running; jobs that cannot be moved are degraded.
 
     Two rounds: a job that was refused because others of the same round took the bandwidth looks once more at what is left.
     Sources are told when the event has been decided and all rates are settled.

@@ -201,7 +201,7 @@ def choose_volunteer(
     draw: float = 0.0,
     among: Set[str] | None = None,
 ) -> str | None:
-    """The policy's choice among volunteers to keep the job's checkpoints; None: nobody fits."""
+    """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
     assert job.host is not None
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, None)
     found = candidates(

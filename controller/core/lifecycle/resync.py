@@ -6,7 +6,7 @@ its Hello, but each says its own half only. A move whose final checkpoint has ar
 its source nothing is left of the job; a coordinator that judged the source's Hello before it had heard the destination
 would take the job for dead. So it gathers: Hellos are answered, which renews leases, and everything else waits until every
 agent that was connected has come back, or until `PATIENCE` heartbeats are over. Then all are judged together: first what is
-stored, then who is missing, then what runs where; at last what was said meanwhile.
+stored, then which are missing, then what runs where; at last what was said meanwhile.
 
 Leases need no clock that outlived the process. An agent's lease runs from the sending of a heartbeat that was acknowledged by
 the process that died, so it ends at the latest one lease after that death, thus within one lease of the restart, however
@@ -60,7 +60,7 @@ class Reunion:
     is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
 
     def over(self, now_s: float) -> bool:
-        """Whether all are there, or the patience is at its end. After a cut it is not known who all are."""
+        """Whether all are there, or the patience is at its end. After a cut it is not known which all are."""
         return now_s >= self.until_s or not (self.awaited or self.is_cut)
 
     def came(self, cluster: Cluster, hello: Hello) -> None:

@@ -1,6 +1,6 @@
 """A better checkpoint that comes into reach again: the job leaves what it has begun anew, and goes on from there.
 
-Copies of a job's work may all lie on hosts that their owners have just taken. Nobody knows when those come back, so the job
+Copies of a job's work may all lie on hosts that their owners have just taken. It is not known when those come back, so the job
 begins again from what can be reached, at worst from its first step, and does not wait. When a holder returns with more work
 in its copy than the present attempt has done, the attempt is stopped and the job resumed like any other, from the freshest
 checkpoint, if that saves clearly more time than fetching it takes. So an interruption costs at most about the time for which

@@ -6,7 +6,7 @@ Moody et al., SC 2010), needed seldom, so taken seldom. By Young's formula at bo
 as one to the square root of the share of interruptions that the first level does not survive.
 
 When a job's standby has stored a checkpoint, it sends it on to the job's vault, if what is there is so much older: the best
-connected host that nobody can reclaim, or else a volunteer of P2's choice, in a building of its own if there is one. The copy
+connected host that has no owner, or else a volunteer of P2's choice, in a building of its own if there is one. The copy
 travels as a checkpoint does, no faster than the job's own, and nothing waits for it.
 
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).

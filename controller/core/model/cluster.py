@@ -171,7 +171,7 @@ class Cluster:
 
         P1, P2 and P3 then give out what is left, `payload_share * (B - max(B_res, research))`, and no longer the whole share.
         Two things stand on the whole share still: promises that were made before the others came (a migration is not broken
-        off because of somebody's download), and the account that every grant is held against.
+        off because of another's download), and the account that every grant is held against.
         """
         self.bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column = None, None
@@ -286,7 +286,7 @@ class Cluster:
         return sorted(host for host in checkpoint.holders if self.can_send(host))
 
     def freshest(self, job: JobState) -> Checkpoint | None:
-        """The completed checkpoint with the most work in it that somebody can still send."""
+        """The completed checkpoint with the most work in it that some host can still send."""
         reachable = [c for c in job.checkpoints.values() if self.holders(c)]
         return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
 

@@ -50,7 +50,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 
 @dataclass
 class Checkpoint:
-    """A completed checkpoint and who holds it."""
+    """A completed checkpoint and the hosts that hold it."""
 
     stored: StoredCheckpoint
     holders: set[str] = field(default_factory=set)
@@ -170,7 +170,7 @@ class HostState:
 
     @property
     def free_gpus(self) -> int:
-        """GPUs that nobody uses or has reserved."""
+        """GPUs that are neither used nor reserved."""
         return self.spec.gpus - len(self.jobs)
 
     @property

@@ -26,7 +26,7 @@ class AgentGone(Struct, frozen=True, tag=True):
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):
-    """Somebody submits a job. `draw` in [0, 1) decides if the queue admits with probability p."""
+    """A job is submitted. `draw` in [0, 1) decides if the queue admits with probability p."""
 
     job: JobSpec
     draw: float
