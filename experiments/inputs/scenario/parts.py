@@ -24,7 +24,8 @@ from topologies.errors import SpecError
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
-LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one of the policy's row
+# policy: the one of the policy's row
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
 
 @dataclass(frozen=True, slots=True)
