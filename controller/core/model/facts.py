@@ -133,6 +133,22 @@ class CheckpointPlanned(Fact, frozen=True):
     hazard_per_h: float
 
 
+class ReplicaHeld(Fact, frozen=True):
+    """A second GPU is held for the attempt, on the host of its checkpoints, and computes the same until the attempt ends."""
+
+    job: str
+    attempt: int
+    host: str
+
+
+class ReplicaReleased(Fact, frozen=True):
+    """That GPU is given up before the attempt ends."""
+
+    job: str
+    attempt: int
+    host: str
+
+
 class CheckpointTaken(Fact, frozen=True):
     """A local snapshot exists: not yet a completed checkpoint."""
 
@@ -322,6 +338,8 @@ AnyFact = (
     | WorkTakenUp
     | JobWaits
     | CheckpointPlanned
+    | ReplicaHeld
+    | ReplicaReleased
     | CheckpointTaken
     | CheckpointCompleted
     | CheckpointHeld
