@@ -15,10 +15,10 @@ and what is lost is the sum of the parts below, to the last bit of rounding (`pr
 - *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
   before an agent counts as lost. Negative where steps are quicker than declared.
 
-No fact says how long a snapshot held its job up. It follows from the steps between: at a snapshot of step k the job has stood
-still for at most the time it has run, less k whole steps, and never for more than at any later snapshot, so the least of
-these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less than a step elsewhere (at
-the expense of *unfinished*).
+How long a snapshot held its job up is told where its host measured it. Else it follows from the steps between: at a snapshot of
+step k the job has stood still for at most the time it has run, less k whole steps, and never for more than at any later
+snapshot, so the least of these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less than
+a step elsewhere (at the expense of *unfinished*).
 
 A job that runs when the journal ends is accounted for up to its latest snapshot: what it has computed since is not known.
 """
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from math import inf, isfinite
 
 from controller.core.model import facts as f
@@ -126,6 +127,7 @@ class _Story:
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
         self.snapshots: dict[tuple[str, int], list[tuple[float, int]]] = {}
+        self.pauses_s: dict[tuple[str, int], list[float | None]] = {}  # of these, as they were measured
         self.copies: dict[str, list[_Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
         self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -138,6 +140,7 @@ class _Story:
                     self.submitted.setdefault(job, fact)
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step):
                     self.snapshots.setdefault((job, attempt), []).append((at_s, step))
+                    self.pauses_s.setdefault((job, attempt), []).append(fact.pause_s)
                 case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
                     steps.setdefault((job, number), step)
                     self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
@@ -258,6 +261,11 @@ class _Account:
     ) -> Iterator[tuple[float, float]]:
         """(when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None
+        told_s = self._story.pauses_s.get((self._job, attempt.attempt), [])
+        if (measured_s := [s for s in told_s if s is not None]) and len(measured_s) == len(snapshots):
+            for (at_s, _), stood_s in zip(snapshots, accumulate(measured_s), strict=True):
+                yield at_s, min(stood_s, max(0.0, over_s))
+            return
         pace_s = self._step_s * self._story.pace(attempt)
         bound_s, bounds = max(0.0, over_s), []
         for at_s, step in reversed(snapshots):
