@@ -25,6 +25,7 @@ from controller.core.placement.hazard import (
     HazardWindow,
     expected_reclaims,
 )
+from controller.core.placement.hazard_states import StateFactors
 from controller.core.placement.joint_departures import TOGETHER, JointWindow, Neighbourhood
 from controller.core.placement.notices import NoticeWindow
 from controller.numerics.jit import survivals
@@ -49,12 +50,14 @@ class OwnerHistory(HazardWindow):
         self._day_s, self._day_start_s = day_s, day_start_s
         self.departures = HazardWindow(window_s, prior, day_s, day_start_s)
         self.notices = NoticeWindow(window_s)
+        self.states = StateFactors(window_s, prior, day_s, day_start_s, places)
         self.joint = JointWindow(window_s, min(window_s, TOGETHER * day_s), places or {})
 
     def lend(self, host: str, now_s: float) -> None:
         """The host is lent from now on; nothing new if it already was."""
         super().lend(host, now_s)
         self.departures.lend(host, now_s)
+        self.states.lend(host, now_s)
         self.joint.lend(host, now_s)
 
     def withdraw(self, host: str, now_s: float, notice_s: float | None = None) -> None:
@@ -65,6 +68,7 @@ class OwnerHistory(HazardWindow):
             self._depart(host, now_s, notice_s)
         else:
             self.departures.withdraw(host, now_s)
+            self.states.withdraw(host, now_s)
             self.joint.withdraw(host, now_s)
 
     def emergency(self, host: str, now_s: float) -> None:
@@ -76,6 +80,7 @@ class OwnerHistory(HazardWindow):
     def _depart(self, host: str, now_s: float, notice_s: float) -> None:
         self.departures.emergency(host, now_s)
         self.notices.departed(now_s, notice_s)
+        self.states.depart(host, now_s)
         self.joint.depart(host, now_s)
 
     def hurting_by_hour(
