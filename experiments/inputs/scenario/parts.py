@@ -25,7 +25,8 @@ D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
-LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one of the policy's row
+# policy: the one of the policy's row
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
 
 @dataclass(frozen=True, slots=True)
