@@ -40,6 +40,7 @@ from controller.core.placement.hazard_states import (
     StateFactors,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (
     DAY_S,
     Event,
@@ -255,7 +256,8 @@ def measure_hazard(
     records: dict[str, Any] = {}
     for name, record in found:
         if record.departures >= LEAST_DEPARTURES and record.days > 2 * FIRST_DAYS:
-            records[name] = _summary(record) | {"recorded": name in names}
+            pairs = judge_pairs(record, WINDOW_S, PRIOR)
+            records[name] = _summary(record) | {"recorded": name in names, "pairs": pairs}
     result: dict[str, Any] = {
         "default": DEFAULT,
         "present": PRESENT,
