@@ -64,6 +64,8 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
     dispatched, transfers = journal.of(f.JobDispatched), journal.of(f.TransferFinished)
     goodputs = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
+    snapshots = journal.of(f.CheckpointTaken)
+    pauses_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None and not taken.final]
     egress, switches = journal.of(f.EgressMeasured), context.switches
     drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
     levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
@@ -82,7 +84,10 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             completed=len(journal.of(f.CheckpointCompleted)),
             bytes_sent=sum(t.bytes_sent for t in transfers),
             bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
-            taken=len(journal.of(f.CheckpointTaken)),
+            taken=len(snapshots),
+            stopped=sum(bool(taken.stopped) for taken in snapshots),
+            pause_median_s=quantile(pauses_s, 0.5),
+            pause_p99_s=quantile(pauses_s, 0.99),
         ),
         rates=Rates(
             flows=len(goodputs),
