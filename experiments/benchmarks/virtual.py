@@ -64,6 +64,7 @@ class VirtualCase:
     days: float = DAYS
     jobs: float = 1.0
     seed: int = 1
+    facts_on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,10 @@ def play(case: VirtualCase) -> MeasuredRun:
     scenario = scenario_of(case)
     trace = generate(scenario)
     ready_s = time.process_time()
-    run = simulate(scenario, trace, system=case.system)
+    run = simulate(scenario, trace, system=case.system, facts_on_disk=case.facts_on_disk)
     ran_s = time.process_time()
     run.summary()
     over_s = time.process_time()
-    facts = [fact for _, fact in run.facts]
     return MeasuredRun(
         case,
         over_s - began_s,
@@ -173,8 +173,8 @@ def play(case: VirtualCase) -> MeasuredRun:
         len(trace.arrivals),
         sum(event.kind == "reclaim" for event in trace.owner_events),
         run.events,
-        len(facts),
-        sum(isinstance(fact, f.TransferFinished) for fact in facts),
+        len(run.facts),
+        sum(isinstance(fact, f.TransferFinished) for _, fact in run.facts),
         digest(run.facts),
         native.is_preferred(),
     )
