@@ -35,6 +35,10 @@ LARGEST_NUMBER: Final = 1e100
 LARGEST_INTEGER: Final = 2**63 - 1
 # shorter than anything that a clock here tells apart, and long enough that no count divided by it leaves LARGEST_NUMBER
 SHORTEST_PERIOD_S: Final = 1e-6
+# slower than any disk that is in order, and faster than any memory: what a host says of its own cannot make its snapshots look
+# free, or as long as a run
+SLOWEST_BYTES_PER_S: Final = 1e4
+FASTEST_BYTES_PER_S: Final = 1e11
 # with a sequence of 19 digits and a suffix still a file name (255 bytes)
 LONGEST_NAME: Final = 64
 
@@ -52,6 +56,7 @@ PayloadBytes = Annotated[int, Meta(ge=0, le=LARGEST_PAYLOAD_BYTES)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e9)]
 Period = Annotated[float, Meta(ge=SHORTEST_PERIOD_S, le=1e9)]
 Rate = Annotated[float, Meta(ge=0.0, le=1e12)]
+Speed = Annotated[float, Meta(ge=SLOWEST_BYTES_PER_S, le=FASTEST_BYTES_PER_S)]
 Ratio = Annotated[float, Meta(ge=0.0, le=LARGEST_NUMBER)]
 Address = Annotated[str, Meta(max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]

@@ -31,6 +31,7 @@ from testbed.bounds import (
     Ratio,
     Seconds,
     Sequence,
+    Speed,
     Step,
     Text,
     Ticket,
@@ -179,8 +180,28 @@ class JobStarted(Message, frozen=True):
     restored_sequence: Sequence | None = None
 
 
+class SnapshotCost(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one snapshot took."""
+
+    pause_s: Seconds  # for which the job stood still
+    write_s: Seconds  # until its bytes, once they were copied, were in the host's store: written, hashed and synced
+    stopped: Text = (
+        ""  # why the job stood still until they were written, though it was to go on; empty: as ordered
+    )
+
+
+class SnapshotSpeed(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a host's snapshots take on average, in bytes of state a second."""
+
+    pause_bytes_per_s: Speed  # of a job's standing still
+    write_bytes_per_s: Speed  # of writing into the host's store: W
+
+
 class SnapshotTaken(Message, frozen=True):
-    """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`."""
+    """A local snapshot exists. `final`: the workload was stopped with it, so nothing runs after `step`.
+
+    `cost`: what this one took, if that was measured; `speed`: the host's average, once it has some.
+    """
 
     job: Name
     attempt: Attempt
@@ -188,6 +209,8 @@ class SnapshotTaken(Message, frozen=True):
     step: Step
     payload_bytes: PayloadBytes
     final: bool
+    cost: SnapshotCost | None = None
+    speed: SnapshotSpeed | None = None
 
 
 class TransferEnded(Message, frozen=True):

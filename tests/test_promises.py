@@ -151,6 +151,11 @@ CASES = [
         life(STOPPED, lost(9, 0), again()),
         life(STOPPED, lost(9, 0), again(12, 7)),
     ),
+    case(
+        promises.lost_time_is_what_was_not_used,
+        life((1.5, f.ReplicaHeld("a", 1, "h2")), STOPPED, lost(9, 0), again()),
+        life(STOPPED, (2.5, f.ReplicaHeld("a", 1, "h2")), lost(9, 0), again()),
+    ),
     case(promises.grants_stay_within_the_share, [granted(SHARE)], [granted(SHARE * 1.00001)]),
     case(
         promises.grants_stay_within_the_share,

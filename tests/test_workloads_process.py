@@ -162,6 +162,45 @@ async def test_snapshots_are_taken_while_the_job_runs_on(tmp_path: Path) -> None
 
 
 @pytest.mark.trio
+async def test_snapshot_that_is_to_stop_the_job_is_of_the_same_state(tmp_path: Path) -> None:
+    async with desk(tmp_path) as d:
+        job = await d.start(synthetic(steps=1000, step_s=3600.0))
+        copied = await job.snapshot(tmp_path / "copied")
+        stopped = await job.snapshot(tmp_path / "stopped", stop=True)
+        assert (copied.step, copied.size_bytes) == (stopped.step, stopped.size_bytes)
+        assert (tmp_path / "copied").read_bytes() == (tmp_path / "stopped").read_bytes()
+        assert stopped.pause_s == stopped.write_s
+        assert copied.stopped == stopped.stopped == ""
+
+
+@pytest.mark.trio
+async def test_workload_without_parts_stands_still_for_its_snapshot_and_it_is_said(tmp_path: Path) -> None:
+    name = third_party(tmp_path, "def work(self): time.sleep(0.001)")
+    async with desk(tmp_path) as d:
+        taken = await (await d.start(WorkloadSpec(name, {}))).snapshot(tmp_path / "snap")
+        assert taken.stopped == "the workload has no parts()"
+
+
+@pytest.mark.trio
+async def test_workload_whose_state_grows_is_copied_once_there_is_room_for_it(tmp_path: Path) -> None:
+    name = third_party(
+        tmp_path,
+        """
+        def work(self): time.sleep(0.001)
+        def parts(self):
+            self.asked = getattr(self, "asked", 0) + 1
+            return [bytes(10 if self.asked == 1 else 20)]
+        def save(self, path): path.write_bytes(bytes(20))
+        """,
+    )
+    async with desk(tmp_path) as d:
+        job = await d.start(WorkloadSpec(name, {}))
+        first, second = [await job.snapshot(tmp_path / f"snap{n}") for n in (1, 2)]
+        assert first.stopped == "the state has grown to 20 bytes, there is room for 10"
+        assert (first.size_bytes, second.size_bytes, second.stopped) == (20, 20, "")
+
+
+@pytest.mark.trio
 async def test_snapshot_and_events_can_be_awaited_by_different_tasks(tmp_path: Path) -> None:
     async with desk(tmp_path) as d:
         job = await d.start(synthetic(steps=30, step_s=0.01))

@@ -36,7 +36,9 @@ from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.placement.hazard import Experience, HazardWindow
+from controller.core.placement.hazard import Experience
+from controller.core.placement.joint_departures import neighbourhoods
+from controller.core.placement.owner_history import OwnerHistory
 from controller.core.policies.table import LEARNERS, policy_of
 from controller.core.queueing.queue import Fixed, Offer, SpotJob, SpotQueue
 from controller.core.settings import Settings
@@ -71,7 +73,13 @@ class Coordinator:
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
             SpotQueue(learner, settings.offer_ttl_s, self._choose),
-            HazardWindow(settings.hazard_window_s, prior, settings.day_s, settings.day_start_s),
+            OwnerHistory(
+                settings.hazard_window_s,
+                prior,
+                settings.day_s,
+                settings.day_start_s,
+                neighbourhoods(campus),
+            ),
             LinkBandwidth(campus.capacity_bytes_per_s, reserve),
             {host.name: HostState(host) for host in agents},
             draw,

@@ -27,6 +27,7 @@ from experiments.results.losses import (
     losses,
     work_lost,
 )
+from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
 from experiments.results.promises import broken
 from experiments.results.run_context import (
     RunContext,
@@ -42,6 +43,7 @@ from experiments.results.summary import (
     Interruptions,
     JobFigures,
     KillSwitchFigures,
+    LostGpuTime,
     MigrationFigures,
     Rates,
     ResearchFigures,
@@ -75,6 +77,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         migrations=_migrations(journal, ended_s),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
+        lost_time=_lost_time(facts, context),
         checkpoints=CheckpointFigures(
             completed=len(journal.of(f.CheckpointCompleted)),
             bytes_sent=sum(t.bytes_sent for t in transfers),
@@ -273,6 +276,26 @@ def _interruptions(journal: _Journal) -> Interruptions:
         total.events,
         total.gpu_h * SECONDS_AN_HOUR,
         total.per_event_s,
+    )
+
+
+def _lost_time(facts: Sequence[Timed], context: RunContext) -> LostGpuTime:
+    found = balances(facts, context)
+    parts = {part: sum(balance.lost_s(part) for balance in found.values()) for part in LostPart}
+    return LostGpuTime(
+        total_s=sum(parts.values()),
+        work_lost_s=sum(parts[part] for part in WORK_LOST),
+        **{f"{part}_s": lost_s for part, lost_s in parts.items()},
+        begun_s=sum(balance.begun_s for balance in found.values()),
+        useful_s=sum(balance.useful_s for balance in found.values()),
+        first_starts_s=sum(balance.first_start_s for balance in found.values()),
+        by_class={
+            name: {str(part): lost_s for part, lost_s in some.items()}
+            for name, some in by_class(found, context.scale.bytes).items()
+        },
+        by_hour={
+            str(part): hours for part, hours in by_hour(found, context.day_s, context.day_start_s).items()
+        },
     )
 
 

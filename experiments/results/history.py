@@ -24,7 +24,15 @@ OF_NOTICES = frozenset(
     (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
 )
 ROUTINE = frozenset(
-    (f.TransferFinished, f.CheckpointCompleted, f.CheckpointHeld, f.CheckpointPlanned, f.GrantEnded)
+    (
+        f.TransferFinished,
+        f.CheckpointCompleted,
+        f.CheckpointHeld,
+        f.CheckpointPlanned,
+        f.ReplicaHeld,
+        f.ReplicaReleased,
+        f.GrantEnded,
+    )
 )
 
 
@@ -60,6 +68,7 @@ class Attempt:
     running_s: float | None = None
     ended_s: float | None = None
     how: str = ""  # finished, failed, or a cause of JobStopped
+    restore_sequence: int | None = None  # of the checkpoint that it begins from
 
 
 def attempts(facts: Iterable[Timed]) -> list[Attempt]:
@@ -80,7 +89,8 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                         from_step = min(step, before.to_step) if before else 0
                         found[of] = Attempt(*of, "", at_s, from_step, ended_s=at_s, how="cut_off")
                     _reached(found.get(of), step)
-                latest[job] = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
+                begun = Attempt(job, number, host, at_s, step, step, restore_sequence=fact.restore_sequence)
+                latest[job] = found.setdefault((job, number), begun)
             case f.JobRunning(job=job, attempt=number, host=host, step=step):
                 attempt = found.setdefault((job, number), Attempt(job, number, host, at_s, step, step))
                 latest[job] = attempt

@@ -11,6 +11,7 @@ the links is written as several facts. (Falls are told before rises, so the send
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ from experiments.results.history import (
     whereabouts,
 )
 from experiments.results.losses import work_lost
+from experiments.results.lost_time import LostPart, balances
 from experiments.results.narration import concerns, describe
 from experiments.results.run_context import (
     SUPER_PACKET_BYTES,
@@ -44,6 +46,19 @@ from topologies.units import format_duration, format_rate
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 ROUNDING_S = 1e-6  # of a sum of seconds
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
+OF_LIVES = frozenset(
+    (
+        f.JobSubmitted,
+        f.JobDispatched,
+        f.JobRunning,
+        f.JobFinished,
+        f.JobFailed,
+        f.JobStopped,
+        f.CheckpointTaken,
+        f.ReplicaHeld,
+        f.ReplicaReleased,
+    )
+)
 STORY_LINES = 12
 MOST_TOLD = 20  # breaches of one rule that are told one by one
 
@@ -216,6 +231,86 @@ def _told_losses(facts: Sequence[Timed]) -> Iterator[Breach]:
                         job, at_s, f"it goes from step {reached.get(job, 0)} to {step}, lost is {words}"
                     )
                 reached[job] = step
+
+
+def lost_time_is_what_was_not_used(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """The parts of lost GPU time add up, for each job, to its life and its replica's, less its first start and the work it kept.
+
+    The life is read off the facts themselves: from its first dispatch to its end; to the end of the run if it waits then, to
+    its latest snapshot (before any, to its start) if it runs then. And no part is negative, but for what steps are quicker.
+    """
+    ended_s = end_s(facts, context.ended_at_s)
+    lives: dict[str, _Life] = {}
+    for at_s, fact in only(facts, OF_LIVES):
+        if isinstance(fact, f.JobSubmitted):
+            lives.setdefault(fact.job, _Life(fact.step_s))
+        elif life := lives.get(getattr(fact, "job", "")):
+            life.note(at_s, fact)
+    for job, balance in balances(facts, context).items():
+        life, lost_s = lives[job], sum(spell.gpu_s for spell in balance.lost)
+        truly_s = life.lost_s(ended_s)
+        if not abs(lost_s - truly_s) <= ROUNDING_S + RATE_TOLERANCE * abs(truly_s):
+            words = (
+                f"the parts of its lost GPU time are {lost_s:g} s, it had {truly_s:g} s that it did not use"
+            )
+            yield Breach(job, ended_s, words)
+        for spell in balance.lost:
+            if spell.part is not LostPart.UNFINISHED and not spell.gpu_s >= -ROUNDING_S:
+                yield Breach(job, spell.until_s, f"{spell.gpu_s:g} s are lost to it as {spell.part}")
+
+
+@dataclass(slots=True)
+class _Life:
+    """A job's time on GPUs and its work, fact by fact."""
+
+    step_s: float
+    began_s: float | None = None
+    dispatched_s: float = 0.0
+    # of the latest attempt, while the job is there; None while it waits
+    accounted_s: float | None = None
+    over_s: float | None = None
+    step: int = 0
+    first_start_s: float | None = None
+    replica_s: float = 0.0
+    replica_since_s: float | None = None
+
+    def note(self, at_s: float, fact: f.AnyFact) -> None:
+        """The next fact about it."""
+        match fact:
+            case f.JobDispatched(restore_step=step):
+                self.began_s = at_s if self.began_s is None else self.began_s
+                self.dispatched_s, self.accounted_s, self.step = at_s, None, step
+                self._release(at_s)
+            case f.JobRunning():
+                self.accounted_s = at_s
+                if self.first_start_s is None:
+                    self.first_start_s = at_s - self.dispatched_s
+            case f.CheckpointTaken(final=False, step=step) if self.accounted_s is not None:
+                self.accounted_s, self.step = at_s, step
+            case f.ReplicaHeld():
+                self.replica_since_s = at_s
+            case f.ReplicaReleased():
+                self._release(at_s)
+            case f.JobFinished(step=step):
+                self.over_s, self.step = at_s, step
+                self._release(at_s)
+            case f.JobFailed():
+                self.over_s = at_s
+                self._release(at_s)
+            case f.JobStopped(last_step=step) | f.CheckpointTaken(final=True, step=step):
+                self.accounted_s, self.step = None, max(self.step, step)
+                self._release(at_s)
+
+    def _release(self, at_s: float) -> None:
+        self.replica_s += 0.0 if self.replica_since_s is None else at_s - self.replica_since_s
+        self.replica_since_s = None
+
+    def lost_s(self, ended_s: float) -> float:
+        """What it had and did not use, seconds of a GPU; all that it did is useful, what it did again is not done further."""
+        self._release(ended_s)
+        until_s = next((s for s in (self.over_s, self.accounted_s) if s is not None), ended_s)
+        life_s = until_s - (until_s if self.began_s is None else self.began_s)
+        return life_s + self.replica_s - (self.first_start_s or 0.0) - self.step * self.step_s
 
 
 def checkpoints_complete_once(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
@@ -394,6 +489,7 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
 COMPLETED_ONCE = "a checkpoint completes at most once"
 OF_COMPLETED = "a restore uses a completed checkpoint, at its step"
 GRANTED = "grants stay within a link's migration share"
+ADDS_UP = "lost GPU time is what jobs had and did not use"
 IN_SHARE = "migration traffic stays within the host's share"
 IN_TIME = "an admitted migration is in time"
 RESERVED = "research keeps its reserve"
@@ -404,6 +500,7 @@ RULES: dict[str, Rule] = {
     "attempts grow": attempts_grow,
     "a finished job has done all its steps, once": finished_is_done,
     "reported loss is what was executed less what was kept": losses_are_what_was_executed_less_what_was_kept,
+    ADDS_UP: lost_time_is_what_was_not_used,
     COMPLETED_ONCE: checkpoints_complete_once,
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
@@ -415,7 +512,7 @@ RULES: dict[str, Rule] = {
 }
 
 TIMED = frozenset({IN_SHARE, IN_TIME, RESERVED})
-OF_ALL = frozenset({COMPLETED_ONCE, OF_COMPLETED, GRANTED})  # look at more than `telling` facts
+OF_ALL = frozenset({ADDS_UP, COMPLETED_ONCE, OF_COMPLETED, GRANTED})  # look at more than `telling` facts
 
 
 def not_promised(row: Policy) -> dict[str, str]:

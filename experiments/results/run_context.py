@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from controller.core.settings import DAY_S
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
@@ -131,6 +132,11 @@ class RunContext:
     not_promised: Mapping[str, str] = field(default_factory=dict)
     # what the trace does not put to the test
     warnings: Sequence[str] = ()
+    # by how much of itself a step takes longer on hosts with an owner, because a replica computes it too
+    replica_slowdown: float = 0.0
+    # length of a day, and the time of day at which the run began
+    day_s: float = DAY_S
+    day_start_s: float = 0.0
     # r_max, the most that paper B's r may be
     level_max: float = math.inf
 

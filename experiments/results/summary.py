@@ -99,6 +99,49 @@ class Interruptions(Struct, frozen=True):
     ] = None
 
 
+class LostGpuTime(Struct, frozen=True):
+    """GPU time that jobs had or waited for and that none kept (`experiments.results.lost_time`).
+
+    begun = useful + first starts + total, of every job from its first dispatch to its end; of one that still runs when the run
+    ends, up to its latest snapshot.
+    """
+
+    total_s: Annotated[float, Dimension.DURATION, "the sum of the parts, seconds of a GPU"]
+    work_lost_s: Annotated[
+        float, Dimension.DURATION, "work computed and not kept: emergencies + out_of_reach + notices + faults"
+    ]
+    emergencies_s: Annotated[float, Dimension.DURATION, "since the newest copy, where no notice was given"]
+    out_of_reach_s: Annotated[
+        float, Dimension.DURATION, "between the newest complete copy and an older one that could be reached"
+    ]
+    notices_s: Annotated[float, Dimension.DURATION, "since the newest copy, where a notice ran out"]
+    faults_s: Annotated[float, Dimension.DURATION, "since the newest copy, where an agent or a process died"]
+    pauses_s: Annotated[float, Dimension.DURATION, "jobs stood still for snapshots"]
+    restarts_s: Annotated[
+        float, Dimension.DURATION, "state read and proved anew, of every start but a job's first"
+    ]
+    downtime_s: Annotated[
+        float,
+        Dimension.DURATION,
+        "begun, and on no GPU that could compute: waiting, requeued, fetching state",
+    ]
+    redundancy_s: Annotated[float, Dimension.DURATION, "GPUs of replicas, and what they make steps longer"]
+    unfinished_s: Annotated[
+        float,
+        Dimension.DURATION,
+        "on a GPU, in no whole step that is known; negative where steps are quicker",
+    ]
+    begun_s: Annotated[float, Dimension.DURATION, "from first dispatches to ends, and replicas' GPUs"]
+    useful_s: Annotated[float, Dimension.DURATION, "steps that were kept"]
+    first_starts_s: Annotated[float, Dimension.DURATION, "of jobs' first starts that succeeded"]
+    by_class: Annotated[
+        dict[str, dict[str, float]], "payload at real scale -> part -> seconds, as played"
+    ] = {}
+    by_hour: Annotated[
+        dict[str, list[float]], "part -> seconds, as played, in each of the 24 hours of the day"
+    ] = {}
+
+
 class CheckpointFigures(Struct, frozen=True):
     """Snapshots, and their way to other hosts."""
 
@@ -182,6 +225,7 @@ class Summary(Struct, frozen=True):
     migrations: MigrationFigures
     emergencies: Emergencies
     interruptions: Interruptions
+    lost_time: LostGpuTime
     checkpoints: CheckpointFigures
     rates: Rates
     traffic: TrafficFigures

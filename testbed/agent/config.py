@@ -27,3 +27,5 @@ class AgentConfig:
     migration_share_bytes_per_s: float = inf  # of the access link, payload; the aggregate bucket
     enforcement: Enforcement = Enforcement.PACE
     congestion: str = "bbr"
+    # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
+    snapshots_stop: bool = False

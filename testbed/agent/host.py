@@ -50,7 +50,13 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             LOG.error("set aside: %s", line)
         self.lease = LeaseFile.create(config.directory / "lease", time.monotonic())
         self.kernel = KernelMaps(config)
-        self.jobs = JobProcesses(self.store, self.lease, config.directory / "workloads.log", self.handle)
+        self.jobs = JobProcesses(
+            self.store,
+            self.lease,
+            config.directory / "workloads.log",
+            self.handle,
+            snapshots_stop=config.snapshots_stop,
+        )
         self.transfers = Transfers(
             self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle
         )

@@ -8,13 +8,17 @@ may be killed at any instruction: what counts is what `save` wrote.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from testbed.errors import SpecError, TestbedError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
 
@@ -55,6 +59,15 @@ class Workload(ABC):
     def save(self, path: Path) -> None:
         """Writes the state to a new file, quickly: the job stands still meanwhile. No fsync; OSError passes."""
 
+    def parts(self) -> Sequence[ReadableBuffer] | None:
+        """The state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
+
+        With it a job stands still only while they are copied in memory, and goes on while the copy is written; None (the
+        default): it stands still for the whole of `save`. Asked after `begin` or `load`, then once a snapshot, between steps. It
+        should be cheap (views of what is there anyway), and nothing may change the bytes until the next `step`.
+        """
+        return None
+
     @abstractmethod
     def load(self, path: Path) -> None:
         """Takes the state and `step_number` from a saved file. Raises StateMismatch if it is not one of this job."""
@@ -62,6 +75,21 @@ class Workload(ABC):
     @abstractmethod
     def verify(self) -> bytes:
         """Proves that the state is that of step `step_number`, and returns its digest. Raises StateMismatch if it is not."""
+
+
+def write_parts(path: Path, parts: Sequence[ReadableBuffer]) -> int:
+    """Writes buffers to a new file, one behind the other; returns their bytes. OSError passes.
+
+    The interpreter is free meanwhile: other threads of it run.
+    """
+    size_bytes = 0
+    with path.open("wb", buffering=0) as file:
+        for part in parts:
+            rest = memoryview(part).cast("B")
+            size_bytes += len(rest)
+            while rest:
+                rest = rest[os.write(file.fileno(), rest) :]
+    return size_bytes
 
 
 def load_workload(name: str, params: Mapping[str, object]) -> Workload:

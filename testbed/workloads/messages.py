@@ -25,10 +25,11 @@ class Start(msgspec.Struct, tag="start", frozen=True):
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
-    """Save the state to `path`; `number` comes back with the answer."""
+    """Save the state to `path`; `number` comes back with the answer. `stop`: the job stands still until it is written."""
 
     number: int
     path: str
+    stop: bool
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -49,12 +50,17 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 
 
 class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
-    """The state of `step` is in the file; the job stood still for `pause_s`."""
+    """The state of `step` is in the file, which took `write_s` to write; the job stood still for `pause_s`.
+
+    `stopped`: why it stood still until the state was written though it need not have; empty: it did not, or was to.
+    """
 
     number: int
     step: int
     pause_s: float
+    write_s: float
     size_bytes: int
+    stopped: str = ""
 
 
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):

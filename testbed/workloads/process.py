@@ -145,16 +145,17 @@ class WorkloadProcess:
             raise trio.EndOfChannel
         return self._events.popleft()
 
-    async def snapshot(self, path: Path) -> SnapshotTaken:
-        """Has the state written to `path`; the job stands still only for that.
+    async def snapshot(self, path: Path, *, stop: bool = False) -> SnapshotTaken:
+        """Has the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and where
+        that cannot be (the answer says why), until it is written.
 
-        Raises SnapshotImpossible (the job goes on, no file is left) and WorkloadEnded.
+        Raises SnapshotImpossible (the job goes on, no file is left) and WorkloadEnded (what was written is there).
         """
         self._snapshots += 1
         number = self._snapshots
         self._answers[number] = None
         try:
-            await self._send(Snapshot(number, str(path)))
+            await self._send(Snapshot(number, str(path), stop))
             await self._pump_until(lambda: self._answers[number] is not None)
             answer = self._answers[number]
         finally:

@@ -23,6 +23,7 @@ from typing import Final, NoReturn
 
 from testbed.errors import RemoteProtocolError
 from testbed.workloads.base import Workload, load_workload
+from testbed.workloads.copying import CopiedSnapshot, bytes_of, why_not
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -56,19 +57,30 @@ class RunnerLink:
         self._sock = sock
         self._decoder = CODEC.decoder()
         self._arrived: deque[Order | Report] = deque()
+        self._sending = threading.Lock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def send(self, report: Report) -> None:
-        """Tells the agent."""
+        """Tells the agent; from any thread."""
         try:
-            self._sock.sendall(CODEC.encode(report))
+            with self._sending:
+                self._sock.sendall(CODEC.encode(report))
         except ConnectionError:
             leave(EXIT_AGENT_GONE)
 
+    def wake(self) -> None:
+        """Ends a `receive` that waits, or the next; from any thread."""
+        os.eventfd_write(self._bell, 1)
+
     def receive(self, timeout_s: float | None) -> Order | Report | None:
-        """The next order; None if none comes within the time."""
+        """The next order; None if none comes within the time, or before `wake`."""
         while not self._arrived:
             self._arrived.extend(self._decoder.feed(b""))
-            if not select.select([self._sock], [], [], timeout_s)[0]:
+            watched: list[socket.socket | int] = [self._sock, self._bell]
+            heard = select.select(watched, [], [], timeout_s)[0]
+            if self._bell in heard:
+                os.eventfd_read(self._bell)
+            if self._sock not in heard:
                 return None
             try:
                 data = self._sock.recv(_RECEIVE_BYTES)
@@ -83,6 +95,8 @@ class Runner:
 
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
+        self._size_bytes: int | None = None  # of the state at its last look; None: the workload has no parts
+        self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
 
     def run(self) -> None:
         """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
@@ -94,6 +108,7 @@ class Runner:
             workload.begin()
         else:
             workload.load(Path(start.restore))
+        self._size_bytes = bytes_of(workload.parts())
         self._link.send(Started(workload.step_number, workload.verify()))
         tell_every_s, told_s = 1.0 / start.spec.progress_per_s, 0.0
         due_s = time.monotonic() + workload.step_s
@@ -115,6 +130,8 @@ class Runner:
         """Obeys orders until the time; the seconds for which snapshots held the job up, or None if it is to stop."""
         paused_s = 0.0
         while True:
+            if self._snapshot is not None and self._snapshot.ready:
+                paused_s += self._copy(self._snapshot, workload)
             wait_s = max(0.0, due_s + paused_s - time.monotonic())
             order = self._link.receive(min(wait_s, LONGEST_SLEEP_S))
             if isinstance(order, Stop):
@@ -125,8 +142,33 @@ class Runner:
                 return paused_s
 
     def _obey(self, order: Order | Report, workload: Workload) -> float:
+        """Begins a snapshot, or takes it at once; the seconds for which the job stood still."""
         if not isinstance(order, Snapshot):
             raise RemoteProtocolError(f"not an order for a running job: {order!r}")
+        began_s = time.monotonic()
+        if (present := self._snapshot) is not None and present.under_way:  # one at a time, in order
+            present.wait_until_ready()
+            if present.ready:
+                self._copy(present, workload)
+            present.join()
+        obstacle = "" if order.stop else why_not(self._size_bytes)
+        if order.stop or obstacle or self._size_bytes is None:
+            self._write_at_once(order, workload, obstacle)
+        else:
+            self._snapshot = CopiedSnapshot(order, self._size_bytes, self._link.wake, self._link.send)
+            self._snapshot.stood_s = time.monotonic() - began_s
+        return time.monotonic() - began_s
+
+    def _copy(self, snapshot: CopiedSnapshot, workload: Workload) -> float:
+        """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
+        began_s = time.monotonic()
+        parts = workload.parts()
+        self._size_bytes = bytes_of(parts)
+        if not snapshot.copy(parts, workload.step_number):
+            self._write_at_once(snapshot.order, workload, snapshot.obstacle)
+        return time.monotonic() - began_s
+
+    def _write_at_once(self, order: Snapshot, workload: Workload, obstacle: str) -> None:
         path, began_s = Path(order.path), time.monotonic()
         try:
             workload.save(path)
@@ -134,10 +176,10 @@ class Runner:
         except OSError as error:
             path.unlink(missing_ok=True)
             self._link.send(SnapshotFailed(order.number, str(error)))
-            return time.monotonic() - began_s
-        pause_s = time.monotonic() - began_s
-        self._link.send(SnapshotTaken(order.number, workload.step_number, pause_s, size_bytes))
-        return pause_s
+            return
+        took_s = time.monotonic() - began_s
+        step = workload.step_number
+        self._link.send(SnapshotTaken(order.number, step, took_s, took_s, size_bytes, obstacle))
 
 
 def leave(status: int) -> NoReturn:

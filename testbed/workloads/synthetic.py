@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 from blake3 import blake3
 
-from testbed.workloads.base import StateMismatch, Workload, number, only
+from testbed.workloads.base import StateMismatch, Workload, number, only, write_parts
 
 BLOCK_BYTES: Final = 64 << 10
 MILLION: Final = 1_000_000
@@ -114,12 +114,12 @@ class Synthetic(Workload):
 
     def save(self, path: Path) -> None:
         """The payload, then the trailer."""
+        write_parts(path, self.parts())
+
+    def parts(self) -> list[bytes | bytearray]:
+        """The payload as it lies there, and the trailer."""
         trailer = msgspec.msgpack.encode(Trailer(self.params.content, self.step_number))
-        with path.open("wb", buffering=0) as file:
-            rest = memoryview(self._payload)
-            while rest:
-                rest = rest[os.write(file.fileno(), rest) :]
-            file.write(bytes([len(trailer)]) + trailer.ljust(_TRAILER_BYTES - 1, b"\0"))
+        return [self._payload, bytes([len(trailer)]) + trailer.ljust(_TRAILER_BYTES - 1, b"\0")]
 
     def load(self, path: Path) -> None:
         """Takes payload and step; does not yet prove them."""

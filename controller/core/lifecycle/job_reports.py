@@ -93,9 +93,18 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     job.taken[message.sequence] = message.step
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
+    cost = message.cost
     cluster.record(
         facts.CheckpointTaken(
-            job.name, job.attempt, message.sequence, message.step, message.payload_bytes, message.final
+            job.name,
+            job.attempt,
+            message.sequence,
+            message.step,
+            message.payload_bytes,
+            message.final,
+            None if cost is None else cost.pause_s,
+            None if cost is None else cost.write_s,
+            "" if cost is None else cost.stopped,
         )
     )
     if not message.final:

@@ -119,6 +119,7 @@ def forget_standby(cluster: Cluster, job: JobState) -> None:
     job.misses, job.endangered = 0, False
     cluster.plan_stale = True
     if replica is not None:
+        cluster.record(facts.ReplicaReleased(job.name, job.attempt, replica))
         cluster.free_gpu(job, cluster.hosts[replica])
 
 
@@ -176,6 +177,7 @@ def _keep_standby(cluster: Cluster, job: JobState) -> None:
     standby = cluster.hosts[job.standby]
     if lacks_replica and standby.is_volunteer and standby.free_gpus > 0:
         reserve(cluster, job, standby)
+        cluster.record(facts.ReplicaHeld(job.name, job.attempt, standby.name))
     # counts for the next one that looks
     open_flow(cluster, presync_flow(job.name, job.host, job.standby, 0.0))
 

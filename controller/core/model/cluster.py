@@ -25,7 +25,7 @@ from controller.core.model.facts import Fact
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Floats, Mask, Network, Paths
 from controller.core.placement.exposure import HOURS
-from controller.core.placement.hazard import HazardWindow
+from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places
 from controller.core.policies.table import Policy
 from controller.core.queueing.queue import SpotQueue
@@ -50,7 +50,7 @@ class Cluster:
     routes: Routes
     share: dict[DirectedLink, float]  # what migrations may use of each link, payload bytes/s: the one account
     queue: SpotQueue
-    hazards: HazardWindow
+    hazards: OwnerHistory
     bandwidth: LinkBandwidth
     hosts: dict[str, HostState]
     draw: Callable[[], float]  # uniform in [0, 1), for policies that choose at random

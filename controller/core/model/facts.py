@@ -133,6 +133,22 @@ class CheckpointPlanned(Fact, frozen=True):
     hazard_per_h: float
 
 
+class ReplicaHeld(Fact, frozen=True):
+    """A second GPU is held for the attempt, on the host of its checkpoints, and computes the same until the attempt ends."""
+
+    job: str
+    attempt: int
+    host: str
+
+
+class ReplicaReleased(Fact, frozen=True):
+    """That GPU is given up before the attempt ends."""
+
+    job: str
+    attempt: int
+    host: str
+
+
 class CheckpointTaken(Fact, frozen=True):
     """A local snapshot exists: not yet a completed checkpoint."""
 
@@ -142,6 +158,9 @@ class CheckpointTaken(Fact, frozen=True):
     step: int
     payload_bytes: int
     final: bool
+    pause_s: float | None = None  # for which the job stood still; None: not measured
+    write_s: float | None = None  # until its host's store had it, once its bytes were copied
+    stopped: str = ""  # why it stood still until it was written, though it was to go on
 
 
 class CheckpointCompleted(Fact, frozen=True):
@@ -319,6 +338,8 @@ AnyFact = (
     | WorkTakenUp
     | JobWaits
     | CheckpointPlanned
+    | ReplicaHeld
+    | ReplicaReleased
     | CheckpointTaken
     | CheckpointCompleted
     | CheckpointHeld

@@ -201,10 +201,7 @@ class HazardWindow:
         self, hosts: Sequence[str], now_s: float, level: float = LEVEL
     ) -> tuple[Floats, tuple[float, ...]]:
         """(`upper_column`, `profile`)."""
-        seen = self._seen
-        ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
-        prior = self.prior.events, self.prior.exposure_s
-        events, exposure_s, profile = _estimated(*ends, *shape, days, numbers, *prior)
+        events, exposure_s, profile = self._pooled(hosts, now_s)
         known = self._known_quantiles
         if (
             known is None or known[0] != level or not np.array_equal(known[1], events)
@@ -214,6 +211,18 @@ class HazardWindow:
             known = self._known_quantiles = (level, events, quantiles)
         upper = np.divide(known[2], exposure_s, out=np.full(len(events), np.inf), where=exposure_s > 0.0)
         return upper, tuple(profile.tolist())
+
+    def _pooled(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, Floats, Floats]:
+        """(events and exposure of these hosts, with what each borrows; the campus's profile)."""
+        seen = self._seen
+        ends, shape, days, numbers = seen.ends(now_s), seen.shape, seen.days(now_s), seen.numbers(hosts)
+        return _estimated(*ends, *shape, days, numbers, self.prior.events, self.prior.exposure_s)
+
+    def likely_by_hour(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
+        """(`estimate(...).mle` of many hosts at once, `profile`)."""
+        events, exposure_s, profile = self._pooled(hosts, now_s)
+        likely = np.divide(events, exposure_s, out=np.zeros(len(events)), where=exposure_s > 0.0)
+        return likely, tuple(profile.tolist())
 
     def profile(self, now_s: float) -> tuple[float, ...]:
         """24 factors, the campus's rate in each hour over its mean rate; all 1 while nothing was seen."""

@@ -24,6 +24,7 @@ from controller.core.policies import baselines
 from controller.core.policies.baselines import Replication
 from controller.core.queueing import queue
 from controller.core.queueing.controllers.age import Age
+from controller.core.queueing.controllers.hour_and_age import HourAndAge
 from controller.core.queueing.controllers.replay import Replay
 from controller.core.settings import DAY_S, Settings
 from testbed.errors import SpecError
@@ -61,7 +62,13 @@ def age(settings: Settings) -> queue.Controller:
     return _replaying(Age, settings)
 
 
-def _replaying(kind: type[Replay], settings: Settings) -> Replay:
+def hour_and_age(settings: Settings) -> queue.Controller:
+    """Levels by the hour and the age of the gap from the recorded arrivals."""
+    kind = partial(HourAndAge, day_s=settings.day_s, day_start_s=settings.day_start_s)
+    return _replaying(kind, settings)
+
+
+def _replaying(kind: Callable[..., Replay], settings: Settings) -> Replay:
     return kind(
         settings.target_delay_s,
         settings.level_window,
@@ -76,6 +83,7 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "algorithm1": algorithm1,
     "replay": replay,
     "age": age,
+    "hour-and-age": hour_and_age,
 }
 
 SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimnet measure planning`
@@ -303,6 +311,10 @@ POLICIES: dict[str, Policy] = {
         share=admission.share_increments,
     ),
     "replay": Policy("paper B's r found by running the recorded arrivals again", learner=replay),
+    "hour-and-age": Policy(
+        "paper B's queue with levels by the hour of the day and the age of the gap, where the hour tells something",
+        learner=hour_and_age,
+    ),
     "algorithm1": Policy("paper B's r learned by the corrected Algorithm 1", learner=algorithm1),
     "fixed-level": Policy("paper B's queue with r left at r_0", learner=_fixed),
 }

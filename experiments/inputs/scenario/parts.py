@@ -24,7 +24,9 @@ from topologies.errors import SpecError
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
-LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age")  # policy: the one of the policy's row
+SNAPSHOTS = ("stop", "copy")
+# policy: the one of the policy's row
+LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Protocol:
     # of grants, in the kernel; drop: paper A's literal bucket, a baseline
     enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
+    # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
+    snapshots: str = choice(SNAPSHOTS, "stop")
     # P1, beta of eq. (9): the part of an interval that sending may take
     checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim

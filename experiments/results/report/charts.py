@@ -1,4 +1,4 @@
-"""Charts over time: the queue's level, delay and cost; research against its reserve; rates against grants."""
+"""Charts: lost GPU time by part; over time the queue, research against its reserve, rates against grants."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from markupsafe import Markup
 
 from controller.core.model import facts as f
 from experiments.results.history import Timed, end_s
-from experiments.results.report.svg import Canvas, Plot, steps
+from experiments.results.lost_time import HOURS, LostPart
+from experiments.results.report.svg import Axis, Canvas, Plot, steps
+from experiments.results.report.tables import gpu_time
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
+from experiments.results.summary import Summary
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
@@ -20,6 +23,18 @@ from topologies.units import MBIT_PER_S, format_duration, format_rate, format_si
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
 CLASSES = ("planned", "presync", "other")
+LOST_HEIGHT = 280.0
+LOST_WORDS = {
+    LostPart.EMERGENCIES: "work since the newest copy, emergencies",
+    LostPart.OUT_OF_REACH: "work in copies out of reach",
+    LostPart.NOTICES: "work since the newest copy, notices too short",
+    LostPart.FAULTS: "work since the newest copy, faults",
+    LostPart.PAUSES: "pauses for snapshots",
+    LostPart.RESTARTS: "restarts",
+    LostPart.DOWNTIME: "waiting, requeued, fetching state",
+    LostPart.REDUNDANCY: "redundant computation",
+    LostPart.UNFINISHED: "unfinished steps",
+}
 
 
 def _until(facts: Sequence[Timed], context: RunContext) -> float:
@@ -76,6 +91,60 @@ def running_mean(points: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 
 def _above(value: float) -> float:
     return value * 1.15 if value > 0.0 else 1.0
+
+
+# ---------------------------------------------------------------- lost GPU time
+
+
+def lost_by_class(summary: Summary) -> Markup:
+    """Lost GPU time at real scale, a bar for all jobs and one for each class of payloads, each part a piece of it."""
+    lost, real = summary.lost_time, summary.scale["time"]
+    whole = {part: float(getattr(lost, f"{part}_s")) for part in LostPart}
+    bars = {"all jobs": whole} | {
+        name: {part: some[part] for part in LostPart} for name, some in lost.by_class.items()
+    }
+    canvas = Canvas(WIDTH, LOST_HEIGHT)
+    longest_s = max([sum(max(0.0, s) for s in parts.values()) for parts in bars.values()])
+    length = Axis(0.0, longest_s, 96.0, WIDTH - 84.0)
+    for n, (name, parts) in enumerate(bars.items()):
+        top, at_s = 20.0 + n * 62.0, 0.0
+        canvas.text(88.0, top + 20.0, name, class_="label", text_anchor="end")
+        for part, lost_s in parts.items():
+            if lost_s > 0.0:
+                tip = f"{name}: {LOST_WORDS[part]}\n{gpu_time(lost_s / real)}"
+                left, right = length(at_s), length(at_s + lost_s)
+                canvas.rect(left, top, right - left, 32.0, class_=f"part {part}", data_tip=tip)
+                at_s += lost_s
+        canvas.text(
+            length(at_s) + 6.0, top + 20.0, format_duration(sum(parts.values()) / real), class_="label"
+        )
+    return canvas.svg("Lost GPU time by part, of all jobs and by size of payload")
+
+
+def lost_by_hour(summary: Summary) -> Markup:
+    """Lost GPU time at real scale in each hour of the day, over all days of the run, each part a piece of a column."""
+    real = summary.scale["time"]
+    hours_h = {
+        part: [max(0.0, lost_s) / real / 3600.0 for lost_s in summary.lost_time.by_hour[part]]
+        for part in LostPart
+    }
+    columns = [sum(hours[n] for hours in hours_h.values()) for n in range(HOURS)]
+    canvas = Canvas(WIDTH, LOST_HEIGHT)
+    plot = Plot.place(canvas, float(HOURS), 0.0, _above(max(columns)), 28.0, LOST_HEIGHT - 26.0)
+    plot.grid("GPU-hours lost, by hour of the day", times=False)
+    for hour in range(HOURS):
+        base = 0.0
+        for part, hours in hours_h.items():
+            if hours[hour] > 0.0:
+                top, bottom = plot.y(base + hours[hour]), plot.y(base)
+                tip = f"{hour}:00 to {hour + 1}:00, {LOST_WORDS[part]}\n{gpu_time(hours[hour] * 3600.0)}"
+                left, right = plot.x(hour + 0.1), plot.x(hour + 0.9)
+                canvas.rect(left, top, right - left, bottom - top, class_=f"part {part}", data_tip=tip)
+                base += hours[hour]
+        if hour % 3 == 0:
+            canvas.text(plot.x(hour), plot.y.start + 16, f"{hour}:00", class_="tick", text_anchor="middle")
+    canvas.line(plot.x.start, plot.y.start, plot.x.end, plot.y.start, class_="axis")
+    return canvas.svg("Lost GPU time by hour of the day")
 
 
 # ---------------------------------------------------------------- research

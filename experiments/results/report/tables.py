@@ -33,6 +33,18 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
     ("jobs", "lost", "jobs.lost"),
+    ("lost GPU time", "in all", "lost_time.total_s"),
+    ("lost GPU time", "work lost", "lost_time.work_lost_s"),
+    ("lost GPU time", "  of emergencies", "lost_time.emergencies_s"),
+    ("lost GPU time", "  copies out of reach", "lost_time.out_of_reach_s"),
+    ("lost GPU time", "  notices too short", "lost_time.notices_s"),
+    ("lost GPU time", "  faults", "lost_time.faults_s"),
+    ("lost GPU time", "pauses for snapshots", "lost_time.pauses_s"),
+    ("lost GPU time", "restarts", "lost_time.restarts_s"),
+    ("lost GPU time", "downtime: waiting, fetching", "lost_time.downtime_s"),
+    ("lost GPU time", "redundancy", "lost_time.redundancy_s"),
+    ("lost GPU time", "unfinished steps", "lost_time.unfinished_s"),
+    ("lost GPU time", "useful, beside it", "lost_time.useful_s"),
     ("migrations", "planned (job, notice)", "migrations.planned"),
     ("migrations", "admitted", "migrations.admitted"),
     ("migrations", "in time", "migrations.in_time"),
@@ -46,7 +58,6 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("emergencies", "resumed, state proved", "emergencies.restored_verified"),
     ("emergencies", "work lost", "emergencies.work_lost_s"),
     ("interruptions", "of attempts, by owners and faults", "interruptions.events"),
-    ("interruptions", "work lost, time of a GPU", "interruptions.lost_gpu_s"),
     ("interruptions", "work lost for each", "interruptions.lost_per_event_s"),
     ("interruptions", "downtime of all restarts, median", "interruptions.downtime_median_s"),
     ("interruptions", "downtime of all restarts, 90 %", "interruptions.downtime_p90_s"),
@@ -90,9 +101,18 @@ def figures(summary: Summary) -> Iterator[TableRow]:
         )
 
 
+def gpu_time(seconds: float) -> str:
+    """GPU time in hours, so that parts can be added at sight; what is less than one as any duration."""
+    if seconds < 3600.0:
+        return format_duration(seconds)
+    return f"{seconds / 3600.0:,.1f} GPU-h".replace(",", " ")
+
+
 def _value(name: str, value: float | None) -> str:
     if value is None:
         return "-"
+    if name.startswith("lost_time."):
+        return gpu_time(value)
     dimension = DIMENSIONS.get(name, Dimension.DURATION if name.endswith("_s") else None)
     if dimension is not None:
         return _WRITERS[dimension](value)
@@ -140,6 +160,11 @@ def notes(summary: Summary) -> list[str]:
 def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:
     """(figure, what it is, what stands beside it) to see first."""
     s = summary
+    at_real = s.scale["time"]
+    lost, work_lost = (
+        format_duration(each / at_real) for each in (s.lost_time.total_s, s.lost_time.work_lost_s)
+    )
+    begun_s = s.lost_time.begun_s
     moved = f"{s.migrations.in_time} of {s.migrations.admitted}"
     share = s.research.lowest_share
     worst = s.rates.worst_goodput_over_grant
@@ -149,6 +174,17 @@ def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:
             f"{s.jobs.finished} of {s.jobs.submitted}",
             "jobs finished",
             f"{s.jobs.lost} lost, {s.jobs.on_demand} on-demand",
+        ),
+        (
+            lost,
+            "GPU time lost in all",
+            f"of {gpu_time(begun_s / at_real)} that jobs had or waited for"
+            + (f", {s.lost_time.total_s / begun_s:.1%}" if begun_s > 0.0 else ""),
+        ),
+        (
+            work_lost,
+            "work lost",
+            f"in {s.interruptions.events} interruptions; the rest: pauses, restarts, downtime",
         ),
         (
             moved,

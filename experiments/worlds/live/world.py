@@ -148,6 +148,7 @@ class LiveWorld:
             migration_share_bytes_per_s=payload_rate(share),
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
+            snapshots_stop=protocol.snapshots == "stop",
         )
         return ForkRequest(host.name, partial(run_agent, config), "agent", self._log(f"agent-{host.name}"))
 

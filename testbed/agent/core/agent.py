@@ -28,6 +28,7 @@ from testbed.agent.core.announced import Announced
 from testbed.agent.core.lease import Lease
 from testbed.agent.core.outbound import RETRY_S, Outbound, Sending
 from testbed.agent.core.running import AttemptPhase, Protection, Running
+from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import TrafficClass
 
@@ -49,6 +50,7 @@ class AgentCore:
     running: dict[str, Running] = field(default_factory=dict)
     outbound: Outbound = field(default_factory=Outbound)
     announced: Announced = field(default_factory=Announced)
+    speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
     ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
 
     @property
@@ -103,11 +105,13 @@ class AgentCore:
                 return []
             case ev.SendEnded():
                 return self._send_ended(event, now_s)
-            case ev.SnapshotDone(attempt, checkpoint, final):
+            case ev.SnapshotDone(attempt, checkpoint, final, cost):
+                if cost is not None:
+                    self.speeds.observe(checkpoint.payload_bytes, cost, final=final)
                 if (job := self._of(checkpoint.job, attempt)) is None:
                     return []
                 job.snapshot_taken(checkpoint, final=final)
-                told = do.Send(job.taken(checkpoint, final=final))
+                told = do.Send(job.taken(checkpoint, final=final, cost=cost, speed=self.speeds.told))
                 return [told, *self._send_snapshot(job, checkpoint.sequence)]
             case ev.CheckpointReceived(checkpoint):
                 return self._keep(checkpoint)

@@ -9,6 +9,7 @@ from testbed.messages import (
     EgressSample,
     FlowCount,
     JobEnded,
+    SnapshotCost,
     StoredCheckpoint,
     ToAgent,
     TransferEnded,
@@ -65,11 +66,12 @@ class WorkloadEnded(Struct, frozen=True):
 
 
 class SnapshotDone(Struct, frozen=True):
-    """A snapshot is in the local store. If it was the final one, the workload is dead."""
+    """A snapshot is in the local store. If it was the final one, the workload is dead. `cost`: None where it is not measured."""
 
     attempt: int
     checkpoint: StoredCheckpoint
     final: bool
+    cost: SnapshotCost | None = None
 
 
 class SnapshotFailed(Struct, frozen=True):

@@ -14,6 +14,8 @@ from testbed.messages import (
     JobClaim,
     JobSpec,
     JobStarted,
+    SnapshotCost,
+    SnapshotSpeed,
     SnapshotTaken,
     StartJob,
     StoredCheckpoint,
@@ -156,10 +158,19 @@ class Running:
         if self.migration is not None:
             self.migration.next_copy_s = retry_at_s
 
-    def taken(self, snapshot: StoredCheckpoint, *, final: bool) -> SnapshotTaken:
+    def taken(
+        self,
+        snapshot: StoredCheckpoint,
+        *,
+        final: bool,
+        cost: SnapshotCost | None = None,
+        speed: SnapshotSpeed | None = None,
+    ) -> SnapshotTaken:
         """The message about a snapshot."""
         size = snapshot.payload_bytes
-        return SnapshotTaken(self.spec.name, self.attempt, snapshot.sequence, snapshot.step, size, final)
+        return SnapshotTaken(
+            self.spec.name, self.attempt, snapshot.sequence, snapshot.step, size, final, cost, speed
+        )
 
     def to_send(self, sequence: int) -> Sending | None:
         """Where a snapshot goes: the destination of a move, else the standby, else nowhere."""

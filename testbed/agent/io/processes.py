@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,11 +30,19 @@ class JobProcesses:
     """Workload processes by job and attempt. How each one ends is one event, unless it was killed."""
 
     def __init__(
-        self, store: CheckpointStore, lease: LeaseFile, log: Path, handle: Callable[[ev.Event], None]
+        self,
+        store: CheckpointStore,
+        lease: LeaseFile,
+        log: Path,
+        handle: Callable[[ev.Event], None],
+        *,
+        snapshots_stop: bool = False,
     ) -> None:
         self._store, self._lease, self._log, self._handle = store, lease, log, handle
+        self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
         self._expected: set[Key] = set()  # started and not killed
+        self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
 
     def expect(self, key: Key) -> None:
         """It will be run: from now on `kill` is heard, even before its process exists."""
@@ -40,6 +50,10 @@ class JobProcesses:
 
     def kill(self, key: Key) -> None:
         """Ends it at once, without an event."""
+        self._snapshots.discard(key)
+        self._end(key)
+
+    def _end(self, key: Key) -> None:
         self._expected.discard(key)
         if process := self._running.get(key):
             process.kill()
@@ -87,28 +101,46 @@ class JobProcesses:
             del self._running[key]
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
-        """Into the store; a final one ends the job's process."""
-        key = (order.job, order.attempt)
-
-        def ingest(step: int, path: Path) -> Manifest:
-            manifest = self._store.ingest(order.job, order.sequence, step, path)
-            self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
-            return manifest
-
+        """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""
+        key, path = (order.job, order.attempt), None
+        self._snapshots.add(key)
         try:
             process = self._running.get(key)
             if process is None:
                 raise WorkloadEnded("the job's process has gone")
             path = self._store.scratch(order.job, order.sequence)
-            taken = await process.snapshot(path)
+            taken = await process.snapshot(path, stop=order.final or self._snapshots_stop)
+            if taken.stopped:
+                LOG.warning("%s stood still for its snapshot: %s", order.job, taken.stopped)
+            self._still_wanted(key)
             if order.final:
-                self.kill(key)
-            manifest = await trio.to_thread.run_sync(ingest, taken.step, path)
+                self._end(key)
+            manifest, stored_s = await trio.to_thread.run_sync(self._ingest, order, taken.step, path)
+            if key not in self._snapshots:
+                await trio.to_thread.run_sync(self._store.drop, *manifest.key)
+            self._still_wanted(key)
         except (WorkloadEnded, SnapshotImpossible, CheckpointError, OSError) as error:
             LOG.warning("no snapshot %d of %s: %s", order.sequence, order.job, error)
+            if path is not None:  # the process that wrote it has gone, or said that it does not any more
+                await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
             self._handle(ev.SnapshotFailed(*key, order.sequence, order.final, str(error)))
         else:
-            self._handle(ev.SnapshotDone(order.attempt, stored_checkpoint(manifest), order.final))
+            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, taken.stopped)
+            self._handle(ev.SnapshotDone(order.attempt, stored_checkpoint(manifest), order.final, cost))
+        finally:
+            self._snapshots.discard(key)
+
+    def _still_wanted(self, key: Key) -> None:
+        if key not in self._snapshots:
+            raise WorkloadEnded("the job was killed meanwhile")
+
+    def _ingest(self, order: do.TakeSnapshot, step: int, path: Path) -> tuple[Manifest, float]:
+        """The file into the store; how long that took."""
+        began_s = time.monotonic()
+        manifest = self._store.ingest(order.job, order.sequence, step, path)
+        took_s = time.monotonic() - began_s
+        self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+        return manifest, took_s
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
         if key in self._expected:

@@ -57,7 +57,8 @@ class Age(Replay):
 
     def follow(self, shape: RuleShape, level: float) -> None:
         """Decide by this shape at this level from now on."""
-        self.shape, self.level = shape, level
+        self.shape = shape
+        self.hold(level)
         self.admit_until_age_s, self.admit_from_age_s = shape.until_s, shape.from_s
         self.leave_at_age_s, self.fewer = shape.leave_s, shape.fewer
 

@@ -25,6 +25,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf, sqrt
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,17 +190,24 @@ def neighbours(shape: RuleShape, step_s: float) -> list[RuleShape]:
     return [near for near in moved if min(near.until_s, near.leave_s) >= 0.0 and near.until_s <= near.from_s]
 
 
+class Shape(Protocol):
+    """Rules that differ in their level."""
+
+    def rule(self, level: float) -> Rule:
+        """With this level."""
+
+
 def saving(
-    arrivals: Arrivals, shape: RuleShape, aim_s: float, r_max: float
+    arrivals: Arrivals, shape: Shape, aim_s: float, r_max: float, against: Shape = PLAIN
 ) -> Generator[int, None, tuple[float, float]]:
-    """(share of jobs that the shape keeps from on-demand where the plain rule does not, its standard error).
+    """(share of jobs that the shape keeps from on-demand where the other does not, its standard error).
 
     Both at the level whose mean delay on these arrivals is the aim, or at r_max if none has so much.
     """
-    if shape == PLAIN or not len(arrivals.jobs_s):
+    if shape == against or not len(arrivals.jobs_s):
         return 0.0, 0.0
     sent = []
-    for candidate in (PLAIN, shape):
+    for candidate in (against, shape):
         level, _ = yield from bisect_level(arrivals, candidate.rule, aim_s, r_max)
         decisions = arrivals.run(candidate.rule(level), record=True).decisions
         yield len(arrivals)
@@ -218,6 +226,6 @@ def _standard_error(values: NDArray[np.float64]) -> float:
     return float(means.std(ddof=1)) / sqrt(count) if count > 1 else inf
 
 
-def proves(trials: Sequence[tuple[float, float]]) -> bool:
-    """Whether independent trials (`saving`), taken together, save more than chance does."""
-    return sum(saved for saved, _ in trials) > CAUTION * sqrt(sum(error**2 for _, error in trials))
+def proves(trials: Sequence[tuple[float, float]], caution: float = CAUTION) -> bool:
+    """Whether independent trials (`saving`), taken together, save more than so many standard errors."""
+    return sum(saved for saved, _ in trials) > caution * sqrt(sum(error**2 for _, error in trials))

@@ -136,6 +136,10 @@ class Replay(Fixed):
                 self._fitting.begin(self._fit())
         return self._fitting.slice()
 
+    def hold(self, level: float) -> None:
+        """Decide at this level from now on."""
+        self.level = level
+
     def rule_at(self, level: float) -> Rule:
         """The rule that is followed, at another level."""
         return Rule(level)
@@ -148,7 +152,7 @@ class Replay(Fixed):
         arrivals = self.history.arrivals()
         aim_s = self.aim_s()
         level, outcome = yield from bisect_level(arrivals, self.rule_at, aim_s, self.r_max)
-        self.level = self._believed(level, outcome, aim_s)
+        self.hold(self._believed(level, outcome, aim_s))
 
     def _believed(self, level: float, outcome: ReplayOutcome, aim_s: float) -> float:
         """The level found, or, where the past says nothing of r, a step from the present one towards the aim."""

@@ -1,0 +1,83 @@
+"""How much notice owners give: the probability that a departure's notice is too short for what has to be done.
+
+A host that is taken back after a notice hurts a job only if the notice ends before its last checkpoint or its move is done.
+So the hazard that counts for a job is that of departures of any kind, times P(notice < what the job needs). Notices are kept as
+counts in bins, eight to an octave (at most an eighth wide, so 120 s is the edge of one), spread evenly within each, for the
+last `window_s` seconds; a departure without notice is one of 0 s. With n departures in the window, k of them with a
+notice below x,
+
+    P(notice < x) = (k + 1/2) / (n + 1)
+
+the posterior mean of a proportion after Jeffreys' prior: 1/2 where nothing was seen, and never quite 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import frexp
+
+import numpy as np
+
+from controller.core.network.links import Floats
+
+PARTS = 8  # bins of an octave
+# octaves: from 2^-8 s (4 ms: shorter ones are none) to 2^24 s, half a year
+LOWEST, HIGHEST = -8, 24
+BINS = 1 + PARTS * (HIGHEST - LOWEST)  # bin 0: no notice
+# Jeffreys' prior of a proportion is beta(1/2, 1/2): a success and a failure, half of each
+HALF = 0.5
+
+
+class NoticeWindow:
+    """Notices of the departures of the last `window_s` seconds. Times must not go backwards."""
+
+    def __init__(self, window_s: float) -> None:
+        if not window_s > 0.0:
+            raise ValueError(f"a window of {window_s} s: a duration above 0")
+        self.window_s = window_s
+        self._log: deque[tuple[float, int]] = deque()  # (when, bin), of the window
+        self._counts = np.zeros(BINS)
+        self._below: Floats | None = None  # departures in all bins before each; None: to be added up anew
+
+    def departed(self, now_s: float, notice_s: float) -> None:
+        """An owner took a host back with so much notice; 0: without."""
+        number = _bin(notice_s)
+        self._log.append((now_s, number))
+        self._counts[number] += 1.0
+        self._below = None
+
+    def seen(self, now_s: float) -> int:
+        """Departures in the window that ends now."""
+        from_s = now_s - self.window_s
+        while self._log and self._log[0][0] < from_s:
+            self._counts[self._log.popleft()[1]] -= 1.0
+            self._below = None
+        return len(self._log)
+
+    def too_short(self, needed_s: float, now_s: float) -> float:
+        """P(notice < needed_s); 0 if nothing is needed, 1 if no notice is long enough (`needed_s` infinite)."""
+        return float(self.too_short_column(np.array([needed_s]), now_s)[0])
+
+    def too_short_column(self, needed_s: Floats, now_s: float) -> Floats:
+        """`too_short` of each."""
+        n = self.seen(now_s)
+        if self._below is None:
+            self._below = np.concatenate(([0.0], np.cumsum(self._counts)))
+        ordinary = (needed_s > 0.0) & (needed_s < np.inf)
+        mantissa, exponent = np.frexp(np.where(ordinary, needed_s, 1.0))
+        place = (mantissa - 0.5) * (2 * PARTS)
+        within = np.floor(place)
+        number = 1 + PARTS * (exponent - 1 - LOWEST) + within.astype(np.intp)
+        part = np.where((number >= 1) & (number < BINS), place - within, 0.0)
+        number = np.minimum(np.maximum(number, 1), BINS)
+        below = self._below[number] + part * self._counts[np.minimum(number, BINS - 1)]
+        answer = (below + HALF) / (n + 1.0)
+        return np.where(ordinary, answer, np.where(needed_s > 0.0, 1.0, 0.0))
+
+
+def _bin(notice_s: float) -> int:
+    if not notice_s > 0.0:
+        return 0
+    mantissa, exponent = frexp(notice_s)
+    number = 1 + PARTS * (exponent - 1 - LOWEST) + int((mantissa - 0.5) * (2 * PARTS))
+    return 0 if number < 1 else min(number, BINS - 1)

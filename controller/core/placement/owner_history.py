@@ -1,0 +1,110 @@
+"""What the past says of owners: the hazard of emergencies, of departures of any kind, their notices, and who leaves together.
+
+`HazardWindow` knows emergencies only, since only they take a host without a word. But most notices are too short for what a job
+would need (most two-minute notices end degraded), and a copy's holder that leaves with notice is gone as well. So
+`OwnerHistory` is told of each departure with its notice and answers, for all hosts at once,
+
+    departures.upper_by_hour(hosts, now_s)       rate of departures of any kind, estimated as emergencies are
+    hurting_by_hour(hosts, now_s, needed_s)      the same times P(notice < needed_s): the hazard that counts for a job
+    joint.q_column(h, hosts, now_s)              P(s leaves together with h) by class of the pair
+    gone_column(h, hosts, now_s, within_s)       the same, or s leaves within `within_s` on its own account
+
+An agent that is lost without its owner's doing (`withdraw` without a notice) ends the time lent and is no departure: a
+coordinator that restarts loses all agents at once, and must not learn that all owners leave together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.core.network.links import Floats
+from controller.core.placement.hazard import (
+    DAY_S,
+    LEVEL,
+    Experience,
+    HazardWindow,
+    expected_reclaims,
+)
+from controller.core.placement.hazard_states import StateFactors
+from controller.core.placement.joint_departures import TOGETHER, JointWindow, Neighbourhood
+from controller.core.placement.notices import NoticeWindow
+from controller.numerics.jit import survivals
+
+
+class OwnerHistory(HazardWindow):
+    """A `HazardWindow` of emergencies, and beside it `departures` of any kind, `notices` and `joint` departures.
+
+    `prior`, an emergency in so much time, is believed of departures as well: there are as many at least. `places` says where
+    hosts stand. Times must not go backwards.
+    """
+
+    def __init__(
+        self,
+        window_s: float,
+        prior: Experience | None = None,
+        day_s: float = DAY_S,
+        day_start_s: float = 0.0,
+        places: Mapping[str, Neighbourhood] | None = None,
+    ) -> None:
+        super().__init__(window_s, prior, day_s, day_start_s)
+        self._day_s, self._day_start_s = day_s, day_start_s
+        self.departures = HazardWindow(window_s, prior, day_s, day_start_s)
+        self.notices = NoticeWindow(window_s)
+        self.states = StateFactors(window_s, prior, day_s, day_start_s, places)
+        self.joint = JointWindow(window_s, min(window_s, TOGETHER * day_s), places or {})
+
+    def lend(self, host: str, now_s: float) -> None:
+        """The host is lent from now on; nothing new if it already was."""
+        super().lend(host, now_s)
+        self.departures.lend(host, now_s)
+        self.states.lend(host, now_s)
+        self.joint.lend(host, now_s)
+
+    def withdraw(self, host: str, now_s: float, notice_s: float | None = None) -> None:
+        """The host is lent no more, without an emergency. `notice_s`: its owner said so long before its end; None: its owner
+        did nothing (switched off, its agent lost)."""
+        super().withdraw(host, now_s)
+        if notice_s is not None and self.joint.is_lent(host):
+            self._depart(host, now_s, notice_s)
+        else:
+            self.departures.withdraw(host, now_s)
+            self.states.withdraw(host, now_s)
+            self.joint.withdraw(host, now_s)
+
+    def emergency(self, host: str, now_s: float) -> None:
+        """The owner took the host back without notice: one event, and the end of the time lent."""
+        super().emergency(host, now_s)
+        if self.joint.is_lent(host):
+            self._depart(host, now_s, 0.0)
+
+    def _depart(self, host: str, now_s: float, notice_s: float) -> None:
+        self.departures.emergency(host, now_s)
+        self.notices.departed(now_s, notice_s)
+        self.states.depart(host, now_s)
+        self.joint.depart(host, now_s)
+
+    def hurting_by_hour(
+        self, hosts: Sequence[str], now_s: float, needed_s: float | Floats, level: float = LEVEL
+    ) -> tuple[Floats, tuple[float, ...]]:
+        """(upper rate per second of departures whose notice is shorter than `needed_s`, of each host; profile of departures).
+
+        `needed_s` is one time, or one for each host: how long the job that is there needs for a move or a last checkpoint.
+        """
+        levels, profile = self.departures.upper_by_hour(hosts, now_s, level)
+        if isinstance(needed_s, float | int):
+            return levels * self.notices.too_short(needed_s, now_s), profile
+        return levels * self.notices.too_short_column(needed_s, now_s), profile
+
+    def gone_column(self, host: str, hosts: Sequence[str], now_s: float, within_s: float = 0.0) -> Floats:
+        """P(each of `hosts`, lent now, leaves together with `host`, or within `within_s` on its own account).
+
+        `within_s`: for how long its copy must be there, and how long a copy elsewhere takes to make if it leaves before.
+        """
+        q = self.joint.q_column(host, hosts, now_s)
+        if within_s <= 0.0:
+            return q
+        levels, profile = self.departures.upper_by_hour(hosts, now_s)
+        time_s = (now_s + self._day_start_s) % self._day_s
+        stays = survivals(levels * expected_reclaims(profile, time_s, within_s, self._day_s))
+        gone: Floats = 1.0 - (1.0 - q) * stays
+        return gone

@@ -1,0 +1,332 @@
+"""Where GPU time goes that no job keeps: every second of a job's life, from its first dispatch to its end, in one place.
+
+    first dispatch to end = useful steps + its first start + lost
+
+and what is lost is the sum of the parts below, to the last bit of rounding (`promises` checks it over every journal):
+
+- *work lost* (`losses`), in four parts. A copy that had completed but that no reachable host held when the job resumed costs
+  *out of reach*: what would not be computed again had the job resumed from it. The rest is of *emergencies*, of *notices*
+  that could not be moved in time, or of *faults*: an agent or a process that died, a checkpoint that could not be read;
+- *pauses*: the job stands still while its state is copied, at its host;
+- *restarts*: from the order to start, with the state at the host, until the state is proved to run: T_r and reading. Every
+  start but the first that succeeded, which a job without owners would need as well;
+- *downtime*: begun, not over, and on no GPU that could compute: waiting, requeued, fetching its state;
+- *redundancy*: a replica's GPU for as long as it is held, and what the steps of a replicated job take longer;
+- *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
+  before an agent counts as lost. Negative where steps are quicker than declared.
+
+No fact says how long a snapshot held its job up. It follows from the steps between: at a snapshot of step k the job has stood
+still for at most the time it has run, less k whole steps, and never for more than at any later snapshot, so the least of
+these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less than a step elsewhere (at
+the expense of *unfinished*).
+
+A job that runs when the journal ends is accounted for up to its latest snapshot: what it has computed since is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf, isfinite
+
+from controller.core.model import facts as f
+from experiments.results.history import Attempt, Timed, attempts, end_s, only
+from experiments.results.losses import Lost, work_lost
+from experiments.results.run_context import RunContext
+from testbed.messages import SEQUENCES_PER_ATTEMPT
+from topologies.spec import Role
+
+# ways in which an attempt ends because of a notice: it ran out, before or after the job was stopped for its move
+OF_NOTICES = frozenset(("deadline", "final_checkpoint", "destination_lost"))
+HOURS = 24
+# of payloads at real scale, bytes: paper A's F2 has them from 120 MB to 48 GB, three decades
+DECADES = ((1e9, "below 1 GB"), (1e10, "1 to 10 GB"), (inf, "above 10 GB"))
+OF_INTEREST = (
+    f.JobSubmitted,
+    f.CheckpointTaken,
+    f.CheckpointCompleted,
+    f.CheckpointHeld,
+    f.ReplicaHeld,
+    f.ReplicaReleased,
+)
+
+
+class LostPart(StrEnum):
+    """Of the GPU time that is lost."""
+
+    EMERGENCIES = "emergencies"
+    OUT_OF_REACH = "out_of_reach"
+    NOTICES = "notices"
+    FAULTS = "faults"
+    PAUSES = "pauses"
+    RESTARTS = "restarts"
+    DOWNTIME = "downtime"
+    REDUNDANCY = "redundancy"
+    UNFINISHED = "unfinished"
+
+
+WORK_LOST = (LostPart.EMERGENCIES, LostPart.OUT_OF_REACH, LostPart.NOTICES, LostPart.FAULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class LostSpell:
+    """Seconds of a GPU that a job lost, evenly between two times, or all at one."""
+
+    job: str
+    part: LostPart
+    from_s: float
+    until_s: float
+    gpu_s: float
+
+
+@dataclass(slots=True)
+class GpuTimeBalance:
+    """Of one job, seconds of a GPU: begun = useful + first start + lost.
+
+    `begun_s`: from its first dispatch to its end, and its replica's GPU while it is held.
+    """
+
+    payload_bytes: int
+    begun_s: float = 0.0
+    useful_s: float = 0.0
+    first_start_s: float = 0.0
+    lost: list[LostSpell] = field(default_factory=list)
+
+    def lost_s(self, *parts: LostPart) -> float:
+        """What it lost in these parts."""
+        return sum(spell.gpu_s for spell in self.lost if spell.part in parts)
+
+
+def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBalance]:
+    """Of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
+    story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
+    tries: dict[str, list[Attempt]] = {}
+    for attempt in attempts(facts):
+        tries.setdefault(attempt.job, []).append(attempt)
+    lost = {(each.job, each.attempt): each for each in work_lost(facts)}
+    return {
+        job: _Account(story.submitted[job], some, story, lost, ended_s).balance
+        for job, some in tries.items()
+        if job in story.submitted
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    at_s: float
+    sequence: int
+    step: int
+    holder: str
+
+
+class _Story:
+    """What the journal tells of snapshots, copies and replicas, by job."""
+
+    def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
+        self.submitted: dict[str, f.JobSubmitted] = {}
+        self.snapshots: dict[tuple[str, int], list[tuple[float, int]]] = {}
+        self.copies: dict[str, list[_Copy]] = {}
+        # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
+        self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        self.slowdown = context.replica_slowdown
+        self.replicated = {host.name for host in context.campus.hosts if host.role is Role.VOLUNTEER}
+        steps: dict[tuple[str, int], int] = {}
+        for at_s, fact in only(facts, OF_INTEREST):
+            match fact:
+                case f.JobSubmitted(job=job):
+                    self.submitted.setdefault(job, fact)
+                case f.CheckpointTaken(job=job, attempt=attempt, step=step):
+                    self.snapshots.setdefault((job, attempt), []).append((at_s, step))
+                case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
+                    steps.setdefault((job, number), step)
+                    self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
+                case f.CheckpointHeld(job=job, sequence=number, holder=holder):
+                    step = steps.get((job, number), 0)
+                    self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
+                case f.ReplicaHeld(job=job, attempt=attempt):
+                    self.replicas.setdefault((job, attempt), []).append((at_s, inf))
+                case f.ReplicaReleased(job=job, attempt=attempt):
+                    if spells := self.replicas.get((job, attempt)):
+                        spells[-1] = spells[-1][0], at_s
+
+    def pace(self, attempt: Attempt) -> float:
+        """How many times as long a step takes there as it would without a replica."""
+        return 1.0 + (self.slowdown if attempt.host in self.replicated else 0.0)
+
+    def newest_copy(self, attempt: Attempt, by_s: float) -> int:
+        """The most work in a copy that was complete by then, but for what only the attempt's own host has of it; 0: none."""
+        return max(
+            (
+                copy.step
+                for copy in self.copies.get(attempt.job, ())
+                if copy.at_s <= by_s
+                and (copy.holder != attempt.host or copy.sequence // SEQUENCES_PER_ATTEMPT != attempt.attempt)
+            ),
+            default=0,
+        )
+
+    def arrived_s(self, attempt: Attempt, sequence: int | None, by_s: float) -> float | None:
+        """When the host of an attempt had the state to begin from; None: not by then."""
+        if sequence is None:
+            return attempt.dispatched_s
+        times_s = (
+            copy.at_s
+            for copy in self.copies.get(attempt.job, ())
+            if copy.sequence == sequence and copy.holder == attempt.host and copy.at_s <= by_s
+        )
+        return max(times_s, default=None)
+
+
+class _Account:
+    """One job's balance, attempt by attempt."""
+
+    def __init__(
+        self,
+        submitted: f.JobSubmitted,
+        tries: Sequence[Attempt],
+        story: _Story,
+        lost: Mapping[tuple[str, int], Lost],
+        ended_s: float,
+    ) -> None:
+        self.balance = GpuTimeBalance(submitted.payload_bytes)
+        self._job, self._step_s, self._story, self._ended_s = submitted.job, submitted.step_s, story, ended_s
+        self._has_run = False
+        free_s = tries[0].dispatched_s  # since when the job has been on no GPU
+        for n, attempt in enumerate(tries):
+            following = tries[n + 1] if n + 1 < len(tries) else None
+            self._add(LostPart.DOWNTIME, free_s, attempt.dispatched_s)
+            free_s = self._attempt(attempt, following)
+            if following is not None:
+                self._work_lost(attempt, following, lost[self._job, attempt.attempt])
+        if tries[-1].how not in ("finished", "failed") and tries[-1].ended_s is not None:
+            self._add(LostPart.DOWNTIME, free_s, ended_s)
+            free_s = ended_s
+        self.balance.begun_s += free_s - tries[0].dispatched_s
+
+    def _add(self, part: LostPart, from_s: float, until_s: float, gpu_s: float | None = None) -> None:
+        gpu_s = until_s - from_s if gpu_s is None else gpu_s
+        if gpu_s:
+            self.balance.lost.append(LostSpell(self._job, part, from_s, until_s, gpu_s))
+
+    def _attempt(self, attempt: Attempt, following: Attempt | None) -> float:
+        """One attempt's starting and running; returns up to when it is accounted for."""
+        snapshots = self._story.snapshots.get((self._job, attempt.attempt), [])
+        until_s = attempt.ended_s if following is None else attempt.ended_s or following.dispatched_s
+        self._replica(attempt, self._ended_s if until_s is None else until_s)
+        if attempt.running_s is None:
+            until_s = self._ended_s if until_s is None else until_s
+            self._starting(attempt, until_s, is_lost=True)
+            # a journal that lost the beginning may know all the same how far the attempt came
+            over_s = self._computed(attempt, until_s, attempt.to_step, elapsed_s=0.0)
+            self._add(LostPart.UNFINISHED, until_s, until_s, over_s)
+            return until_s
+        self._starting(attempt, attempt.running_s, is_lost=self._has_run)
+        self._has_run = True
+        to_step = attempt.to_step
+        if until_s is None:
+            until_s, to_step = snapshots[-1] if snapshots else (attempt.running_s, attempt.from_step)
+        elapsed_s = until_s - attempt.running_s
+        over_s = self._computed(attempt, until_s, to_step, elapsed_s)
+        stood_s = 0.0
+        for at_s, up_to_s in self._stood_still(attempt, snapshots, over_s):
+            self._add(LostPart.PAUSES, at_s, at_s, up_to_s - stood_s)
+            stood_s = up_to_s
+        self._add(LostPart.UNFINISHED, until_s, until_s, over_s - stood_s)
+        return until_s
+
+    def _starting(self, attempt: Attempt, until_s: float, *, is_lost: bool) -> None:
+        began_s = attempt.dispatched_s
+        if not is_lost:
+            self.balance.first_start_s = until_s - began_s
+            return
+        arrived_s = self._story.arrived_s(attempt, attempt.restore_sequence, until_s)
+        there_s = until_s if arrived_s is None else max(began_s, arrived_s)
+        self._add(LostPart.DOWNTIME, began_s, there_s)
+        self._add(LostPart.RESTARTS, there_s, until_s)
+
+    def _computed(self, attempt: Attempt, until_s: float, to_step: int, elapsed_s: float) -> float:
+        """Whole steps, and what a replica makes them longer; returns what is left of the time that they had."""
+        computed_s = (to_step - attempt.from_step) * self._step_s
+        slower_s = computed_s * (self._story.pace(attempt) - 1.0)
+        self.balance.useful_s += computed_s
+        self._add(LostPart.REDUNDANCY, until_s - elapsed_s, until_s, slower_s)
+        return elapsed_s - computed_s - slower_s
+
+    def _stood_still(
+        self, attempt: Attempt, snapshots: Sequence[tuple[float, int]], over_s: float
+    ) -> Iterator[tuple[float, float]]:
+        """(when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
+        assert attempt.running_s is not None
+        pace_s = self._step_s * self._story.pace(attempt)
+        bound_s, bounds = max(0.0, over_s), []
+        for at_s, step in reversed(snapshots):
+            bound_s = min(bound_s, max(0.0, at_s - attempt.running_s - (step - attempt.from_step) * pace_s))
+            bounds.append((at_s, bound_s))
+        yield from reversed(bounds)
+
+    def _replica(self, attempt: Attempt, ended_s: float) -> None:
+        for from_s, until_s in self._story.replicas.get((self._job, attempt.attempt), ()):
+            held_s = min(until_s, ended_s) - from_s
+            self.balance.begun_s += held_s
+            self._add(LostPart.REDUNDANCY, from_s, from_s + held_s, held_s)
+
+    def _work_lost(self, attempt: Attempt, following: Attempt, lost: Lost) -> None:
+        """What of a loss is due to the newest copy being out of reach, and what to how the attempt ended."""
+        at_s = following.dispatched_s if attempt.ended_s is None else attempt.ended_s
+        kept = max(following.from_step, self._story.newest_copy(attempt, following.dispatched_s))
+        ordinary = min(lost.steps, max(0, attempt.to_step - kept))
+        part = (
+            LostPart.EMERGENCIES
+            if attempt.how == "emergency"
+            else LostPart.NOTICES
+            if attempt.how in OF_NOTICES
+            else LostPart.FAULTS
+        )
+        self._add(part, at_s, at_s, ordinary * self._step_s)
+        self._add(LostPart.OUT_OF_REACH, at_s, at_s, (lost.steps - ordinary) * self._step_s)
+        self.balance.useful_s -= lost.steps * self._step_s
+
+
+def by_class(found: Mapping[str, GpuTimeBalance], bytes_scale: float) -> dict[str, dict[LostPart, float]]:
+    """payload class at real scale -> seconds of each part; classes without a job are left out."""
+    sums: dict[str, dict[LostPart, float]] = {}
+    for balance in found.values():
+        real_bytes = balance.payload_bytes / bytes_scale
+        name = next(name for limit, name in DECADES if real_bytes < limit)
+        parts = sums.setdefault(name, dict.fromkeys(LostPart, 0.0))
+        for spell in balance.lost:
+            parts[spell.part] += spell.gpu_s
+    return {name: sums[name] for _, name in DECADES if name in sums}
+
+
+def by_hour(
+    found: Mapping[str, GpuTimeBalance], day_s: float, day_start_s: float
+) -> dict[LostPart, list[float]]:
+    """Seconds of each part in each hour of the day; a spell counts in each hour for the share of it that lies there."""
+    sums = {part: [0.0] * HOURS for part in LostPart}
+    hour_s = day_s / HOURS
+    for balance in found.values():
+        for spell in balance.lost:
+            hours, from_s, lasts_s = (
+                sums[spell.part],
+                day_start_s + spell.from_s,
+                spell.until_s - spell.from_s,
+            )
+            if not (isfinite(from_s) and isfinite(lasts_s)):
+                continue
+            first = int(from_s % day_s // hour_s) % HOURS
+            if from_s % hour_s + lasts_s <= hour_s:
+                hours[first] += spell.gpu_s
+                continue
+            for hour in range(HOURS):
+                part_s = _before(from_s + lasts_s, hour, day_s) - _before(from_s, hour, day_s)
+                hours[hour] += spell.gpu_s * part_s / lasts_s
+    return sums
+
+
+def _before(at_s: float, hour: int, day_s: float) -> float:
+    """Seconds that lie in this hour of all days before a time since a midnight."""
+    hour_s = day_s / HOURS
+    days, in_day_s = divmod(at_s, day_s)
+    return days * hour_s + min(hour_s, max(0.0, in_day_s - hour * hour_s))

@@ -1,0 +1,162 @@
+"""A snapshot of a job that goes on: its state is copied in memory, and a thread writes the copy.
+
+The job stands still for the copy alone. Memory for it is taken, page by page, by the thread before the job is stopped, and given
+back when the file is written: beside its state a job holds at most one copy, and only while a snapshot is under way.
+
+Why not fork(2), whose child would write the state while the kernel copies the pages that the parent changes? It stops the job for
+less (the page tables), and then for every page that is changed before the child has ended, by a fault that takes several times
+as long as copying the page: a job that rewrites much of its state loses more time than the copy takes, and at 1 GB more than by
+standing still for the write (`reclaimnet measure snapshots` has all three side by side). A fork also carries over no threads, no
+locks that they held and no GPU, needs a bound for the pages that will be copied, and leaves a second process to be ended. The
+copy asks for none of that: its bound is the size of the state, and it ends with the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from testbed.workloads.base import write_parts
+from testbed.workloads.memory import available_bytes
+from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+# what has to be available, times the size of a copy: the copy, and the file's pages until they are on disk
+ROOM: Final = 2.0
+NO_PARTS: Final = "the workload has no parts()"
+_MADV_DONTNEED: Final = 4
+_MADV_POPULATE_WRITE: Final = 23
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class CopyBuffer:
+    """Memory of so many bytes, all of it taken at once. Raises OSError (no such memory)."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._map = mmap.mmap(-1, max(1, size_bytes), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.size_bytes = size_bytes
+        # fewer page faults, and given back 20 times as fast; a kernel without huge pages answers EINVAL
+        self._advise(mmap.MADV_HUGEPAGE)
+        # before Linux 5.14 the copy itself takes the pages, and the job stands still longer
+        self._advise(_MADV_POPULATE_WRITE)
+
+    def fill(self, parts: Sequence[memoryview]) -> memoryview:
+        """The parts, one behind the other, as they are now."""
+        at = 0
+        for part in parts:
+            self._map[at : at + len(part)] = part
+            at += len(part)
+        return memoryview(self._map)[:at]
+
+    def close(self) -> None:
+        """Gives the memory back. Nothing may look at it any more."""
+        # munmap(2) alone would hold the interpreter for as long as it takes
+        self._advise(_MADV_DONTNEED)
+        self._map.close()
+
+    def _advise(self, advice: int) -> None:
+        """madvise(2) for all of it, while the interpreter is free."""
+        start = ctypes.c_char.from_buffer(self._map)
+        _LIBC.madvise(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(self._map)), advice)
+
+
+def bytes_of(parts: Sequence[ReadableBuffer] | None) -> int | None:
+    """What they hold together; None: there are none."""
+    return None if parts is None else sum(memoryview(part).nbytes for part in parts)
+
+
+def why_not(size_bytes: int | None) -> str:
+    """Why a state of this size (None: it has no parts) cannot be copied in memory at present; empty: it can."""
+    if size_bytes is None:
+        return NO_PARTS
+    if (left_bytes := available_bytes()) < ROOM * size_bytes:
+        return (
+            f"{left_bytes / 1e6:.0f} MB of memory are available, a copy needs {ROOM * size_bytes / 1e6:.0f}"
+        )
+    return ""
+
+
+class CopiedSnapshot:
+    """One snapshot under way. Its thread takes the memory (`wake` is called), waits for `copy`, writes, and tells."""
+
+    def __init__(
+        self,
+        order: Snapshot,
+        size_bytes: int,
+        wake: Callable[[], None],
+        tell: Callable[[SnapshotTaken | SnapshotFailed], None],
+    ) -> None:
+        self.order = order
+        self.obstacle = ""  # why it cannot be copied, once that is known
+        self.stood_s = 0.0  # for which the job has stood still so far
+        self._size_bytes, self._wake, self._tell = size_bytes, wake, tell
+        self._buffer: CopyBuffer | None = None
+        self._copied: tuple[memoryview, int] | None = None
+        self._ready, self._decided = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="snapshot")
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether `copy` is waited for: the memory is taken, or known not to be there."""
+        return self._ready.is_set() and not self._decided.is_set()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
+    def copy(self, parts: Sequence[ReadableBuffer] | None, step: int) -> bool:
+        """Takes the state of `step`; False: it cannot, `obstacle` says why, and this snapshot is over."""
+        began_s = time.monotonic()
+        views = [memoryview(part).cast("B") for part in parts or ()]
+        size_bytes = sum(map(len, views))
+        if parts is None:
+            self.obstacle = NO_PARTS
+        elif size_bytes > self._size_bytes and not self.obstacle:
+            self.obstacle = f"the state has grown to {size_bytes} bytes, there is room for {self._size_bytes}"
+        if not self.obstacle and self._buffer is not None:
+            self._copied = self._buffer.fill(views), step
+        self.stood_s += time.monotonic() - began_s
+        self._decided.set()
+        return self._copied is not None
+
+    def wait_until_ready(self) -> None:
+        """Until the memory is taken, or known not to be there."""
+        self._ready.wait()
+
+    def join(self) -> None:
+        """Until it is over, after `copy`."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._buffer = CopyBuffer(self._size_bytes)
+        except OSError as error:
+            self.obstacle = f"no memory for a copy: {error}"
+        self._ready.set()
+        self._wake()
+        self._decided.wait()
+        if self._copied is not None:
+            with self._copied[0] as taken:
+                self._write(taken, self._copied[1])
+        if self._buffer is not None:
+            self._buffer.close()
+
+    def _write(self, taken: memoryview, step: int) -> None:
+        path, began_s = Path(self.order.path), time.monotonic()
+        try:
+            size_bytes = write_parts(path, [taken])
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            self._tell(SnapshotFailed(self.order.number, str(error)))
+        else:
+            write_s = time.monotonic() - began_s
+            self._tell(SnapshotTaken(self.order.number, step, self.stood_s, write_s, size_bytes))

@@ -1,0 +1,346 @@
+"""Snapshots of jobs that go on: what is copied, when a job stands still instead, what is left of one that comes to nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.core.speed import GAIN, LEAST_MEASURED_BYTES, SnapshotSpeeds
+from testbed.agent.io.processes import JobProcesses
+from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
+from testbed.checkpoints import CheckpointStore
+from testbed.messages import JobSpec, SnapshotCost, SnapshotSpeed
+from testbed.workloads import copying, memory
+from testbed.workloads.copying import CopiedSnapshot, why_not
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Snapshot, SnapshotFailed, SnapshotTaken
+from testbed.workloads.synthetic import Synthetic
+
+# ---------------------------------------------------------------- one copy
+
+
+class Told(list[SnapshotTaken | SnapshotFailed]):
+    """How snapshots ended."""
+
+
+def begun(path: Path, size_bytes: int) -> tuple[CopiedSnapshot, Told]:
+    told = Told()
+    order = Snapshot(7, str(path), stop=False)
+    snapshot = CopiedSnapshot(order, size_bytes, lambda: None, told.append)
+    snapshot.wait_until_ready()
+    return snapshot, told
+
+
+def test_copy_is_the_state_at_the_moment_of_the_copy_whatever_the_job_does_then(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "snap")  # the write waits for a reader: by then the job has gone on
+    state, trailer = bytearray(b"a" * 100_000), b"end"
+    snapshot, told = begun(tmp_path / "snap", 100_003)
+    assert snapshot.ready
+    assert snapshot.copy([state, trailer], step=5)
+    assert not snapshot.ready
+    state[:] = b"b" * len(state)
+    assert (tmp_path / "snap").read_bytes() == b"a" * 100_000 + b"end"
+    snapshot.join()
+    [taken] = told
+    assert isinstance(taken, SnapshotTaken)
+    assert (taken.number, taken.step, taken.size_bytes, taken.stopped) == (7, 5, 100_003, "")
+    assert not snapshot.under_way
+
+
+def test_state_that_has_grown_or_has_no_parts_any_more_is_not_copied(tmp_path: Path) -> None:
+    snapshot, told = begun(tmp_path / "snap", 10)
+    assert not snapshot.copy([bytes(11)], step=1)
+    snapshot.join()
+    assert snapshot.obstacle == "the state has grown to 11 bytes, there is room for 10"
+    snapshot, told = begun(tmp_path / "snap", 10)
+    assert not snapshot.copy(None, step=1)
+    snapshot.join()
+    assert snapshot.obstacle == copying.NO_PARTS
+    assert told == []
+    assert not (tmp_path / "snap").exists()
+
+
+def test_memory_that_is_refused_is_an_obstacle_and_no_error(tmp_path: Path) -> None:
+    snapshot, told = begun(tmp_path / "snap", 1 << 60)
+    assert not snapshot.copy([b"state"], step=1)
+    assert "no memory for a copy: " in snapshot.obstacle
+    assert told == []
+
+
+def test_empty_state_has_a_snapshot_too(tmp_path: Path) -> None:
+    snapshot, told = begun(tmp_path / "snap", 0)
+    assert snapshot.copy([], step=0)
+    snapshot.join()
+    assert (tmp_path / "snap").read_bytes() == b""
+    assert isinstance(told[0], SnapshotTaken)
+
+
+def test_write_that_fails_says_why_and_leaves_no_file(tmp_path: Path) -> None:
+    snapshot, told = begun(tmp_path / "nowhere" / "snap", 4)
+    assert snapshot.copy([b"abcd"], step=1)
+    snapshot.join()
+    [failed] = told
+    assert isinstance(failed, SnapshotFailed)
+    assert "No such file" in failed.reason
+
+
+def test_memory_of_a_copy_is_given_back(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, size = resident(), 64 << 20
+    snapshot, _ = begun(tmp_path / "snap", size)
+    assert resident() - before > size / 2
+    assert snapshot.copy([b"x"], step=1)
+    snapshot.join()
+    assert resident() - before < size / 2
+
+
+# ---------------------------------------------------------------- whether there is memory
+
+
+def machine(path: Path, available_kb: int, cgroup: str = "") -> Path:
+    (path / "self").mkdir(parents=True)
+    (path / "meminfo").write_text(f"MemTotal: 999 kB\nMemAvailable:  {available_kb} kB\n")
+    (path / "self/cgroup").write_text(cgroup)
+    return path
+
+
+def test_available_memory_is_the_least_of_the_machine_and_of_every_group_above(tmp_path: Path) -> None:
+    groups = tmp_path / "groups"
+    proc = machine(tmp_path / "proc", 1000, "0::/a/b\n")
+    assert memory.available_bytes(proc, groups) == 1_024_000.0
+    (groups / "a" / "b").mkdir(parents=True)
+    (groups / "a/b/memory.max").write_text("max\n")
+    (groups / "a/b/memory.current").write_text("5\n")
+    assert memory.available_bytes(proc, groups) == 1_024_000.0
+    (groups / "a/memory.max").write_text("1000\n")
+    (groups / "a/memory.current").write_text("900\n")
+    assert memory.available_bytes(proc, groups) == 100.0
+    (groups / "a/memory.stat").write_text("anon 3\ninactive_file 40\n")
+    assert memory.available_bytes(proc, groups) == 140.0
+    assert memory.available_bytes(machine(tmp_path / "tight", 0, "0::/a/b\n"), groups) == 0.0
+
+
+def test_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
+    proc = machine(tmp_path / "proc", 1000, "5:cpu:/x\n4:memory:/job\n0::/\n")
+    group = tmp_path / "groups/memory/job"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("500\n")
+    (group / "memory.usage_in_bytes").write_text("200\n")
+    assert memory.available_bytes(proc, tmp_path / "groups") == 300.0
+
+
+def test_unknown_memory_is_no_bound(tmp_path: Path) -> None:
+    assert memory.available_bytes(tmp_path, tmp_path) == math.inf
+
+
+def test_copy_needs_room_for_itself_and_for_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "available_bytes", lambda: 200e6)
+    assert why_not(100_000_000) == ""
+    assert why_not(101_000_000) == "200 MB of memory are available, a copy needs 202"
+    assert why_not(None) == copying.NO_PARTS
+
+
+# ---------------------------------------------------------------- what a host has measured
+
+
+def test_speeds_are_exponential_averages_of_seconds_a_byte() -> None:
+    speeds = SnapshotSpeeds()
+    assert speeds.told is None
+    size = 100_000_000
+    speeds.observe(size, SnapshotCost(0.01, 0.1), final=False)
+    speeds.observe(size, SnapshotCost(0.02, 0.3), final=False)
+    told = speeds.told
+    assert told is not None
+    assert size / told.pause_bytes_per_s == pytest.approx(0.01 + GAIN * 0.01)
+    assert size / told.write_bytes_per_s == pytest.approx(0.1 + GAIN * 0.2)
+
+
+def test_final_snapshot_counts_as_a_write_alone() -> None:
+    speeds = SnapshotSpeeds()
+    speeds.observe(1 << 30, SnapshotCost(9.0, 9.0), final=True)
+    assert speeds.told is None
+    speeds.observe(1 << 30, SnapshotCost(0.1, 9.0), final=False)
+    told = speeds.told
+    assert told is not None
+    assert told.pause_bytes_per_s == pytest.approx((1 << 30) / 0.1)
+
+
+def test_small_snapshots_say_nothing_of_a_hosts_speed() -> None:
+    speeds = SnapshotSpeeds()
+    speeds.observe(LEAST_MEASURED_BYTES - 1, SnapshotCost(1.0, 1.0), final=False)
+    assert speeds.told is None
+
+
+@pytest.mark.parametrize(("cost_s", "bytes_per_s"), [(0.0, FASTEST_BYTES_PER_S), (1e9, SLOWEST_BYTES_PER_S)])
+def test_what_is_told_is_within_its_range(cost_s: float, bytes_per_s: float) -> None:
+    speeds = SnapshotSpeeds()
+    speeds.observe(1 << 30, SnapshotCost(cost_s, cost_s), final=False)
+    assert speeds.told == SnapshotSpeed(pytest.approx(bytes_per_s), pytest.approx(bytes_per_s))
+
+
+# ---------------------------------------------------------------- an agent's jobs
+
+SPEC = JobSpec("job", 100_000, 0.01, 300_000)
+KEY = ("job", 1)
+
+
+class Agent:
+    """One job's process over a real store."""
+
+    def __init__(self, store: CheckpointStore, jobs: JobProcesses, lease: LeaseFile) -> None:
+        self.store, self.jobs, self.lease = store, jobs, lease
+        self.events: list[ev.Event] = []
+        self.reasons: list[str] = []  # of snapshots that failed
+
+    @property
+    def steps(self) -> list[int]:
+        return [event.step for event in self.events if isinstance(event, ev.WorkloadProgressed)]
+
+    async def until(self, kind: type[ev.Event]) -> ev.Event:
+        while not (found := [event for event in self.events if isinstance(event, kind)]):
+            await trio.sleep(0.005)
+        return found[0]
+
+    @property
+    def scratch(self) -> list[str]:
+        return [path.name for path in (self.store.root / ".scratch").iterdir()]
+
+
+@asynccontextmanager
+async def running(path: Path, *, snapshots_stop: bool = False) -> AsyncIterator[Agent]:
+    with CheckpointStore(path / "store") as store:
+        lease = LeaseFile.create(path / "lease", math.inf)
+        agent: Agent
+        jobs = JobProcesses(
+            store,
+            lease,
+            path / "log",
+            lambda event: agent.events.append(event),
+            snapshots_stop=snapshots_stop,
+        )
+        agent = Agent(store, jobs, lease)
+        try:
+            with trio.fail_after(30):
+                async with trio.open_nursery() as nursery:
+                    jobs.expect(KEY)
+                    nursery.start_soon(jobs.run, SPEC, 1, None)
+                    await agent.until(ev.WorkloadStarted)
+                    yield agent
+                    jobs.kill_all()
+        finally:
+            lease.close()
+
+
+def order(*, final: bool = False) -> do.TakeSnapshot:
+    return do.TakeSnapshot("job", 1, 1_000_001, final)
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+@pytest.mark.parametrize("snapshots_stop", [False, True])
+async def test_snapshot_is_in_the_store_and_says_what_it_took(tmp_path: Path, snapshots_stop: bool) -> None:
+    async with running(tmp_path, snapshots_stop=snapshots_stop) as agent:
+        await agent.jobs.take_snapshot(order())
+        done = await agent.until(ev.SnapshotDone)
+        assert isinstance(done, ev.SnapshotDone)
+        assert done.cost is not None
+        assert done.cost.stopped == ""
+        assert done.cost.pause_s > 0.0
+        assert (done.cost.pause_s < done.cost.write_s) or not snapshots_stop
+        restored = Synthetic({"payload_bytes": 300_000, "steps": 100_000, "step_s": 0.01})
+        restored.load(agent.store.payload(agent.store.get("job", 1_000_001)))
+        assert restored.step_number == done.checkpoint.step
+        restored.verify()
+        assert agent.scratch == []
+
+
+@asynccontextmanager
+async def half_written(agent: Agent) -> AsyncIterator[None]:
+    """While a snapshot is being written that cannot be written to its end: into a pipe that nobody empties."""
+    fifo = agent.store.scratch("job", 1_000_001)
+    os.mkfifo(fifo)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(agent.jobs.take_snapshot, order())
+        reader = await trio.to_thread.run_sync(os.open, fifo, os.O_RDONLY)  # until the writer has opened it
+        try:
+            yield
+            failed = await agent.until(ev.SnapshotFailed)
+            assert agent.scratch == []
+            assert agent.store.manifests() == []
+            assert isinstance(failed, ev.SnapshotFailed)
+            agent.reasons.append(failed.reason)
+        finally:
+            os.close(reader)
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+async def test_job_killed_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(tmp_path) as agent:
+        pid = agent.jobs._running[KEY].pid
+        async with half_written(agent):
+            agent.jobs.kill(KEY)
+        assert "SIGKILL" in agent.reasons[0]
+        assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+async def test_job_fenced_while_its_snapshot_is_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(tmp_path) as agent:
+        async with half_written(agent):
+            agent.lease.extend(time.monotonic() - 1.0)
+        assert "its lease lapsed" in agent.reasons[0]
+        ended = await agent.until(ev.WorkloadEnded)
+        assert isinstance(ended, ev.WorkloadEnded)
+        assert ended.fenced
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+async def test_job_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
+    async with running(tmp_path) as agent, half_written(agent):
+        before = len(agent.steps)
+        while len(agent.steps) < before + 3:
+            await trio.sleep(0.005)
+        agent.jobs.kill(KEY)
+
+
+@pytest.mark.alone
+@pytest.mark.trio
+async def test_snapshot_that_was_written_when_its_attempt_was_killed_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence comes between the last byte and the store's word."""
+    async with running(tmp_path) as agent:
+        ingest, reached, go_on = agent.store.ingest, threading.Event(), threading.Event()
+
+        def slow(*args: object) -> object:
+            reached.set()
+            go_on.wait(10.0)
+            return ingest(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(agent.store, "ingest", slow)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(agent.jobs.take_snapshot, order())
+            while not reached.is_set():
+                await trio.sleep(0.005)
+            agent.jobs.kill(KEY)
+            go_on.set()
+        failed = await agent.until(ev.SnapshotFailed)
+        assert isinstance(failed, ev.SnapshotFailed)
+        assert failed.reason == "the job was killed meanwhile"
+        assert agent.store.manifests() == []
+        assert agent.scratch == []
