@@ -145,7 +145,7 @@ class Reaches:
             if len(hosts) <= FEW:
                 means = _mean_of_pairs(self.free, places.up, self.down, places.node, hosts, members)
             else:
-                means = _means(self.free, places.up, places.down, places.node, hosts, members)
+                means = means_of_kinds(self.free, places.up, places.down, places.node, hosts, members)
             answer[places.line] = np.append(means, np.nan)[kind]  # of no kind, -1
         return answer
 
@@ -218,7 +218,7 @@ def _mean_of_pairs(
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            mantissa, exponent = math.frexp(total / count)  # as in `_means`
+            mantissa, exponent = math.frexp(total / count)  # as in `means_of_kinds`
             means[one] = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
     return means
 
@@ -238,7 +238,7 @@ class _Tails(NamedTuple):
 
 
 @compiled
-def _means(
+def means_of_kinds(
     free: Floats, up_links: Numbers, down_links: Numbers, nodes: Numbers, hosts: Numbers, members: Floats
 ) -> Floats:
     """Mean slowness of these hosts, each of which stands for so many that are like it: see the head of this file."""
