@@ -210,6 +210,17 @@ def test_what_holds_by_construction_is_seen_when_it_does_not(
     assert any(c.kind is ClaimKind.BUILT and c.outcome is ClaimOutcome.FAILS for c in checks)
 
 
+@pytest.mark.parametrize(("apart", "outcome"), [(-9.0, ClaimOutcome.HOLDS), (9.0, ClaimOutcome.FAILS)])
+def test_lost_gpu_time_is_judged_beside_table_3_and_moves_no_verdict(
+    apart: float, outcome: ClaimOutcome
+) -> None:
+    claim, values = world("table3")
+    row = value(a_table3.RATIOS, "reclaimnet - slurm-pr", "lost GPU time", apart)
+    verdict = judge(claim, Values((*values.rows, row)))
+    [check] = [check for check in verdict.checks if "less GPU time in all" in check.text]
+    assert (check.kind, check.outcome, verdict.level) == (ClaimKind.BEYOND, outcome, Level.REPRODUCED)
+
+
 def test_every_printed_cell_of_table_3_is_judged_but_work_loss_which_is_by_its_ratio() -> None:
     claim, values = world("table3")
     texts = [check.text for check in judge(claim, values).checks]

@@ -118,6 +118,16 @@ def test_a_job_that_waits_loses_until_the_run_ends_and_one_that_runs_up_to_its_l
     assert lost_to(*BEGIN, context=waits) == {}
 
 
+def test_a_pause_is_what_the_host_measured_if_it_did() -> None:
+    measured: list[Timed] = [
+        *BEGIN,
+        (51.5, f.CheckpointTaken("j", 1, FIRST, 4, 10, False, pause_s=0.5)),
+        (92.0, f.CheckpointTaken("j", 1, FIRST + 1, 8, 10, False, pause_s=0.25)),
+        (212.0, f.JobFinished("j", 1, "h1", 20, "")),
+    ]
+    assert lost_to(*measured) == {"pauses": 0.75, "unfinished": 0.25}
+
+
 def test_a_replica_costs_its_gpu_while_it_is_held_and_makes_steps_longer() -> None:
     slower = replace(CONTEXT, replica_slowdown=0.2)
     held = (21.0, f.ReplicaHeld("j", 1, "h2"))

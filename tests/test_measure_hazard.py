@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
-from controller.core.placement.exposure import (
-    EMERGENCY,
-    HOURS,
-    LEND,
-    WITHDRAW,
-)
-from controller.core.placement.hazard import (
-    DEFAULT,
-    FORECASTS,
-    HazardWindow,
-    Table,
-)
+from controller.core.network.links import Floats
+from controller.core.placement.exposure import EMERGENCY, LEND, WITHDRAW
+from controller.core.placement.hazard_states import STEPS
 from experiments.benchmarks.hazard import (
-    BASE,
+    DEFAULT,
+    FIRST_DAYS,
+    FORECASTS,
+    PRESENT,
+    STEP_S,
+    TENTHS,
     TRUTH,
+    Forecast,
+    Past,
+    forecast_of,
     judge,
     measure_hazard,
     true_rates,
@@ -32,6 +34,7 @@ from experiments.benchmarks.hazard import (
 from experiments.benchmarks.hazard_records import (
     DAY_S,
     HazardRecord,
+    bursts,
     drawn,
     of_counts,
     recorded,
@@ -41,66 +44,79 @@ from experiments.inputs.traces.availability_counts import Counts
 from topologies.errors import SpecError
 
 HOUR_S = 3600.0
-PEAKS = drawn(5, peaks=True, differ=True, hosts=20, days=21)
+PEAKS = drawn(5, peaks=True, differ=True, hosts=20, days=16)
+BASE = "one rate"
+KNOWN = {name: forecast_of(name) for name in (BASE, "host", "hour", PRESENT, DEFAULT)}
 
 
-def even(rate_per_s: float) -> dict[str, object]:
-    return {"even": lambda seen, host, now_s: [rate_per_s] * HOURS}
+def even(rate_per_s: float) -> dict[str, Forecast]:
+    return {"even": lambda past, hosts, now_s: np.full(len(hosts), rate_per_s)}
 
 
-def nats(record: HazardRecord, name: str) -> float:
-    scores, _ = judge(record, {**FORECASTS, TRUTH: true_rates(record)})
-    return float(scores[name].sum())
+def nats(record: HazardRecord, forecasts: dict[str, Forecast]) -> dict[str, float]:
+    judged = judge(record, forecasts)
+    return {name: float(judged.by_day(name)[0].sum()) for name in forecasts}
 
 
-def test_the_score_is_the_likelihood_of_a_poisson_process() -> None:
+def test_the_score_is_the_likelihood_of_a_point_process() -> None:
     events = ((0.0, "a", LEND), (2.25 * DAY_S, "a", EMERGENCY), (2.5 * DAY_S, "a", LEND))
-    scores, emergencies = judge(HazardRecord(events, 4), even(1e-5))  # type: ignore[arg-type]
-    assert emergencies.tolist() == [1.0, 0.0]  # two days are not held out
-    assert scores["even"].tolist() == pytest.approx([math.log(1e-5) - 1e-5 * 0.75 * DAY_S, -1e-5 * DAY_S])
+    scores, departures = judge(HazardRecord(events, 4), even(1e-5)).by_day("even")
+    assert departures[FIRST_DAYS:].tolist() == [1.0, 0.0]  # the first days are not judged
+    assert scores[:FIRST_DAYS].tolist() == [0.0, 0.0]
+    assert scores[FIRST_DAYS:].tolist() == pytest.approx(
+        [math.log(1e-5) - 1e-5 * 0.75 * DAY_S, -1e-5 * DAY_S]
+    )
 
 
-def test_an_announced_departure_ends_the_time_lent_and_is_no_event() -> None:
+def test_an_end_that_is_no_departure_ends_the_time_lent_and_is_no_event() -> None:
     events = ((0.0, "a", LEND), (2.5 * DAY_S, "a", WITHDRAW), (2.75 * DAY_S, "a", EMERGENCY))
-    scores, emergencies = judge(HazardRecord(events, 3), even(1e-5))  # type: ignore[arg-type]
-    assert emergencies.tolist() == [0.0]
-    assert scores["even"].tolist() == pytest.approx([-1e-5 * 0.5 * DAY_S])
+    scores, departures = judge(HazardRecord(events, 3), even(1e-5)).by_day("even")
+    assert departures.sum() == 0.0
+    assert scores.sum() == pytest.approx(-1e-5 * 0.5 * DAY_S)
 
 
-def test_a_forecast_is_asked_before_its_day_and_sees_nothing_of_it() -> None:
-    asked: list[tuple[float, float]] = []
+def test_a_forecast_is_asked_before_its_step_and_sees_nothing_of_it() -> None:
+    asked: dict[float, float] = {}
 
-    def spy(seen: HazardWindow, host: str, now_s: float) -> Table:
-        asked.append((now_s, seen.experience("a", now_s).events))
-        return [1e-5] * HOURS
+    def spy(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
+        asked[now_s] = past.window.experience("a", now_s).events
+        return np.full(len(hosts), 1e-5)
 
-    events = ((0.0, "a", LEND), (2.25 * DAY_S, "a", EMERGENCY), (2.5 * DAY_S, "a", LEND))
-    judge(HazardRecord(events, 4), {"spy": spy})
-    assert asked == [(2 * DAY_S, 0.0), (3 * DAY_S, 1.0)]
+    taken_s = 2.25 * DAY_S + 10.0
+    judge(HazardRecord(((0.0, "a", LEND), (taken_s, "a", EMERGENCY), (2.5 * DAY_S, "a", LEND)), 4), {"": spy})
+    assert len(asked) == (2.0 - 0.25) * STEPS + 1  # while it was lent
+    assert {at_s: seen for at_s, seen in asked.items() if seen != (at_s > taken_s)} == {}
+    assert 2.25 * DAY_S in asked
 
 
 def test_the_truth_beats_every_estimator_and_wrong_ones_lose_to_one_rate() -> None:
-    def twelve_hours_off(seen: HazardWindow, host: str, now_s: float) -> Table:
-        table = list(FORECASTS["by hour"](seen, host, now_s))
-        return [*table[12:], *table[:12]]
+    def twelve_hours_off(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
+        profile = past.window.profile(now_s)
+        return KNOWN[BASE](past, hosts, now_s) * profile[int(now_s % DAY_S // HOUR_S) - 12]
 
-    def twice(seen: HazardWindow, host: str, now_s: float) -> Table:
-        return [2.0 * rate for rate in FORECASTS[DEFAULT](seen, host, now_s)]
+    def twice(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
+        return 2.0 * KNOWN[PRESENT](past, hosts, now_s)
 
-    forecasts = {**FORECASTS, TRUTH: true_rates(PEAKS), "off": twelve_hours_off, "twice": twice}
-    total = {name: float(days.sum()) for name, days in judge(PEAKS, forecasts)[0].items()}
-    assert max(total, key=total.__getitem__) == TRUTH
-    assert total["off"] < total[BASE] < total["by hour"]
-    assert total["twice"] < total[DEFAULT]
-
-
-def test_the_coordinators_default_foretells_best_where_hosts_and_hours_differ() -> None:
-    assert nats(PEAKS, DEFAULT) > max(nats(PEAKS, name) for name in FORECASTS if name != DEFAULT)
+    found = nats(PEAKS, {**KNOWN, TRUTH: true_rates(PEAKS), "off": twelve_hours_off, "twice": twice})
+    assert max(found, key=found.__getitem__) == TRUTH
+    assert found["off"] < found[BASE] < found["hour"] < found[PRESENT]
+    assert found["host"] < found[PRESENT]
+    assert found["twice"] < found[PRESENT]
 
 
-def test_where_nothing_differs_the_default_costs_next_to_nothing() -> None:
-    alike = drawn(6, peaks=False, differ=False, hosts=20, days=21)
-    assert nats(alike, DEFAULT) - nats(alike, BASE) > -0.02 * alike.emergencies
+def test_where_owners_have_no_memory_the_default_costs_next_to_nothing() -> None:
+    found = nats(PEAKS, KNOWN)
+    assert found[DEFAULT] - found[PRESENT] > -0.01 * PEAKS.departures
+
+
+def test_where_owners_leave_in_bursts_the_default_foretells_what_hosts_and_hours_cannot() -> None:
+    rng = np.random.default_rng(1)
+    counts = [10] * (STEPS * 12)
+    for begin in rng.integers(0, len(counts) - 20, 30):  # half of the zone, then the rest
+        counts[begin : begin + 8] = [5] * 4 + [0] * 4
+    record = of_counts(Counts(STEP_S, tuple(counts)))
+    found = nats(record, KNOWN)
+    assert found[DEFAULT] - found[PRESENT] > 0.5 * record.departures
 
 
 def test_departures_of_many_at_once_are_not_taken_for_a_habit_of_the_hour() -> None:
@@ -109,20 +125,44 @@ def test_departures_of_many_at_once_are_not_taken_for_a_habit_of_the_hour() -> N
         counts[(day * 24 + hour) * 12 : (day * 24 + hour) * 12 + 6] = [0] * 6
     record = of_counts(Counts(300.0, tuple(counts)))
 
-    def three_borrowed(seen: HazardWindow, host: str, now_s: float) -> Table:
-        _, _, events, exposure_s, *_ = seen._seen.seen(now_s)
+    def three_borrowed(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
+        _, _, events, exposure_s, *_ = past.window._seen.seen(now_s)
         part = min(1.0, 3.0 / max(1.0, events.sum()))
         hours = (events + part * (events.sum() - events)) / (
             exposure_s + part * (exposure_s.sum() - exposure_s)
         )
-        rate = seen.estimate(now_s).mle
-        return [rate * hour * exposure_s.sum() / max(1.0, events.sum()) for hour in hours.tolist()]
+        rate = past.window.estimate(now_s).mle * exposure_s.sum() / max(1.0, events.sum())
+        return np.full(len(hosts), rate * hours[int(now_s % DAY_S // HOUR_S)])
 
-    scores, _ = judge(record, {**FORECASTS, "three": three_borrowed})
-    lost = {name: float((scores[BASE] - of).sum()) for name, of in scores.items()}
-    assert record.emergencies == 40
-    assert lost["by hour"] < 0.2 * record.emergencies
-    assert lost["by hour"] < 0.3 * lost["three"]
+    found = nats(record, {**KNOWN, "three": three_borrowed})
+    lost = {name: found[BASE] - of for name, of in found.items()}
+    assert record.departures == 40
+    assert lost["hour"] < 0.2 * record.departures
+    assert lost["hour"] < 0.3 * lost["three"]
+
+
+def test_each_tenth_holds_a_tenth_of_what_was_foretold_and_all_departures_are_in_one() -> None:
+    judged = judge(PEAKS, KNOWN)
+    tenths = np.array(judged.tenths(PRESENT, 8))
+    late = judged.steps >= 8 * STEPS
+    assert tenths.shape == (TENTHS, 3)
+    assert tenths[:, 0] == pytest.approx(tenths[:, 0].mean(), rel=0.01)
+    assert tenths[:, 1].sum() == judged.taken[late].sum()
+    assert tenths[:, 2].sum() * HOUR_S == pytest.approx(judged.lent_s[late].sum())
+    rates = tenths[:, 0] / tenths[:, 2]
+    assert (np.diff(rates) >= 0.0).all()
+
+
+def test_bursts_of_a_building_are_in_the_history_that_is_named_so() -> None:
+    record = bursts(3, in_building=True, days=20)
+    departures = [(at_s, host) for at_s, host, what in record.events if what == EMERGENCY]
+    together = [
+        (host, other) for (at_s, host), (then_s, other) in pairwise(departures) if then_s - at_s < 30.0
+    ]
+    near = sum(record.places[a].building == record.places[b].building for a, b in together)
+    assert len(together) > 15
+    assert near > 0.9 * len(together)
+    assert max(at_s for at_s, *_ in record.events) < (record.days + 1) * DAY_S
 
 
 def test_counts_become_hosts_that_are_lent_and_taken() -> None:
@@ -139,15 +179,16 @@ def test_a_file_that_is_no_record_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_the_measurement_writes_what_it_says(tmp_path: Path) -> None:
     result = measure_hazard(tmp_path, quick=True)
-    assert result["best"] == DEFAULT
-    assert json.loads((tmp_path / "hazard.json").read_text())["best"] == DEFAULT
+    assert json.loads((tmp_path / "hazard.json").read_text())["second"].keys() == FORECASTS.keys()
     assert (tmp_path / "hazard.svg").stat().st_size > 10_000
+    for record in result["records"].values():
+        assert abs(record["second"][DEFAULT]["each"]) < 0.05  # nothing of the kind is in these owners
     out = StringIO()
-    Console(file=out, width=200).print(hazard_table(result))
-    assert "as the coordinator's" in out.getvalue()
+    Console(file=out, width=250).print(hazard_table(result))
+    assert "paper's campus" in out.getvalue()
 
 
-def test_the_coordinator_decides_on_the_default_with_its_upper_bound() -> None:
+def test_the_coordinator_decides_on_the_upper_bound_of_the_likeliest_hazard() -> None:
     from controller.core.coordinator import Coordinator
     from controller.core.settings import Settings
     from topologies.presets import campus54
@@ -158,8 +199,8 @@ def test_the_coordinator_decides_on_the_default_with_its_upper_bound() -> None:
         world.hazards.lend(host, day * DAY_S)
         world.hazards.emergency(host, (day + 0.5) * DAY_S)
     now_s = 20 * DAY_S
-    likely = FORECASTS[DEFAULT](world.hazards, host, now_s)
     estimate = world.hazards.estimate(now_s, host=host)
-    levels, profile = world.hazard_levels(now_s)
-    upper = [levels[world.places.number[host]] * factor for factor in profile]
-    assert [rate * estimate.upper / estimate.mle for rate in likely] == pytest.approx(upper)
+    levels, profile = world.hazards.likely_by_hour((host,), now_s)
+    likely = levels * profile[world.hour(now_s)]
+    upper = world.hazards_now_per_s(now_s)[world.places.number[host]]
+    assert float(likely[0]) * estimate.upper / estimate.mle == pytest.approx(float(upper))

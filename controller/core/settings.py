@@ -29,6 +29,9 @@ class Settings:
     restart_s: float = 10.0  # T_r
     snapshot_s: float = 0.0  # what a snapshot takes before its first byte leaves, whatever its size,
     snapshot_bytes_per_s: float = inf  # and W: how fast its payload is written
+    # for which a snapshot stops a job that goes on, whatever its size; None: it stands still until all is written (paper A)
+    snapshot_pause_s: float | None = None
+    snapshot_pause_bytes_per_s: float = inf  # and while its payload is copied at this rate
     control_period_s: float = 10.0  # between two ticks: checkpoints are planned anew at the latest
     lease_s: float = 3.0  # no job runs longer after the last acknowledged heartbeat of its host
     heartbeat_s: float = 1.0  # between two heartbeats of an agent
@@ -42,5 +45,15 @@ class Settings:
     policy: str = "reclaimnet"  # row of `policies.table` (`policy_of`)
 
     def writes_s(self, payload_bytes: float) -> float:
-        """Seconds from the order to take a snapshot of so much to its first byte; the job stands still for it."""
+        """Seconds from the order to take a snapshot of so much to its first byte, at which it is on its host's disk."""
         return self.snapshot_s + payload_bytes / self.snapshot_bytes_per_s
+
+    def pauses_s(self, payload_bytes: float, host_bytes_per_s: float | None = None) -> float:
+        """p: seconds for which a snapshot of so much stops a job that goes on; at its host's own rate, where that is known."""
+        if self.snapshot_pause_s is None:
+            fixed_s, assumed_bytes_per_s = self.snapshot_s, self.snapshot_bytes_per_s
+        else:
+            fixed_s, assumed_bytes_per_s = self.snapshot_pause_s, self.snapshot_pause_bytes_per_s
+        return fixed_s + payload_bytes / (
+            assumed_bytes_per_s if host_bytes_per_s is None else host_bytes_per_s
+        )

@@ -98,18 +98,30 @@ def _ms(seconds: float | None) -> str:
 
 
 def hazard_table(result: Mapping[str, Any]) -> Table:
-    """A row a history, a column a forecast: nats an emergency more than one rate for all."""
-    names = list(result["total"])
-    title = f"Held-out days: nats an emergency more than '{names[0]}' [90 %]; window {result['window_days']:g} days"
-    nats = ", ".join(f"{name} {total:+.0f}" for name, total in result["total"].items())
+    """A row a history, a column a forecast: nats a departure more than the present one on the second half."""
+    names = [name for name in result["second"] if name != result["present"]]
+    title = (
+        f"Second halves: nats a departure more than '{result['present']}' [90 %]; window {result['window_days']:g} days; "
+        "chosen: on the first half"
+    )
+    halves = [
+        f"{half} halves: " + ", ".join(f"{name} {result[half][name]:+.0f}" for name in names)
+        for half in ("first", "second")
+    ]
     is_default = result["best"] == result["default"]
     same = "as the coordinator's" if is_default else f"the coordinator's is {result['default']}"
-    caption = f"nats over all histories: {nats}. Best: {result['best']}, {same}"
-    table = Table("history", "days", "emergencies", *names[1:], "the truth", title=title, caption=caption)
+    caption = "nats, " + "; ".join(halves) + f". Best on the first halves: {result['best']}, {same}"
+    table = Table(
+        "history", "days", "departures", *names, "chosen", "the truth", title=title, caption=caption
+    )
     for record, of in result["records"].items():
-        gains = [of["forecasts"].get(name) for name in (*names[1:], "the truth")]
-        cells = ["" if g is None else f"{g['each']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}]" for g in gains]
-        table.add_row(record, str(of["days"]), str(of["emergencies"]), *cells)
+        second, chosen = of["second"], of["chosen"]
+        cells = [f"{second[name]['each']:+.2f}" for name in names]
+        best = second[result["default"]]
+        cells[names.index(result["default"])] += f" [{best['low']:+.2f}, {best['high']:+.2f}]"
+        truth = f"{second['the truth']['each']:+.2f}" if "the truth" in second else ""
+        chose = f"{chosen} {second[chosen]['each']:+.2f}"
+        table.add_row(record, str(of["days"]), str(second["departures"]), *cells, chose, truth)
     return table
 
 

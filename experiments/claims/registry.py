@@ -23,6 +23,7 @@ from experiments.claims.paper_a import (
     table4,
 )
 from experiments.claims.paper_b import figures
+from experiments.claims.recorded import traces
 from topologies.errors import SpecError
 
 ALL = (
@@ -42,16 +43,25 @@ ALL = (
     kill.CLAIM,
     *figures.CLAIMS,
     queue.CLAIM,
+    traces.CLAIM,
 )
 CLAIMS: dict[str, Claim] = {claim.name: claim for claim in ALL}
+# played only where a folder of records is given: none is a part of this program
+OF_RECORDS = (traces.CLAIM.name,)
 
 
-def chosen(names: Sequence[str]) -> list[Claim]:
-    """The claims named, in the order of the registry, each once; `all` or nothing names all. SpecError: no such claim."""
+def chosen(names: Sequence[str], *, has_records: bool = True) -> list[Claim]:
+    """The claims named, in the order of the registry, each once; `all` or nothing names all that can be played.
+
+    SpecError: no such claim, or one that is named lacks records.
+    """
     by_lower = {name.lower(): name for name in CLAIMS}
     unknown = [name for name in names if name.lower() not in {*by_lower, "all"}]
     if unknown:
         raise SpecError("claim", ", ".join(unknown), f"must be all, or of {', '.join(CLAIMS)}")
     wanted = {by_lower[name.lower()] for name in names if name.lower() != "all"}
+    lacking = {} if has_records else dict.fromkeys(OF_RECORDS)
+    if missing := wanted & lacking.keys():
+        raise SpecError("--traces", "", f"a folder with records of owners, for {', '.join(missing)}")
     every = not names or any(name.lower() == "all" for name in names)
-    return [claim for name, claim in CLAIMS.items() if every or name in wanted]
+    return [claim for name, claim in CLAIMS.items() if (every and name not in lacking) or name in wanted]

@@ -51,15 +51,17 @@ def reproduce(
     quick: bool,
     seeds: int | None,
     systems: Sequence[str] = (),
+    records: Path | None = None,
+    only: Sequence[str] = (),
     result: Path | None = None,
 ) -> int:
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
-    Every core is used; a run goes on where it was stopped. `systems`: rows of the policies that Table III is to compare
-    beside its own. `result` gets the verdicts and headlines of all claims below `out`, as Markdown. SpecError: no such claim or
-    system.
+    Every core is used; a run goes on where it was stopped. `systems`: rows of the policies that Table III and the recorded owners
+    are to compare beside their own. `records`, `only`: a folder of recorded owners, and which of their cases. `result` gets the
+    verdicts and headlines of all claims below `out`, as Markdown. SpecError: no such claim, system, record or case.
     """
-    claims = chosen(names)
+    claims = chosen(names, has_records=records is not None)
     for system in systems:
         policy(system)
     compile_once()
@@ -67,7 +69,15 @@ def reproduce(
     for claim in claims:
         workers = os.cpu_count() or 1
         place = out / claim.name
-        config = Config(place, quick=quick, seeds=seeds, workers=workers, systems=tuple(systems))
+        config = Config(
+            place,
+            quick=quick,
+            seeds=seeds,
+            workers=workers,
+            systems=tuple(systems),
+            records=records,
+            only=tuple(only),
+        )
         verdicts.append(verdict := _one(console, claim, config))
         console.print(
             f"[bold]{claim.name}[/bold] {claim.title}: [{COLOURS[verdict.level]}]{verdict.level}[/{COLOURS[verdict.level]}]"

@@ -230,7 +230,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="Tables and figures of the papers: A-table3 A-table4 A-fig2 ... A-fig9 A-drift A-gap A-partial A-kill, "
-            "B2 ... B5, AB-queue, or all."
+            "B2 ... B5, AB-queue, traces (with --traces), or all."
         ),
     ] = None,
     quick: Annotated[
@@ -240,7 +240,21 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 too; may be repeated."
+            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+        ),
+    ] = None,
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of recorded owners (JSON counts, CSV lifetimes), which the claim traces plays.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of the claim traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
         ),
     ] = None,
     result: Annotated[
@@ -257,7 +271,17 @@ def reproduce(
     from experiments.claims.reproduce import reproduce as run
 
     raise typer.Exit(
-        run(console, out, claims or [], quick=quick, seeds=seeds, systems=system or [], result=result)
+        run(
+            console,
+            out,
+            claims or [],
+            quick=quick,
+            seeds=seeds,
+            systems=system or [],
+            records=traces,
+            only=only or [],
+            result=result,
+        )
     )
 
 

@@ -6,6 +6,7 @@ job or the grant explains:
     start     from a dispatch to the first sign of the process (two messages are in it)
     finish    what attempts that took no snapshot lasted beyond their steps; without such, where a line through the others begins
     snapshot  what attempts lasted beyond their steps and that, a snapshot
+    write     what it took to write a snapshot of a job that went on, as its host told
     commit    what transfers under one grant lasted beyond their bytes (the handshake is in it)
     switch    what of a notice had passed when its host's agent had read it
 
@@ -41,8 +42,11 @@ class MeasuredCosts:
         """What another scenario assumes, with what was measured in its place."""
         seen = {name for name, count in self.counts.items() if count}
         measured = {each.name: getattr(self.costs, each.name) for each in fields(Overheads)}
-        names = [name for name in measured if name.removesuffix("_s") in seen]
-        names += ["snapshot_bytes_per_s"] if "snapshot" in seen else []
+        names = [name for name in measured if name.removesuffix("_s") in seen - {"snapshot"}]
+        if "snapshot" in seen:
+            names += ["snapshot_pause_s", "snapshot_pause_bytes_per_s"]
+        if "write" in seen or ("snapshot" in seen and self.costs.snapshot_pause_s is None):
+            names += ["snapshot_s", "snapshot_bytes_per_s"]
         return replace(assumed, **{name: measured[name] for name in names})
 
 
@@ -62,6 +66,7 @@ class _Seen:
 
     starts_s: list[float] = field(default_factory=list)  # from a dispatch to the first sign of the process
     finished: list[tuple[int, float]] = field(default_factory=list)  # (snapshots, beyond_s) of attempts
+    writes_s: list[float] = field(default_factory=list)  # of snapshots of jobs that were to go on
     beyond_bytes_s: list[float] = field(default_factory=list)  # of transfers whose grant never changed
     reads_s: list[float] = field(default_factory=list)  # by how much a notice was shorter when it was read
 
@@ -85,8 +90,11 @@ class _Seen:
                     runs.setdefault((fact.job, fact.attempt), _Run(at_s, fact.step))
                     if (sent_s := dispatched.pop((fact.job, fact.attempt), None)) is not None:
                         self.starts_s.append(at_s - sent_s)
-                case f.CheckpointTaken(final=False) if run := runs.get((fact.job, fact.attempt)):
-                    run.snapshots += 1
+                case f.CheckpointTaken(final=False):
+                    if run := runs.get((fact.job, fact.attempt)):
+                        run.snapshots += 1
+                    if fact.write_s is not None and not fact.stopped:
+                        self.writes_s.append(fact.write_s)
                 case f.JobFinished() if run := runs.get((fact.job, fact.attempt)):
                     steps_s = (fact.step - run.step) * step_s[fact.job]
                     run.beyond_s = max(0.0, at_s - run.since_s - steps_s)
@@ -129,15 +137,24 @@ def measure_costs_of(played: Sequence[tuple[Sequence[Timed], Trace]], assumed: O
         assumed,
         start_s=_span(starts, assumed.start_s),
         finish_s=_span(finishes, assumed.finish_s),
-        snapshot_s=_span(pauses, assumed.snapshot_s),
-        snapshot_bytes_per_s=inf if pauses else assumed.snapshot_bytes_per_s,  # it is in the pauses
         commit_s=median(commits) if commits else assumed.commit_s,
         switch_s=_span(seen.reads_s, assumed.switch_s),
     )
+    if assumed.snapshot_pause_s is None:
+        if pauses:  # the write is in them
+            costs = replace(costs, snapshot_s=_span(pauses, assumed.snapshot_s), snapshot_bytes_per_s=inf)
+    else:
+        if pauses:
+            of_copies = _span(pauses, assumed.snapshot_pause_s)
+            costs = replace(costs, snapshot_pause_s=of_copies, snapshot_pause_bytes_per_s=inf)
+        if seen.writes_s:
+            of_writes = _span(seen.writes_s, assumed.snapshot_s)
+            costs = replace(costs, snapshot_s=of_writes, snapshot_bytes_per_s=inf)
     counts = {
         "start": len(starts),
         "finish": len(finishes),
         "snapshot": len(pauses),
+        "write": len(seen.writes_s) if assumed.snapshot_pause_s is not None else 0,
         "commit": len(commits),
         "switch": len(seen.reads_s),
     }

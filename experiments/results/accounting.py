@@ -83,6 +83,8 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             bytes_sent=sent.bytes,
             bytes_deduplicated=sent.deduplicated_bytes,
             taken=journal.count[f.CheckpointTaken],
+            pause_median_s=quantile(journal.pauses_s, 0.5),
+            pause_p99_s=quantile(journal.pauses_s, 0.99),
         ),
         rates=Rates(
             flows=len(sent.goodputs),
@@ -178,10 +180,13 @@ class _Journal:
     def __init__(self, timed: Sequence[Timed]) -> None:
         self.timed, self.telling, self.sent = timed, telling(timed), _Sent()
         self.count: Counter[type] = Counter()
+        self.pauses_s: list[float] = []  # of jobs for snapshots that they ran on after
         for _, fact in timed:
             self.count[type(fact)] += 1
             if isinstance(fact, f.TransferFinished):
                 self.sent.add(fact)
+            elif isinstance(fact, f.CheckpointTaken) and fact.pause_s is not None and not fact.final:
+                self.pauses_s.append(fact.pause_s)
         self._kinds: dict[type, list[f.AnyFact]] = {}
         for _, fact in self.telling:
             self._kinds.setdefault(type(fact), []).append(fact)

@@ -15,19 +15,20 @@ and what is lost is the sum of the parts below, to the last bit of rounding (`pr
 - *unfinished*: on a GPU, in no whole step that the journal knows of. The step under way when the host closed, the silence
   before an agent counts as lost. Negative where steps are quicker than declared.
 
-No fact says how long a snapshot held its job up. It follows from the steps between: at a snapshot of step k the job has stood
-still for at most the time it has run, less k whole steps, and never for more than at any later snapshot, so the least of
-these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less than a step elsewhere (at
-the expense of *unfinished*).
+How long a snapshot held its job up its host tells, if it measured it. Else it follows from the steps between: at a snapshot of
+step k the job has stood still for at most the time it has run, less k whole steps, and never for more than at any later
+snapshot, so the least of these bounds is the tightest. It is exact where an attempt ends with its job, and too long by less
+than a step elsewhere (at the expense of *unfinished*).
 
 A job that runs when the journal ends is accounted for up to its latest snapshot: what it has computed since is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from math import inf, isfinite
 
 from controller.core.model import facts as f
@@ -125,7 +126,7 @@ class _Story:
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
-        self.snapshots: dict[tuple[str, int], list[tuple[float, int]]] = {}
+        self.snapshots: dict[tuple[str, int], list[tuple[float, f.CheckpointTaken]]] = {}
         self.copies: dict[str, list[_Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
         self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
@@ -136,8 +137,8 @@ class _Story:
             match fact:
                 case f.JobSubmitted(job=job):
                     self.submitted.setdefault(job, fact)
-                case f.CheckpointTaken(job=job, attempt=attempt, step=step):
-                    self.snapshots.setdefault((job, attempt), []).append((at_s, step))
+                case f.CheckpointTaken(job=job, attempt=attempt):
+                    self.snapshots.setdefault((job, attempt), []).append((at_s, fact))
                 case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
                     steps.setdefault((job, number), step)
                     self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
@@ -225,7 +226,9 @@ class _Account:
         self._has_run = True
         to_step = attempt.to_step
         if until_s is None:
-            until_s, to_step = snapshots[-1] if snapshots else (attempt.running_s, attempt.from_step)
+            until_s, to_step = attempt.running_s, attempt.from_step
+            if snapshots:
+                until_s, to_step = snapshots[-1][0], snapshots[-1][1].step
         elapsed_s = until_s - attempt.running_s
         over_s = self._computed(attempt, until_s, to_step, elapsed_s)
         stood_s = 0.0
@@ -254,16 +257,20 @@ class _Account:
         return elapsed_s - computed_s - slower_s
 
     def _stood_still(
-        self, attempt: Attempt, snapshots: Sequence[tuple[float, int]], over_s: float
-    ) -> Iterator[tuple[float, float]]:
+        self, attempt: Attempt, snapshots: Sequence[tuple[float, f.CheckpointTaken]], over_s: float
+    ) -> list[tuple[float, float]]:
         """(when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None
+        told_s = [taken.pause_s for _, taken in snapshots if taken.pause_s is not None]
+        if len(told_s) == len(snapshots):
+            return [(at_s, up_to_s) for (at_s, _), up_to_s in zip(snapshots, accumulate(told_s), strict=True)]
         pace_s = self._step_s * self._story.pace(attempt)
         bound_s, bounds = max(0.0, over_s), []
-        for at_s, step in reversed(snapshots):
-            bound_s = min(bound_s, max(0.0, at_s - attempt.running_s - (step - attempt.from_step) * pace_s))
+        for at_s, taken in reversed(snapshots):
+            computed_s = (taken.step - attempt.from_step) * pace_s
+            bound_s = min(bound_s, max(0.0, at_s - attempt.running_s - computed_s))
             bounds.append((at_s, bound_s))
-        yield from reversed(bounds)
+        return bounds[::-1]
 
     def _replica(self, attempt: Attempt, ended_s: float) -> None:
         for from_s, until_s in self._story.replicas.get((self._job, attempt.attempt), ()):

@@ -55,7 +55,7 @@ def _in_columns(
     budgets = np.array([job.spec.loss_budget_s for job in jobs], dtype=float)
     everybody, beta = np.arange(len(jobs)), cluster.settings.checkpoint_share
     # a snapshot is of the whole payload, however little of it is sent
-    snapshots_s = np.array([cluster.settings.writes_s(job.spec.payload_bytes) for job in jobs], dtype=float)
+    snapshots_s = np.array([_stands_still_s(cluster, job) for job in jobs], dtype=float)
     pauses_s = planner.pauses_s(snapshots_s)
     columns = JobColumns(
         counted, hazards, filled(np.inf, len(jobs)), budgets, _routes(cluster, jobs), everybody
@@ -71,6 +71,13 @@ def _in_columns(
         return constrained_interval(hazard, payload, rate, budget, beta, pause_s)
 
     return Planned(rates, found.intervals_s, ~found.budget_kept, hazards, interval)
+
+
+def _stands_still_s(cluster: Cluster, job: JobState) -> float:
+    """For a snapshot at its host."""
+    speed = cluster.hosts[job.host or ""].speed
+    measured = None if speed is None else speed.pause_bytes_per_s
+    return cluster.settings.pauses_s(job.spec.payload_bytes, measured)
 
 
 def _in_objects(

@@ -18,6 +18,9 @@ from testbed import messages as m
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
 MOST_KILLED = 5
 MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one has been replaced long ago
+# by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
+# one that moves by less than a tenth is not told (`protection.LEAST_CHANGE`)
+SPEED_CHANGE = 1.2
 TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
 
 
@@ -84,6 +87,17 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         over(cluster, job, outcome)
 
 
+def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
+    """Whether P1 would be told otherwise by what a host has measured of its snapshots since it told it last."""
+    if known is None:
+        return True
+    pairs = (
+        (known.pause_bytes_per_s, told.pause_bytes_per_s),
+        (known.write_bytes_per_s, told.write_bytes_per_s),
+    )
+    return any(not now / SPEED_CHANGE <= before <= now * SPEED_CHANGE for before, now in pairs)
+
+
 def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) -> None:
     """A snapshot exists, on its own host only. The final one has stopped the job, and its move waits for it."""
     job = present(cluster, host, message.job, message.attempt)
@@ -93,6 +107,8 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
     job.taken[message.sequence] = message.step
     if len(job.taken) > MOST_TAKEN:
         del job.taken[min(job.taken)]
+    if message.speed is not None and _is_news(host.speed, message.speed):
+        host.speed, cluster.plan_stale = message.speed, True
     cost = message.cost
     cluster.record(
         facts.CheckpointTaken(

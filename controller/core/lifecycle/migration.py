@@ -311,7 +311,11 @@ def _granted_bytes(cluster: Cluster, job: JobState) -> float:
 def _lead_s(cluster: Cluster, job: JobState) -> float:
     """From the order to take the final snapshot to its first byte: one may be being taken when it is due."""
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
-    return 2.0 * cluster.settings.writes_s(job.spec.payload_bytes) + lag_s
+    payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[job.host or ""].speed
+    writes_s = cluster.settings.writes_s(payload_bytes)
+    if speed is not None:  # a promise is kept by a slow disk too
+        writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
+    return 2.0 * writes_s + lag_s
 
 
 def _notice_s(cluster: Cluster, job: JobState) -> float:

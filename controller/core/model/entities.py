@@ -15,7 +15,7 @@ from math import inf
 
 from controller.core.admission.reservation import Pledge
 from testbed.errors import InvariantBroken
-from testbed.messages import FlowCount, JobSpec, StoredCheckpoint
+from testbed.messages import FlowCount, JobSpec, SnapshotSpeed, StoredCheckpoint
 from topologies.spec import Host, Role, TrafficClass
 
 
@@ -156,6 +156,7 @@ class HostState:
     offered: set[int] = field(default_factory=set)  # spot offers that stand, by number
     flows: dict[str, FlowCount] = field(default_factory=dict)  # transfers that it sends, as last reported
     drops: int = 0  # packets that its buckets have dropped, as last reported
+    speed: SnapshotSpeed | None = None  # of its snapshots, as it measured it; None: it has not told yet
     fence_at_s: float = inf  # silent: its jobs count as stopped from then on
 
     @property

@@ -32,7 +32,7 @@ with three for everything, hours foretold recorded preemptions worse than one ra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -64,8 +64,6 @@ BELIEF = 20.0  # expected events, squared and added up, after which what was see
 SOME = 5.0  # events after which their scatter counts as much as what is believed of it
 STEPS = 8  # from a number of events borrowed to its double
 MOST_DIFFER = 1.0  # squared CV that is credited to hosts at most, so that a host borrows one event at least
-
-EVEN = (1.0,) * HOURS  # a profile without peaks
 
 Table = Sequence[float]  # hazard per second in each of the 24 hours of a day that begins at midnight
 
@@ -268,39 +266,6 @@ def _borrowed(events: Floats, exposure_s: Floats, rate_per_s: float) -> float:
         return math.inf
     mantissa, exponent = math.frexp(1.0 / min(differ, MOST_DIFFER))
     return math.ldexp(np.rint(mantissa * STEPS) / STEPS, exponent)
-
-
-Forecast = Callable[[HazardWindow, str, float], Table]
-
-
-def one_rate(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The campus's n/T for every host, at any hour."""
-    return table_at(seen.estimate(now_s).mle, EVEN)
-
-
-def by_host(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The host's own level, with what it borrows from the others, at any hour."""
-    return table_at(seen.estimate(now_s, host=host).mle, EVEN)
-
-
-def by_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The campus's rate in each hour, for every host."""
-    return table_at(seen.estimate(now_s).mle, seen.profile(now_s))
-
-
-def by_host_and_hour(seen: HazardWindow, host: str, now_s: float) -> Table:
-    """The host's own level times the campus's profile: what decisions are made on (with its upper bound)."""
-    return table_at(seen.estimate(now_s, host=host).mle, seen.profile(now_s))
-
-
-# each a table of the most likely rates; `reclaimnet measure hazard` compares them
-FORECASTS: dict[str, Forecast] = {
-    "one rate": one_rate,
-    "by host": by_host,
-    "by hour": by_hour,
-    "by host and hour": by_host_and_hour,
-}
-DEFAULT = "by host and hour"
 
 
 @compiled

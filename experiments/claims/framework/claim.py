@@ -78,8 +78,9 @@ class Config:
     """How large a run: `quick`, or in full; `seeds` None for the claim's own number.
 
     `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `progress(done, total)` is called
-    after each piece. `systems`: rows of the policies to be compared beside those that the claim has. ValueError: fewer than 2
-    seeds (no interval), no worker.
+    after each piece. `systems`: rows of the policies to be compared beside those that the claim has. `records`: a folder of
+    recorded owners, for the claim that plays those; `only`: parts of the names of its cases that are asked for, all if empty.
+    ValueError: fewer than 2 seeds (no interval), no worker.
     """
 
     directory: Path
@@ -87,6 +88,8 @@ class Config:
     seeds: int | None = None
     workers: int = 1
     systems: tuple[str, ...] = ()
+    records: Path | None = None
+    only: tuple[str, ...] = ()
     progress: Callable[[int, int], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ PAPERS = {
     "Paper A": "Paper A: ReclaimNet, voluntary GPU sharing on a campus",
     "Paper B": "Paper B: when to wait for a spot instance",
     "Both papers": "Both papers at once",
+    "Recorded owners": "Beyond the papers: owners that others recorded",
 }
 
 

@@ -3,7 +3,8 @@
 One run of a few days holds too few interruptions to be a number, so every quantity is taken over all seeds together, and
 its interval is had by resampling whole seeds.
 
-Work loss is `losses`': in GPU-hours, brought to 61 days, and per interruption. Downtime is the median over what
+Work loss is `losses`': in GPU-hours, brought to 61 days, and per interruption. Lost GPU time is the whole of which that is a part
+(`experiments.results.lost_time`). Downtime is the median over what
 a notice interrupted (paper A: "per migration"), from the stop to the proved state at the next host. Success is the share
 of jobs under notice that lost nothing, however it was done: so that a system which does not migrate, too, can have one.
 Utilisation is the useful share of the time from a job's first start to its end, in which it could use its GPU: of all GPU time
@@ -22,6 +23,7 @@ from experiments.claims.framework.rows import row
 from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value
 from experiments.claims.paper_a.campus_runs import FULL_DAYS
+from experiments.results.lost_time import LostPart
 from experiments.results.statistics import (
     ConfidenceInterval,
     Statistic,
@@ -144,7 +146,24 @@ OVER_LEAST = Metric(
     ratio_of_sums,
     "what was lost over that bound",
 )
-METRICS = (WORK_LOSS, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
+LOST_TIME = Metric(
+    "lost GPU time",
+    "GPU-h in 61 days",
+    lambda run: _per_61_days(sum(run["lost_time"].values()), run),
+    ratio_of_sums,
+    "work loss, pauses, restarts, downtime and redundancy: all that jobs had or waited for and did not use",
+)
+LOST_PARTS = tuple(
+    Metric(
+        part.replace("_", " "),
+        "GPU-h in 61 days",
+        lambda run, part=part: _per_61_days(run["lost_time"][part], run),  # type: ignore[misc]
+        ratio_of_sums,
+        "part of the lost GPU time",
+    )
+    for part in LostPart
+)
+METRICS = (WORK_LOSS, LOST_TIME, PER_EVENT, DEAR, ORDINARY, DOWNTIME, DOWNTIME_P99, SUCCESS, UTILISATION)
 
 
 def metric_rows(

@@ -18,6 +18,7 @@ from experiments.results.history import (
     notices,
 )
 from experiments.results.losses import SECONDS_AN_HOUR, interruptions, work_lost
+from experiments.results.lost_time import LostPart
 from experiments.worlds.virtual import VirtualRun
 
 DAY_S = 86_400.0
@@ -25,7 +26,7 @@ HOURS = 24
 
 
 def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
-    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, and counts."""
+    """JSON: `interruptions` and `migrations` (a list each, see the functions), `days`, `intervals`, `lost_time`, and counts."""
     summary = run.summary()
     submitted = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     spans = [at_s - submitted[fact.job] for at_s, fact in run.facts if isinstance(fact, f.JobFinished)]
@@ -34,6 +35,8 @@ def compact(run: VirtualRun, trace: Trace) -> dict[str, Any]:
         "migrations": [_rounded(row) for row in _migrations(run)],
         "days": [_rounded(row) for row in _days(run, trace)],
         "intervals": [_rounded(row) for row in _intervals(run)],
+        # seconds of a GPU, by part
+        "lost_time": {part: round(getattr(summary.lost_time, f"{part}_s"), 3) for part in LostPart},
         "submitted": summary.jobs.submitted,
         "finished": summary.jobs.finished,
         "lost": summary.jobs.lost,

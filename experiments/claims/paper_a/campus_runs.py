@@ -38,6 +38,7 @@ DECIDING = (
     "experiments.results.accounting",
     "experiments.results.history",
     "experiments.results.losses",
+    "experiments.results.lost_time",
     "experiments.worlds.oracle",
     "experiments.inputs.scenario",
     "experiments.inputs.traces",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from controller.core.policies.table import Policy, policy
 from controller.core.settings import Settings
 from experiments.inputs.scenario import Scenario
@@ -11,10 +13,14 @@ from topologies.errors import SpecError
 HEARTBEAT_S = 1.0  # counters are sent on at 1 Hz; a shorter lease needs more
 SNAPSHOT_S = 0.15  # to order a snapshot and hear of it: a migration needs it beside transfer and restart
 SNAPSHOT_BYTES_PER_S = 1.5e9  # to write it into memory, which a quiet core does at 1.7 to 2.1 GB/s
+# where a job stands still for a copy in memory alone (`reclaimnet measure snapshots`): to be stopped and go on,
+SNAPSHOT_PAUSE_S = 0.001
+# and to copy, which a quiet core does at 12 GB/s, and one that another process wants too at half of that
+SNAPSHOT_PAUSE_BYTES_PER_S = 6e9
 
 
 def snapshot_s(payload_bytes: float) -> float:
-    """p of a payload, as `Settings.writes_s` has it."""
+    """p of a payload where a job stands still until its snapshot is written, as `Settings.writes_s` has it."""
     return SNAPSHOT_S + payload_bytes / SNAPSHOT_BYTES_PER_S
 
 
@@ -38,6 +44,8 @@ def settings_of(played: Scenario) -> Settings:
         restart_s=protocol.restart_s,
         snapshot_s=SNAPSHOT_S,
         snapshot_bytes_per_s=SNAPSHOT_BYTES_PER_S,
+        snapshot_pause_s=None if protocol.snapshots == "stop" else SNAPSHOT_PAUSE_S,
+        snapshot_pause_bytes_per_s=inf if protocol.snapshots == "stop" else SNAPSHOT_PAUSE_BYTES_PER_S,
         control_period_s=protocol.control_period_s,
         lease_s=protocol.lease_s,
         heartbeat_s=min(HEARTBEAT_S, protocol.lease_s / 3.0),

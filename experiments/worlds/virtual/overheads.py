@@ -25,8 +25,12 @@ class Overheads:
     switch_s: Span = (0.0005, 0.002)  # until an agent has read a switch that was written
     start_s: Span = (0.1, 0.3)  # of a workload, with the proof of its state
     finish_s: Span = (0.02, 0.06)  # from its last step to its end: the proof of its state, the exit
-    snapshot_s: Span = (0.03, 0.12)  # ordered and hashed; the job stands still for it,
-    snapshot_bytes_per_s: float = inf  # and while its payload is written at this rate
+    snapshot_s: Span = (0.03, 0.12)  # a snapshot ordered and hashed,
+    snapshot_bytes_per_s: float = inf  # and its payload written at this rate
+    # for which it stops a job that goes on; None: the job stands still for all of it, and its host tells nothing of what it
+    # took: the coordinator plans with what the scenario says
+    snapshot_pause_s: Span | None = None
+    snapshot_pause_bytes_per_s: float = inf  # and while its payload is copied at this rate
     connect_s: float = 0.003  # a transfer's handshake, and what the receiver lacks
     commit_s: float = 0.02  # the receiver's last hash and fsync
     reconnect_s: float = (
@@ -44,9 +48,12 @@ def costs_of(settings: Settings) -> Overheads:
     """Within what the coordinator reserves: a restart takes part of T_r, a snapshot part of its allowance."""
     low, high = RESTART_SHARE
     small, large = SNAPSHOT_SHARE
+    pause_s = settings.snapshot_pause_s
     return Overheads(
         start_s=(low * settings.restart_s, high * settings.restart_s),
         snapshot_s=(small * settings.snapshot_s, large * settings.snapshot_s),
         snapshot_bytes_per_s=settings.snapshot_bytes_per_s / large,
+        snapshot_pause_s=None if pause_s is None else (small * pause_s, large * pause_s),
+        snapshot_pause_bytes_per_s=settings.snapshot_pause_bytes_per_s / large,
         silence_s=min(10.0, max(settings.lease_s, 1.0)) if settings.lease_s < inf else 10.0,
     )

@@ -177,7 +177,7 @@ class Workloads:
     # ------------------------------------------------------------ snapshots
 
     def snapshot(self, machine: Machine, order: ado.TakeSnapshot) -> None:
-        """The state as it is now; in the store when it is written."""
+        """The state as it is now; in the store when it is written. The job stands still for that, or for a copy in memory."""
         env, process = self._env, machine.processes.get((order.job, order.attempt))
         ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", machine.name)
         if process is None or process.running_from_s == inf:
@@ -188,18 +188,32 @@ class Workloads:
             gone = partial(self._failed, machine, order, "the process has gone")
             env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return
-        takes_s = ordered_s + process.spec.payload_bytes / env.costs.snapshot_bytes_per_s
-        takes_s += machine.disk.slow_s
-        process.pause(env.now_s, takes_s)
+        costs, payload_bytes = env.costs, process.spec.payload_bytes
+        write_s = payload_bytes / costs.snapshot_bytes_per_s + machine.disk.slow_s
+        takes_s = stood_s = ordered_s + write_s
+        cost = None
+        if costs.snapshot_pause_s is not None:
+            if not order.final:
+                stood_s = env.streams.span(costs.snapshot_pause_s, "snapshot pause", machine.name)
+                stood_s += payload_bytes / costs.snapshot_pause_bytes_per_s
+            cost = m.SnapshotCost(stood_s, write_s)
+        process.pause(env.now_s, stood_s)
         core = machine.core
 
         def written() -> None:
             if machine.core is core:
-                self._written(machine, order, process, step)
+                self._written(machine, order, process, step, cost)
 
         env.after(takes_s, lambda: env.to_agent(machine, written), Priority.PROCESS)
 
-    def _written(self, machine: Machine, order: ado.TakeSnapshot, process: Process, step: int) -> None:
+    def _written(
+        self,
+        machine: Machine,
+        order: ado.TakeSnapshot,
+        process: Process,
+        step: int,
+        cost: m.SnapshotCost | None,
+    ) -> None:
         env = self._env
         failure = env.faults.snapshot(machine.name, order)
         if not process.alive:
@@ -213,7 +227,7 @@ class Workloads:
             taken = m.StoredCheckpoint(job, sequence, step, process.spec.payload_bytes, f"{job}@{step}")
             machine.store[job, sequence] = taken
             machine.disk.keep_latest(job, KEPT_SNAPSHOTS)
-            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final))
+            env.agent(machine, aev.SnapshotDone(order.attempt, taken, order.final, cost))
 
     def _failed(self, machine: Machine, order: ado.TakeSnapshot, reason: str) -> None:
         failed = aev.SnapshotFailed(order.job, order.attempt, order.sequence, order.final, reason)

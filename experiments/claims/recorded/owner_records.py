@@ -1,0 +1,223 @@
+"""Recorded owners as a campus: which records there are, and one run of a system on one of them.
+
+A record says when machines came and went, and nothing of jobs, links, notices or storage. What it does not say is paper A's
+campus (payloads, lengths of steps, loss budgets, background traffic, T_r) or one of the axes on which every system is judged:
+
+- *notice*: what clouds give. None, 30 s (Google's and Azure's preemptible machines), 120 s (Amazon's spot instances). A host
+  is gone when the record says so, and it is told that much before;
+- *storage*: whether checkpoints may go to a host that no owner takes back. Either every system has it or none: with it for
+  one row alone the comparison was of storage.
+
+A host is a machine of one GPU. A record of counts has a host for each instance that it ever had at once, so that no host
+is left that never leaves, and is played at its own pace from its beginning, two weeks of it at most. Records of one folder are
+also played together, as the zones of one region.
+A record of lifetimes is played for a week, by as many hosts as the largest zone of the counts has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from controller.core.policies.table import POLICIES
+from experiments.inputs.scenario import InverseLaw, Protocol, Scenario
+from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
+from experiments.inputs.traces import Trace, load_trace
+from experiments.inputs.traces.achieved import lent_share
+from experiments.inputs.traces.availability_counts import parse_counts, together
+from experiments.inputs.traces.generated import arrivals
+from experiments.inputs.traces.paper_campus import DAY_S, paper_scenario
+from experiments.inputs.traces.trace import in_order
+from experiments.results.lost_time import LostPart
+from experiments.worlds.virtual import simulate
+from topologies import toml
+from topologies.errors import SpecError
+from topologies.presets import RTX3090, GpuShare, three_tier
+
+NOTICES_S = (0.0, 30.0, 120.0)
+MOST_DAYS, DAYS_OF_LIVES, QUICK_DAYS = 14.0, 7.0, 2.0
+HOSTS_OF_LIVES = 16
+BUILDINGS = 3
+# of the GPU time that owners lend: jobs share hosts and wait, and there is room to move to; the middle of .3 and .7, at which
+# the paper's campus is judged beside its own 4 %
+LOAD = 0.5
+# as in the claim of both papers: short against a run, so that there are some hundreds, and long against what a move takes
+JOB_MEAN_H, JOB_MOST_H = 4.0, 48.0
+GB = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRecord:
+    """A record, or several of one folder at once. `name` is the file's (or folder's) below the folder that was given."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    @property
+    def content(self) -> str:
+        """Names what is in the files, wherever they lie."""
+        return blake2b(b"".join(path.read_bytes() for path in self.files), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCase:
+    """What the systems are compared on."""
+
+    record: OwnerRecord
+    notice_s: float
+    stores: bool
+
+    @property
+    def name(self) -> str:
+        """As `--only` finds it and the page shows it."""
+        storage = "with a storage server" if self.stores else "no storage server"
+        return f"{self.record.name}, notice {self.notice_s:g} s, {storage}"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRun:
+    """One run of one system."""
+
+    case: TraceCase
+    system: str
+    seed: int
+    most_days: float
+
+    @property
+    def key(self) -> str:
+        """Names everything that the result depends on, but for the code."""
+        content, days = self.case.record.content, f"{self.most_days:g} days at most"
+        return f"traces: {self.case.name}, {content}, {self.system}, seed {self.seed}, {days}"
+
+
+def records(folder: Path) -> list[OwnerRecord]:
+    """Every record below a folder, by name, and the counts of each folder together. SpecError: there is none."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".csv"))
+    if not files:
+        raise SpecError("--traces", str(folder), "a folder with records of owners (.json or .csv)")
+    found = [OwnerRecord(path.relative_to(folder).with_suffix("").as_posix(), (path,)) for path in files]
+    for place in sorted({path.parent for path in files}):
+        zones = tuple(path for path in files if path.parent == place and path.suffix == ".json")
+        if len(zones) > 1:
+            name = place.relative_to(folder).as_posix()
+            found.append(OwnerRecord(f"{name if name != '.' else folder.name}, all zones", zones))
+    return found
+
+
+def cases(folder: Path, only: Sequence[str] = ()) -> list[TraceCase]:
+    """All cases, or those whose names hold one of these texts. SpecError: none does, or there is no record."""
+    found = [
+        TraceCase(record, notice_s, stores)
+        for record in records(folder)
+        for stores in storages()
+        for notice_s in NOTICES_S
+    ]
+    chosen = [case for case in found if not only or any(text in case.name for text in only)]
+    if not chosen:
+        names = "; ".join(case.name for case in found)
+        raise SpecError("--only", ", ".join(only), f"a part of the name of a case: {names}")
+    return chosen
+
+
+def storages() -> tuple[bool, ...]:
+    """Without and with a storage server."""
+    return (False, True) if "head_stores" in {each.name for each in fields(Protocol)} else (False,)
+
+
+def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
+    """The scenario and its trace, in real units. SpecError: a file is no record."""
+    case, base = wanted.case, paper_scenario(wanted.seed)
+    hosts, days = _size(case.record.files)
+    days = min(days, wanted.most_days)
+    protocol: dict[str, Any] = {"head_stores": True} if case.stores else {}
+    scenario = replace(
+        base,
+        name="recorded-owners",
+        duration_s=days * DAY_S,
+        campus=three_tier(
+            hosts,
+            min(BUILDINGS, hosts),
+            mix=(GpuShare(RTX3090, 1, 1),),
+            reserve=base.campus.research_reserve,
+        ),
+        protocol=replace(base.protocol, **protocol),
+        # the record says when owners come and go
+        owners=replace(base.owners, count=None, burst_share=0.0, lent_at_start=1.0),
+    )
+    trace = load_trace(case.record.files[0], scenario, *case.record.files[1:])
+    gone = replace(trace, owner_events=with_notice(trace.owner_events, 0.0, scenario.duration_s))
+    lent_h = lent_share(scenario, gone) * hosts * days * 24.0
+    count = max(1, round(LOAD * lent_h / JOB_MEAN_H))
+    median_h = JOB_MEAN_H * 0.6  # of a lognormal of sigma 1, about; the lengths are made to add up
+    jobs = replace(
+        base.jobs,
+        interarrival=InverseLaw("exponential", days * DAY_S / count),
+        run_time=InverseLaw("lognormal", median_h * HOUR_S, 1.0, 0.25 * HOUR_S, JOB_MOST_H * HOUR_S),
+        count=count,
+        work_s=LOAD * lent_h * HOUR_S,
+    )
+    scenario = replace(scenario, jobs=jobs)
+    noticed = with_notice(trace.owner_events, case.notice_s, scenario.duration_s)
+    return scenario, replace(trace, arrivals=arrivals(scenario), owner_events=noticed)
+
+
+def with_notice(events: Sequence[OwnerEvent], notice_s: float, until_s: float) -> tuple[OwnerEvent, ...]:
+    """The events, every host gone when the record says, and told so much before, or half of the time that it was there.
+
+    So hosts are lent for the same time whatever the notice is.
+    """
+    since_s: dict[str, float] = {}
+    told = []
+    for event in events:
+        if event.kind == "return":
+            since_s[event.host] = event.at_s
+            told.append(event)
+        else:
+            before_s = min(notice_s, (event.at_s - since_s.get(event.host, 0.0)) / 2.0)
+            told.append(OwnerEvent(event.at_s - before_s, event.host, "reclaim", before_s))
+    return in_order(told, until_s)
+
+
+def play(wanted: TraceRun) -> dict[str, Any]:
+    """The run of one task; seconds of a GPU become hours."""
+    scenario, trace = recorded_campus(wanted)
+    run = simulate(scenario, trace, wanted.seed, system=wanted.system)
+    summary = run.summary()
+    lost = summary.lost_time
+    return {
+        "work_lost_h": lost.work_lost_s / HOUR_S,
+        "lost_h": lost.total_s / HOUR_S,
+        "parts_h": {part: getattr(lost, f"{part}_s") / HOUR_S for part in LostPart},
+        "useful_h": lost.useful_s / HOUR_S,
+        "moved_gb": summary.checkpoints.bytes_sent / GB,
+        "submitted": summary.jobs.submitted,
+        "finished": summary.jobs.finished,
+        "interruptions": summary.interruptions.events,
+        "days": scenario.duration_s / DAY_S,
+        "broken": sorted({broken.rule for broken in summary.invariants_broken}),
+    }
+
+
+def systems() -> list[str]:
+    """The rows of Table III."""
+    return [name for name, row in POLICIES.items() if row.label]
+
+
+@lru_cache(maxsize=64)
+def _size(files: tuple[Path, ...]) -> tuple[int, float]:
+    """(hosts, days) of the campus that these records are played on. SpecError: one is no record of counts, and should be."""
+    if files[0].suffix == ".csv":
+        return HOSTS_OF_LIVES, DAYS_OF_LIVES
+    found = []
+    for path in files:
+        try:
+            found.append(parse_counts(toml.read_text(path, "a record of counts (JSON)")))
+        except SpecError as error:
+            raise error.within(str(path)) from None
+    counts = together(found)
+    days = counts.gap_s * (len(counts.available) - 1) / DAY_S
+    return max(counts.available), min(days, MOST_DAYS)

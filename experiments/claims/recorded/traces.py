@@ -1,0 +1,189 @@
+"""Recorded owners: is ours first, on each record, with each notice, with and without a storage server?
+
+A case is one record under one notice and one storage. In each, the rows of Table III meet the same owners and jobs, seed by
+seed, and ours is compared with every other row in work lost and in lost GPU time. It is *first* where it loses less than
+every other with the whole 95 % interval of the paired difference, *behind* those that lose less than it with theirs, and *not
+distinguishable from first* otherwise: there more seeds would say. Nothing of the systems was fitted to a record.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, Config
+from experiments.claims.framework.pictures import INK, canvas, colour, dress
+from experiments.claims.framework.rows import mean_row, paired_row
+from experiments.claims.framework.sweep import Result, Task
+from experiments.claims.framework.values import Value, Values
+from experiments.claims.paper_a.campus_runs import run_tasks
+from experiments.claims.paper_a.table3 import OURS, label
+from experiments.claims.recorded import owner_records
+from experiments.claims.recorded.owner_records import (
+    LOAD,
+    MOST_DAYS,
+    QUICK_DAYS,
+    TraceCase,
+    TraceRun,
+    cases,
+    play,
+    systems,
+)
+from experiments.results.lost_time import LostPart
+from topologies.errors import SpecError
+
+FULL_SEEDS, QUICK_SEEDS = 10, 2
+WORK, LOST = "work lost", "lost GPU time"
+# quantity -> (unit, what one run has of it)
+QUANTITIES: dict[str, tuple[str, Callable[[Result], float]]] = {
+    WORK: ("GPU-h", lambda run: run["work_lost_h"]),
+    LOST: ("GPU-h", lambda run: run["lost_h"]),
+    "useful GPU time": ("GPU-h", lambda run: run["useful_h"]),
+    "bytes moved": ("GB", lambda run: run["moved_gb"]),
+    "jobs finished": ("", lambda run: run["finished"]),
+}
+JUDGED = (WORK, LOST)
+# times what ours loses: beyond, the picture does not tell systems apart
+FARTHEST = 3.0
+
+CLAIM_TEXT = (
+    "With hazards, bandwidth and deadlines a system loses less than without: on owners that others recorded, too, ours is first "
+    "in work lost and in lost GPU time."
+)
+LIMITS = (
+    "What any paper prints: nobody else has played these. The records say when machines came and went; jobs, their payloads and "
+    "the network are those of paper A's campus, at a load of half of what is lent, and the zones of a region are not its "
+    "buildings. A cloud's machine that leaves is replaced by another, here its host comes back with its disk. While a whole zone "
+    "is away every job waits, whatever a system does: that is most of the lost GPU time. Two weeks of one place are "
+    "one history: seeds change which host leaves, and the jobs, not when machines leave."
+)
+
+
+def run(config: Config) -> Values:
+    """Every system in every case. SpecError: no folder, no record in it, or no such case."""
+    if config.records is None:
+        raise SpecError("--traces", "", "a folder with records of owners")
+    count = config.seeds or (QUICK_SEEDS if config.quick else FULL_SEEDS)
+    most_days = QUICK_DAYS if config.quick else MOST_DAYS
+    found_cases = cases(config.records, config.only)
+    wanted = {
+        (case, system): [TraceRun(case, system, seed, most_days) for seed in range(1, count + 1)]
+        for case in found_cases
+        for system in dict.fromkeys((*systems(), *config.systems))
+    }
+    tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
+    results = run_tasks(tasks, config, (owner_records, sys.modules[__name__]))
+    found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
+    rows = [value for case in found_cases for value in _numbers(case, found)]
+    runs = [run for some in found.values() for run in some]
+    ours = [run for (_, system), some in found.items() if system == OURS for run in some]
+    settings = {
+        "runs": f"{len(found_cases)} cases of {count} seeds: {sum(run['submitted'] for run in ours)} jobs, "
+        f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(runs)} runs",
+        "promises broken": ", ".join(sorted({rule for run in runs for rule in run["broken"]}))
+        or "none, in any run",
+        "jobs": f"paper A's payloads and loss budgets, {LOAD:.0%} of the GPU time that owners lend",
+        "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
+    }
+    return Values(tuple(rows), (), settings)
+
+
+def _numbers(case: TraceCase, found: Mapping[tuple[TraceCase, str], Sequence[Result]]) -> Iterator[Value]:
+    of_case = {system: runs for (other, system), runs in found.items() if other == case}
+    for system, runs in of_case.items():
+        for quantity, (unit, of) in QUANTITIES.items():
+            yield mean_row(case.name, system, quantity, unit, [of(run) for run in runs], "of a run")
+        for part in LostPart:
+            hours = [run["parts_h"][part] for run in runs]
+            words = part.replace("_", " ")
+            yield mean_row(case.name, system, words, "GPU-h", hours, "part of the lost GPU time")
+    for other, runs in of_case.items():
+        if other != OURS:
+            for quantity in JUDGED:
+                unit, of = QUANTITIES[quantity]
+                pair = ([of(run) for run in some] for some in (of_case[OURS], runs))
+                yield paired_row(case.name, f"{OURS} - {other}", quantity, unit, *pair)
+
+
+def checks(values: Values) -> Iterator[Check]:
+    """How ours stands in each case."""
+    for case in values.groups():
+        for quantity in JUDGED:
+            yield standing(values, case, quantity)
+
+
+def standing(values: Values, case: str, quantity: str) -> Check:
+    """First: holds; behind somebody: fails; not distinguishable from first: undecided."""
+    apart = {
+        row.system.removeprefix(f"{OURS} - "): row
+        for row in values.rows
+        if row.group == case and row.quantity == quantity and row.system.startswith(f"{OURS} - ")
+    }
+    ahead = [other for other, row in apart.items() if row.low is not None and row.low > 0.0]
+    level = [other for other, row in apart.items() if other not in ahead and not _is_less(row)]
+    text = f"{case}: ours is first in {quantity}"
+    ours = values.find(case, OURS, quantity)
+    mean = f"{ours.ours:.3g} {ours.unit}"
+    if ahead:
+        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in ahead)
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.FAILS, f"{mean}, behind {told}")
+    if level:
+        told = "; ".join(f"{label(other)} ({_apart(apart[other])})" for other in level)
+        words = f"{mean}, not distinguishable from first: {told}"
+        return Check(ClaimKind.ORDERING, text, ClaimOutcome.UNDECIDED, words)
+    next_best = min(apart, key=lambda other: -apart[other].ours)
+    words = f"{mean}, first, before {label(next_best)} ({_apart(apart[next_best])})"
+    return Check(ClaimKind.ORDERING, text, ClaimOutcome.HOLDS, words)
+
+
+def _is_less(row: Value) -> bool:
+    return row.high is not None and row.high < 0.0
+
+
+def _apart(row: Value) -> str:
+    return f"{row.ours:+.3g} [{row.low:+.3g}, {row.high:+.3g}]"
+
+
+def draw(values: Values, path: Path) -> None:
+    """For each case what the systems lose, over what ours loses."""
+    names = values.groups()
+    rows = dict.fromkeys(row.system for row in values.rows if " - " not in row.system)
+    height = 2.2 + 0.34 * len(names)
+    with canvas(path, 1, len(JUDGED), (17.0, height), "Recorded owners: what is lost, over ours") as (
+        figure,
+        panels,
+    ):
+        for place, quantity in enumerate(JUDGED):
+            axes = panels[0][place]
+            for system in rows:
+                points = []
+                for y, case in enumerate(names):
+                    own, other = values.find(case, OURS, quantity), values.get(case, system, quantity)
+                    if other is not None and own.ours > 0.0 and other.ours > 0.0:
+                        points.append((other.ours / own.ours, y))
+                marker, size = ("|", 14) if system == OURS else ("o", 5)
+                xs, ys = [min(x, FARTHEST) for x, _ in points], [y for _, y in points]
+                axes.plot(
+                    xs, ys, marker, color=colour(system), markersize=size, label=label(system), alpha=0.85
+                )
+            axes.axvline(1.0, color=INK, linewidth=0.8, zorder=0)
+            axes.set_xlim(right=FARTHEST * 1.02)
+            axes.set_yticks(range(len(names)), names if not place else [""] * len(names))
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            dress(axes, f"over ours; {FARTHEST:g}: as much, or more", "", quantity, grid="x")
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower right", ncols=5, frameon=False, fontsize=9)
+
+
+CLAIM = Claim(
+    name="traces",
+    paper="Recorded owners",
+    title="The systems on owners that others recorded",
+    text=CLAIM_TEXT,
+    does_not_prove=LIMITS,
+    headline=tuple(QUANTITIES),
+    run=run,
+    draw=draw,
+    checks=checks,
+)

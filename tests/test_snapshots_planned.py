@@ -1,0 +1,215 @@
+"""What a snapshot stops a job for, and what it takes to be written, are two things: in P1, in virtual time, in the accounts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from controller.core.lifecycle.job_reports import SPEED_CHANGE
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.settings import Settings
+from experiments.compare.costs import measure_costs
+from experiments.inputs.scenario import demo_scenario, load
+from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.traces import generate
+from experiments.results.lost_time import LostPart, balances
+from experiments.worlds.virtual import Overheads, simulate
+from experiments.worlds.virtual.overheads import costs_of
+from testbed import messages as m
+from testbed.bounds import FASTEST_BYTES_PER_S, SLOWEST_BYTES_PER_S
+from tests.cores_world import COSTS, SETTINGS, CoresWorld, a_running_job, small_campus
+from tests.test_bounds import refused
+
+MB = 1_000_000
+PAYLOAD = 30 * MB
+COPIED = replace(
+    COSTS, snapshot_s=(0.5, 0.5), snapshot_pause_s=(0.01, 0.01), snapshot_pause_bytes_per_s=PAYLOAD / 0.02
+)
+
+
+def a_world(costs: Overheads = COSTS, **settings: object) -> CoresWorld:
+    campus = small_campus(3, 1)
+    world = CoresWorld(campus, replace(SETTINGS, level_start=3.0, **settings), costs=costs)  # type: ignore[arg-type]
+    world.start()
+    world.run(0.5)
+    return world
+
+
+def a_job(steps: int = 10_000) -> m.JobSpec:
+    return m.JobSpec("a", steps, 0.1, PAYLOAD, loss_budget_s=60.0)
+
+
+# ---------------------------------------------------------------- P1
+
+
+def test_a_pause_is_the_write_unless_the_state_is_copied_first() -> None:
+    stop = Settings(snapshot_s=0.2, snapshot_bytes_per_s=1e9)
+    assert stop.pauses_s(1e9) == stop.writes_s(1e9) == pytest.approx(1.2)
+    copy = replace(stop, snapshot_pause_s=0.001, snapshot_pause_bytes_per_s=1e10)
+    assert copy.writes_s(1e9) == pytest.approx(1.2)
+    assert copy.pauses_s(1e9) == pytest.approx(0.101)
+    assert copy.pauses_s(1e9, host_bytes_per_s=1e9) == pytest.approx(1.001)
+    assert stop.pauses_s(1e9, host_bytes_per_s=5e8) == pytest.approx(2.2)
+
+
+def test_a_scenario_says_whether_jobs_stand_still_and_papers_do() -> None:
+    demo, lab = demo_scenario(), load("example:paper-campus")
+    assert demo.protocol.snapshots == "copy"
+    assert lab.protocol.snapshots == "stop"
+    assert settings_of(demo.played()).pauses_s(1e8) < 0.02 < settings_of(demo.played()).writes_s(1e8)
+    assert settings_of(lab.played()).pauses_s(1e8) == settings_of(lab.played()).writes_s(1e8)
+    assert costs_of(settings_of(lab.played())).snapshot_pause_s is None
+
+
+def test_a_host_that_stops_jobs_for_longer_checkpoints_them_less_often() -> None:
+    """P1 plans with what the host has measured, once it has; a tenth of the rate is an interval 3.2 times as long."""
+    world = a_world(policy="reclaimnet", snapshot_pause_s=0.0, snapshot_pause_bytes_per_s=1e9)
+    host = a_running_job(world, a_job(), 2.0)
+    core, state = world.coordinator, world.jobs["a"]
+    attempt, before_s = state.attempt, state.interval_s
+
+    def tell(sequence: int, pause_bytes_per_s: float) -> None:
+        taken = m.SnapshotTaken(
+            "a",
+            attempt,
+            attempt * m.SEQUENCES_PER_ATTEMPT + sequence,
+            state.step,
+            PAYLOAD,
+            False,
+            m.SnapshotCost(0.1, 0.1),
+            m.SnapshotSpeed(pause_bytes_per_s, 1e8),
+        )
+        core.handle(ev.AgentSaid(host, taken), world.now_s)
+
+    tell(900, 1e9)
+    assert core.cluster.hosts[host].speed == m.SnapshotSpeed(1e9, 1e8)
+    assert state.interval_s == before_s
+    tell(901, 1e9 * SPEED_CHANGE * 0.999)
+    assert core.cluster.hosts[host].speed == m.SnapshotSpeed(1e9, 1e8)
+    tell(902, SLOWEST_BYTES_PER_S)
+    assert state.interval_s is not None
+    assert before_s is not None
+    assert state.interval_s > 3.0 * before_s
+
+
+@pytest.mark.parametrize(
+    "bytes_per_s", [0.0, SLOWEST_BYTES_PER_S / 2, FASTEST_BYTES_PER_S * 2, math.inf, math.nan, -1.0]
+)
+def test_a_speed_that_no_machine_has_is_refused_where_it_arrives(bytes_per_s: float) -> None:
+    def told(pause_bytes_per_s: float, write_bytes_per_s: float) -> m.SnapshotTaken:
+        speed = m.SnapshotSpeed(pause_bytes_per_s, write_bytes_per_s)
+        return m.SnapshotTaken("a", 1, 1_000_001, 1, 1, False, m.SnapshotCost(0.1, 0.1), speed)
+
+    assert refused(told(bytes_per_s, 1e9))
+    assert refused(told(1e9, bytes_per_s))
+    assert not refused(told(1e9, 1e9))
+
+
+def test_a_slow_disk_makes_final_snapshots_begin_earlier() -> None:
+    from controller.core.lifecycle.migration import _lead_s
+
+    world = a_world()
+    host = a_running_job(world, a_job(), 2.0)
+    cluster, state = world.coordinator.cluster, world.jobs["a"]
+    before_s = _lead_s(cluster, state)
+    cluster.hosts[host].speed = m.SnapshotSpeed(1e9, 1e11)
+    assert _lead_s(cluster, state) == pytest.approx(before_s, rel=0.01)
+    cluster.hosts[host].speed = m.SnapshotSpeed(1e9, PAYLOAD / 5.0)
+    assert _lead_s(cluster, state) == pytest.approx(before_s + 10.0)
+
+
+# ---------------------------------------------------------------- virtual time
+
+
+def first_snapshot(costs: Overheads) -> tuple[float, float, f.CheckpointTaken]:
+    """(how long the job was held up, how long after the order it was told, the fact)."""
+    world = a_world(costs)
+    host = a_running_job(world, a_job(), 2.0)
+    [process] = world.machines[host].processes.values()
+    begun_s, step_s = process.running_from_s, process.spec.step_s
+    while not (taken := world.of(f.CheckpointTaken)) and world.now_s < 300.0:
+        world.run(world.now_s + 0.05)
+    ordered_s = begun_s + taken[0].step * step_s
+    return process.running_from_s - begun_s, world.now_s - ordered_s, taken[0]
+
+
+def test_a_job_that_is_copied_stands_still_for_the_copy_and_is_told_after_the_write() -> None:
+    stood_s, told_s, taken = first_snapshot(COPIED)
+    assert stood_s == pytest.approx(0.03)
+    assert 0.5 <= told_s < 0.8
+    assert taken.pause_s == pytest.approx(0.03)
+    stood_s, _, taken = first_snapshot(replace(COPIED, snapshot_pause_s=None))
+    assert stood_s == pytest.approx(0.5)
+    assert taken.pause_s is None
+
+
+def test_copies_cost_what_they_stop_jobs_for_and_the_account_says_so() -> None:
+    scenario = demo_scenario(seed=2)
+    copy, trace = simulate(scenario, generate(scenario)), generate(scenario)
+    stop = simulate(replace(scenario, protocol=replace(scenario.protocol, snapshots="stop")), trace)
+    told = [fact for _, fact in copy.facts if isinstance(fact, f.CheckpointTaken) and not fact.final]
+    pauses_s = [fact.pause_s for fact in told if fact.pause_s is not None]
+    assert len(pauses_s) == len(told) > 20
+    figures = copy.summary().checkpoints
+    assert figures.pause_median_s is not None
+    assert min(pauses_s) <= figures.pause_median_s <= max(pauses_s)
+    assert figures.pause_p99_s is not None
+    assert figures.pause_p99_s < 0.02
+    assert figures.stopped == 0
+    found = balances(copy.facts, copy.context)
+    lost_s = sum(balance.lost_s(LostPart.PAUSES) for balance in found.values())
+    assert (
+        0.0
+        < lost_s
+        < 0.2
+        * sum(balance.lost_s(LostPart.PAUSES) for balance in balances(stop.facts, stop.context).values())
+    )
+    assert stop.summary().checkpoints.pause_median_s is None
+
+
+def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
+    """Snapshots told a second after they were taken: that second was no pause."""
+    facts = [
+        (0.0, f.JobSubmitted("j", 20, 10.0, 5_000)),
+        (0.0, f.JobDispatched("j", 1, "h1")),
+        (0.0, f.JobRunning("j", 1, "h1", 0, "", None, None)),
+        (51.0, f.CheckpointTaken("j", 1, 1_000_001, 5, 5_000, False, 0.25, 0.5)),
+        (101.25, f.CheckpointTaken("j", 1, 1_000_002, 10, 5_000, False, 0.5, 0.5)),
+        (201.0, f.JobFinished("j", 1, "h1", 20, "")),
+    ]
+    context = replace(simulate(demo_scenario(), generate(demo_scenario())).context, replica_slowdown=0.0)
+    [balance] = balances(facts, context).values()
+    assert balance.lost_s(LostPart.PAUSES) == pytest.approx(0.75)
+    assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
+
+
+# ---------------------------------------------------------------- read off a journal again
+
+
+def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them() -> None:
+    scenario = load("example:two-worlds")
+    scenario = replace(scenario, protocol=replace(scenario.protocol, snapshots="copy"))
+    trace, assumed = generate(scenario), costs_of(settings_of(scenario.played()))
+    slow = replace(
+        assumed,
+        finish_s=(0.2, 0.2),
+        snapshot_s=(0.1, 0.1),
+        snapshot_bytes_per_s=1e8,
+        snapshot_pause_s=(0.05, 0.05),
+        snapshot_pause_bytes_per_s=math.inf,
+    )
+    run = simulate(scenario, trace, costs=slow, quiet=False)
+    measured = measure_costs(run.facts, scenario.scale.apply(trace), assumed)
+    writes_s = [
+        fact.write_s for _, fact in run.facts if isinstance(fact, f.CheckpointTaken) and not fact.final
+    ]
+    assert measured.counts["write"] == len(writes_s) > 3
+    assert measured.costs.snapshot_pause_s == pytest.approx((0.05, 0.05), abs=0.02)
+    assert min(writes_s) <= measured.costs.snapshot_s[0] <= measured.costs.snapshot_s[1] <= max(writes_s)  # type: ignore[type-var]
+    told = measured.told_to(assumed)
+    assert told.snapshot_s == measured.costs.snapshot_s
+    assert told.snapshot_pause_s == measured.costs.snapshot_pause_s
+    assert measure_costs([], trace, assumed).told_to(assumed) == assumed
