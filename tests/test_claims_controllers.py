@@ -12,16 +12,14 @@ from rich.console import Console
 
 from controller.core.queueing.replay import prepare
 from experiments.benchmarks.controllers import (
-    AGE,
-    ALGORITHM1,
     FIXED,
-    MAKE,
+    NAMES,
     draw,
     measure_case,
     one_run,
     summary,
 )
-from experiments.benchmarks.controllers_laws import LAWS, one_history
+from experiments.benchmarks.controllers_laws import LAWS, measure_laws, one_history
 from experiments.benchmarks.controllers_traces import (
     hindsight_level,
     measure_record,
@@ -29,6 +27,7 @@ from experiments.benchmarks.controllers_traces import (
     offers_of,
     records,
     resampled,
+    resampled_days,
 )
 from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 from experiments.theory.paper_b.targets import BY_NAME
@@ -67,11 +66,11 @@ def test_what_was_learned_is_judged_by_theory_not_by_the_luck_of_the_run() -> No
     exact = one_run(case, FIXED, seed=2, jobs=400)
     assert (exact.learned_delay_h, exact.learned_cost) == pytest.approx((case.delta_h, case.cost_star))
     assert exact.cost != pytest.approx(case.cost_star, rel=1e-3)
-    early = one_run(case, ALGORITHM1, seed=2, jobs=400)  # from .05, far from r* after so few jobs
+    early = one_run(case, "algorithm1", seed=2, jobs=400)  # from .05, far from r* after so few jobs
     assert early.learned_delay_h < 0.9 * case.delta_h and early.learned_cost > case.cost_star
     found = summary(case, [exact, early])
     assert (found["learned_delay_within"], found["learned_cost_within"]) == (0.5, 0.5)
-    assert summary(case, [one_run(case, AGE, 2, 400)])["learned_cost_within"] is None
+    assert summary(case, [one_run(case, "age", 2, 400)])["learned_cost_within"] is None
 
 
 def test_rises_are_offers_spread_over_their_gap(tmp_path: Path) -> None:
@@ -117,21 +116,47 @@ def test_every_law_has_about_the_offers_that_it_says() -> None:
         assert (np.diff(offers_h) >= 0.0).all(), law
 
 
-@pytest.mark.parametrize("law", ["every 12 h", "two at once", "by day"])
+@pytest.mark.parametrize("law", ["every 12 h", "two at once", "half days"])
 def test_offers_that_nobody_assumed_cost_age_no_more_than_replay_and_the_delay_is_kept(law: str) -> None:
     prepare()
     found = one_history(law, 3.0, seed=1, jobs=2000)
-    assert found["age"][0] == pytest.approx(3.0, rel=0.05)
-    assert found["age"][1] < 1.02 * found["replay"][1]
+    for name in ("age", "hour-and-age"):
+        assert found[name][0] == pytest.approx(3.0, rel=0.05)
+        assert 1.0 + 9.0 * found[name][1] < 1.02 * (1.0 + 9.0 * found["replay"][1])
 
 
-def test_who_leaves_the_target_is_named() -> None:
-    found = {"delay_over_delta": 1.2, "worst_off": 0.2, "cost": 5.0}
-    laws = {"rare": {"3": {"hindsight": found, "replay": found, "age": found}}}
+def test_controllers_that_leave_the_target_or_are_dearer_than_age_are_named() -> None:
+    costs = {"2": 1.5, "10": 5.0, "100": 45.0}
+    over = {"mean": 0.1, "low": 0.01, "high": 0.2}
+    found = {"delay_over_delta": 1.2, "worst_off": 0.2, "last_costs": costs, "over_age": over}
+    laws = {"rare": {"3": {"bound": 4.0, "hindsight": found, "replay": found, "age": found}}}
     out = StringIO()
-    table = laws_table({"laws": {"seeds": 1, "jobs": 9, "laws": laws, "beyond": ["rare, 3 h: age"]}})
-    Console(file=out, width=200).print(table)
-    assert "rare, 3 h: age" in out.getvalue()
+    named = {"beyond": ["rare, 3 h: age"], "dearer": ["rare, 3 h: replay"]}
+    Console(file=out, width=200).print(laws_table({"laws": {"seeds": 1, "jobs": 9, "laws": laws, **named}}))
+    for words in ("rare, 3 h: age", "rare, 3 h: replay", "45.000", "+25.0%", "+0.100 [+0.010, +0.200]"):
+        assert words in out.getvalue()
+
+
+def test_laws_say_what_they_cost_at_every_price_and_beside_their_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("experiments.benchmarks.controllers_laws.LAWS", {"by day": LAWS["by day"]})
+    found = measure_laws(2, 150)
+    of = found["laws"]["by day"]["3"]
+    assert of["bound"] == pytest.approx(6.771, abs=2e-3)
+    assert of["age"]["over_age"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    rented = of["age"]["rented"]
+    assert of["age"]["costs"] == pytest.approx(
+        {"2": 1 + rented, "10": 1 + 9 * rented, "100": 1 + 99 * rented}
+    )
+
+
+def test_whole_days_keep_the_hours_of_their_offers() -> None:
+    gaps_h = np.tile([2.0, 22.0], 10)
+    times_h = resampled_days(gaps_h, 100.0, np.random.default_rng(1))
+    assert (times_h % 24.0).tolist() == [0.0, 2.0] * 5
+    with pytest.raises(ValueError, match="at least a day"):
+        resampled_days(np.ones(5), 100.0, np.random.default_rng(1))
 
 
 def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:
@@ -146,7 +171,7 @@ def test_tables_and_picture_show_every_controller(tmp_path: Path) -> None:
     out = StringIO()
     for table in (cases_table(result), traces_table(result)):
         Console(file=out, width=200).print(table)
-    for name in MAKE:
+    for name in NAMES:
         assert name in out.getvalue()
     assert "place" in out.getvalue()
     draw(result, tmp_path / "controllers.svg")

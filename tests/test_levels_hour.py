@@ -134,6 +134,13 @@ def test_a_day_of_another_length_that_began_earlier_is_the_same_day() -> None:
     assert np.roll(turned.tables[2], -6, axis=0) == pytest.approx(one.tables[2], abs=1.0)
 
 
+@pytest.mark.parametrize("gap_h", [12.0, 0.05, 700.0])
+def test_the_work_of_a_fit_is_bounded_where_offers_are_regular_frequent_or_rare(gap_h: float) -> None:
+    jobs_h = np.cumsum(np.random.default_rng(9).exponential(12.0, 600))
+    past = Arrivals(0.0, jobs_h, np.cumsum(np.full(max(20, int(7_200 / gap_h)), gap_h)), 0.0)
+    assert sum(fit(past, 3.0, 8.0, DAY_H, 0.0)) < 400 * max(2_000, len(past))
+
+
 def course(controller: Controller, piece: Piece) -> tuple[float, float]:
     """(mean delay of all jobs, mean cost of the last half), hours."""
     followed = follow(controller, piece, 10.0)

@@ -9,15 +9,15 @@ the one r that keeps the target exactly on it: how far its cost is from cost* is
 any rule that keeps the delay.
 
 A run's cost is that of the offers it happened to get, so it says little of what was learned. What was learned is judged
-by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age`, whose
-rule is more than an r.) Hours throughout.
+by theory: the exact delay and cost, for ever, of the r that was in use on average over the last half. (Not of `age` and
+`hour-and-age`, whose rules are more than an r.) Hours throughout.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,7 @@ from typing import Any
 import numpy as np
 
 from controller.core.queueing.controllers.age import Age
-from controller.core.queueing.controllers.algorithm1 import Algorithm1
 from controller.core.queueing.controllers.fixed import Fixed
-from controller.core.queueing.controllers.replay import Replay
-from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import prepare
 from experiments.benchmarks.controllers_laws import measure_laws
 from experiments.benchmarks.controllers_traces import hindsight_level, measure_traces
@@ -39,22 +36,15 @@ from experiments.theory.paper_b.stationary import under_level
 from experiments.theory.paper_b.targets import TARGETS, Target
 from experiments.worlds.queue.controller_runs import Course, follow
 from experiments.worlds.queue.history import DrawnHistory
+from experiments.worlds.queue.learners import LEARNERS
 
 STARTS = (0.05, 6.0)
-STEP_PER_H = 0.01  # alpha of Algorithm 1, where jobs come every 12 h
 TOLERANCE = 0.02  # of delta and of cost*
 LONG = {
     "fig4": 50_000
 }  # M/M, delta = 3: a delay of 3 h where jobs wait a day or not at all needs 15 500 jobs for 2 %
-FIXED, ALGORITHM1, REPLAY, AGE = "fixed r*", "algorithm1", "replay", "age"
-HINDSIGHT = "hindsight r"
-
-MAKE: dict[str, Callable[[Target, float], Controller]] = {
-    FIXED: lambda case, r0: Fixed(case.r_star),
-    ALGORITHM1: lambda case, r0: Algorithm1(case.delta_h, STEP_PER_H, r0=r0),
-    REPLAY: lambda case, r0: Replay(case.delta_h, r0=r0),
-    AGE: lambda case, r0: Age(case.delta_h, r0=r0),
-}
+FIXED, HINDSIGHT = "fixed r*", "hindsight r"
+NAMES = (FIXED, *LEARNERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +62,12 @@ class ControllerRun:
 
 def one_run(case: Target, controller: str, seed: int, jobs: int) -> ControllerRun:
     """The seed's history, followed by the controller from the seed's start."""
-    learner = MAKE[controller](case, STARTS[seed % 2])
+    is_fixed = controller == FIXED
+    learner = (
+        Fixed(case.r_star)
+        if is_fixed
+        else LEARNERS[controller](case.delta_h, case.jobs.mean, STARTS[seed % 2])
+    )
     course = follow(learner, DrawnHistory(case.jobs, case.spots, seed).piece(jobs), case.k)
     is_level = not isinstance(learner, Age)
     learned = _for_ever(case, float(course.levels[jobs // 2 :].mean())) if is_level else (math.nan, math.nan)
@@ -117,7 +112,7 @@ def measure_controllers(
 def measure_case(case: Target, jobs: int, seeds: int) -> dict[str, Any]:
     """One case: what each controller did, and how far from what can be reached."""
     runs = {HINDSIGHT: [in_hindsight(case, seed, jobs) for seed in range(seeds)]}
-    runs |= {name: [one_run(case, name, seed, jobs) for seed in range(seeds)] for name in MAKE}
+    runs |= {name: [one_run(case, name, seed, jobs) for seed in range(seeds)] for name in NAMES}
     return {
         "jobs": jobs,
         "delta_h": case.delta_h,
@@ -183,6 +178,7 @@ COLOURS = {
     "algorithm1": "#c0703a",
     "replay": "#2f6f9f",
     "age": "#3f8f4f",
+    "hour-and-age": "#7a4fa0",
 }
 SPREAD = 0.18  # between the points of one case
 MOST, LARGEST = 1.5, 1.5  # delay over delta, cost over the best, at which the axes end
@@ -210,7 +206,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         panels[0].set_ylim(len(rows) - 0.4, -0.6)
         for panel in panels:
             panel.axvline(1.0, color="#bbbbbb", linewidth=0.8, zorder=0)
-        figure.legend(loc="outside lower center", ncols=5)
+        figure.legend(loc="outside lower center", ncols=6)
 
 
 Spread = tuple[float, float, float]

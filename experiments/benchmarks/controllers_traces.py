@@ -6,15 +6,18 @@ Poisson, as many on average as rises (a rise of sixteen is good for those who wa
 hours); target delays are `DELTAS` mean times between jobs (3 h and 18 h where paper B has 12 h).
 
 A record is one history, and a short one, so chance is judged by resampling it: a replicate strings together blocks of
-`BLOCK` successive gaps drawn from the record (circularly), until `JOBS` jobs have come, a stream of their own. So what is
-asked is: if it went on like this record for so many jobs.
+whole days drawn from a record of counts, or blocks of `BLOCK` successive gaps from a record of lifetimes, which has no clock
+(circularly), until `JOBS` jobs have come, a stream of their own. So what is asked is: if it went on like this record for so many
+jobs.
 All controllers follow the same replicate. `fixed` has the r that meets the target in hindsight on that very replicate:
-no controller of paper B's form can do better. Differences are paired; intervals are 90 % percentiles over replicates.
+no controller of paper B's form can do better. Differences are paired; intervals are 90 % percentiles over replicates, and 95 %
+of the mean beside `age`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,17 +25,17 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from controller.core.queueing.controllers.age import Age
-from controller.core.queueing.controllers.algorithm1 import R_MAX, Algorithm1
+from controller.core.queueing.controllers.algorithm1 import R_MAX
 from controller.core.queueing.controllers.fixed import Fixed
-from controller.core.queueing.controllers.replay import Replay
 from controller.core.queueing.queue import Controller
 from controller.core.queueing.replay import Rule, replay
 from experiments.inputs.traces.availability_counts import parse_counts
 from experiments.inputs.traces.lifetimes import parse_spells
+from experiments.results.statistics import interval
 from experiments.theory.laws import Floats
 from experiments.worlds.queue.controller_runs import follow
 from experiments.worlds.queue.history import Piece
+from experiments.worlds.queue.learners import DAY_H, LEARNERS
 from topologies.errors import SpecError
 
 K = 10.0
@@ -40,17 +43,12 @@ DELTAS = (0.25, 1.5)  # of the mean gap between offers
 BLOCK = 25  # gaps
 JOBS = 2_000  # of a replicate
 LEAST_RISES = 50  # in a record: fewer say nothing
+LEAST_DAYS = 2  # of a record, or there are none to draw from
 HOUR_S = 3600.0
-STEP = 0.12  # alpha of Algorithm 1 times the mean time between jobs: .01 an hour where it is 12 h
+START = 1.0  # r_0
 HALVINGS = 20
 BOUNDS = (0.05, 0.95)
-FIXED = "fixed"
-
-LEARNERS: dict[str, Callable[[float, float], Controller]] = {  # (delta, mean time between jobs), hours
-    "algorithm1": lambda delta_h, gap_h: Algorithm1(delta_h, STEP / gap_h),
-    "replay": lambda delta_h, _: Replay(delta_h),
-    "age": lambda delta_h, _: Age(delta_h),
-}
+FIXED, BASE = "fixed", "age"
 
 
 def measure_traces(folder: Path, replicates: int) -> dict[str, Any]:
@@ -59,7 +57,9 @@ def measure_traces(folder: Path, replicates: int) -> dict[str, Any]:
     SpecError: the folder holds no record, or a file is none.
     """
     return {
-        str(path.relative_to(folder)): measure_record(*offers_of(path), replicates)
+        str(path.relative_to(folder)): measure_record(
+            *offers_of(path), replicates, has_clock=path.suffix == ".json"
+        )
         for path in records(folder)
     }
 
@@ -89,12 +89,13 @@ def offers_of(path: Path) -> tuple[Floats, int]:
     return np.diff(np.concatenate(times_h)) * counts.gap_s / HOUR_S, sum(rise > 0 for rise in rises)
 
 
-def measure_record(gaps_h: Floats, rises: int, replicates: int) -> dict[str, Any]:
-    """Both target delays."""
+def measure_record(gaps_h: Floats, rises: int, replicates: int, has_clock: bool = False) -> dict[str, Any]:
+    """Both target delays. `has_clock`: the record says when offers came, so that its days can be kept whole."""
     if rises < LEAST_RISES:
         return {"offers": len(gaps_h), "rises": rises, "left_out": f"fewer than {LEAST_RISES} rises"}
     gap_h = float(gaps_h.sum()) / rises
-    deltas = {f"{share:g}": _measure_delta(gaps_h, gap_h, share, replicates) for share in DELTAS}
+    has_clock = has_clock and float(gaps_h.sum()) >= LEAST_DAYS * DAY_H
+    deltas = {f"{share:g}": _measure_delta(gaps_h, gap_h, share, replicates, has_clock) for share in DELTAS}
     return {"offers": len(gaps_h), "rises": rises, "job_gap_h": gap_h, "deltas": deltas}
 
 
@@ -109,11 +110,32 @@ def resampled(gaps_h: Floats, least_h: float, rng: Generator) -> Floats:
     return np.concatenate(drawn)
 
 
-def _measure_delta(gaps_h: Floats, gap_h: float, share: float, replicates: int) -> dict[str, Any]:
+def resampled_days(gaps_h: Floats, least_h: float, rng: Generator) -> Floats:
+    """Times of offers on as many days as last so long, each a whole day drawn from the record, counted from its first offer.
+
+    What days have in common, their hours, stays; what one day has of another does not. ValueError: not a whole day.
+    """
+    times_h = np.append(0.0, np.cumsum(gaps_h))
+    days = int(times_h[-1] / DAY_H)
+    if not days:
+        raise ValueError(f"a record of {times_h[-1]:.3g} h: at least a day")
+    drawn = rng.integers(0, days, int(least_h / DAY_H) + 1)
+    edges = np.searchsorted(times_h, DAY_H * np.arange(days + 1))
+    each = [
+        times_h[edges[day] : edges[day + 1]] + DAY_H * (place - int(day)) for place, day in enumerate(drawn)
+    ]
+    return np.concatenate(each)
+
+
+def _measure_delta(
+    gaps_h: Floats, gap_h: float, share: float, replicates: int, has_clock: bool
+) -> dict[str, Any]:
     """Of each controller: delay over delta, cost, and cost against the r that is best in hindsight, of all replicates."""
     delta_h = share * gap_h
-    rows = [dict(_replicate(gaps_h, gap_h, delta_h, default_rng(seed))) for seed in range(replicates)]
-    best = np.array([row[FIXED][1] for row in rows])
+    rows = [
+        dict(_replicate(gaps_h, gap_h, delta_h, default_rng(seed), has_clock)) for seed in range(replicates)
+    ]
+    best, base = (np.array([row[name][1] for row in rows]) for name in (FIXED, BASE))
     figures = {}
     for name in rows[0]:
         delays_h, costs = np.array([row[name] for row in rows]).T
@@ -121,19 +143,24 @@ def _measure_delta(gaps_h: Floats, gap_h: float, share: float, replicates: int) 
             "delay_over_delta": _spread(delays_h / delta_h),
             "cost": _spread(costs),
             "cost_against_fixed": _spread(costs / best - 1.0),
+            "cost_against_age": asdict(interval((costs / base - 1.0).tolist())),
         }
     return figures
 
 
 def _replicate(
-    gaps_h: Floats, gap_h: float, delta_h: float, rng: Generator
+    gaps_h: Floats, gap_h: float, delta_h: float, rng: Generator, has_clock: bool
 ) -> Iterator[tuple[str, tuple[float, float]]]:
     """(mean delay, mean cost) of each controller, all jobs from the first on; jobs come every `gap_h`."""
     jobs_h = np.cumsum(rng.exponential(gap_h, JOBS))
-    piece = Piece(jobs_h, np.cumsum(resampled(gaps_h, float(jobs_h[-1]), rng)), rng.random(JOBS))
+    until_h = float(jobs_h[-1])
+    offers_h = (
+        resampled_days(gaps_h, until_h, rng) if has_clock else np.cumsum(resampled(gaps_h, until_h, rng))
+    )
+    piece = Piece(jobs_h, offers_h, rng.random(JOBS))
     controllers: Mapping[str, Controller] = {
         FIXED: Fixed(hindsight_level(piece, delta_h)),
-        **{name: make(delta_h, gap_h) for name, make in LEARNERS.items()},
+        **{name: make(delta_h, gap_h, START) for name, make in LEARNERS.items()},
     }
     for name, controller in controllers.items():
         course = follow(controller, piece, K)

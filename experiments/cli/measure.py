@@ -138,6 +138,26 @@ def measure_virtual(
     console.print(f"{out}/virtual.json, {out}/virtual.svg")
 
 
+@app.command("snapshots")
+def measure_snapshots(
+    out: Out = Path("out/snapshots"),
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option("--size", min=1, max=100_000, help="MB of state; may be repeated (1, 10, 100, 1000)."),
+    ] = None,
+    disk: Annotated[
+        Path | None, typer.Option(help="A directory on the disk to write to; the temporary one.", exists=True)
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the snapshots.")] = False,
+) -> None:
+    """What a snapshot costs a job that goes on: standing still for the write, a copy in memory, fork(2)."""
+    from experiments.benchmarks.snapshots import SIZES_MB, snapshots_table
+    from experiments.benchmarks.snapshots import measure_snapshots as run
+
+    console.print(snapshots_table(run(out, sizes or SIZES_MB, disk, quick=quick)))
+    console.print(f"{out}/snapshots.json")
+
+
 @app.command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False

@@ -30,9 +30,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from math import inf, isfinite
+from typing import NamedTuple
 
 from controller.core.model import facts as f
-from experiments.results.history import Attempt, Timed, attempts, end_s, only
+from experiments.results.history import OF_ATTEMPTS, Attempt, Timed, attempts, end_s
 from experiments.results.losses import Lost, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -43,14 +44,6 @@ OF_NOTICES = frozenset(("deadline", "final_checkpoint", "destination_lost"))
 HOURS = 24
 # of payloads at real scale, bytes: paper A's F2 has them from 120 MB to 48 GB, three decades
 DECADES = ((1e9, "below 1 GB"), (1e10, "1 to 10 GB"), (inf, "above 10 GB"))
-OF_INTEREST = (
-    f.JobSubmitted,
-    f.CheckpointTaken,
-    f.CheckpointCompleted,
-    f.CheckpointHeld,
-    f.ReplicaHeld,
-    f.ReplicaReleased,
-)
 
 
 class LostPart(StrEnum):
@@ -103,9 +96,9 @@ def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBa
     """Of each job that was dispatched and whose submission the journal tells, in order of dispatch."""
     story, ended_s = _Story(facts, context), end_s(facts, context.ended_at_s)
     tries: dict[str, list[Attempt]] = {}
-    for attempt in attempts(facts):
+    for attempt in attempts(story.of_attempts):
         tries.setdefault(attempt.job, []).append(attempt)
-    lost = {(each.job, each.attempt): each for each in work_lost(facts)}
+    lost = {(each.job, each.attempt): each for each in work_lost(story.of_attempts)}
     return {
         job: _Account(story.submitted[job], some, story, lost, ended_s).balance
         for job, some in tries.items()
@@ -113,32 +106,42 @@ def balances(facts: Sequence[Timed], context: RunContext) -> dict[str, GpuTimeBa
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(NamedTuple):
     at_s: float
     sequence: int
     step: int
     holder: str
 
 
+class _Snapshot(NamedTuple):
+    at_s: float
+    step: int
+    pause_s: float | None
+
+
 class _Story:
-    """What the journal tells of snapshots, copies and replicas, by job."""
+    """What the journal tells of attempts, snapshots, copies and replicas, read once."""
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
-        self.snapshots: dict[tuple[str, int], list[tuple[float, f.CheckpointTaken]]] = {}
+        self.of_attempts: list[Timed] = []
+        self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}
         self.copies: dict[str, list[_Copy]] = {}
         # (job, attempt) -> (from when, until when) a second GPU was held for it; inf: as long as the attempt lasts
         self.replicas: dict[tuple[str, int], list[tuple[float, float]]] = {}
         self.slowdown = context.replica_slowdown
         self.replicated = {host.name for host in context.campus.hosts if host.role is Role.VOLUNTEER}
         steps: dict[tuple[str, int], int] = {}
-        for at_s, fact in only(facts, OF_INTEREST):
+        for at_s, fact in facts:
+            if type(fact) in OF_ATTEMPTS and not (isinstance(fact, f.CheckpointTaken) and not fact.final):
+                self.of_attempts.append((at_s, fact))
             match fact:
                 case f.JobSubmitted(job=job):
                     self.submitted.setdefault(job, fact)
-                case f.CheckpointTaken(job=job, attempt=attempt):
-                    self.snapshots.setdefault((job, attempt), []).append((at_s, fact))
+                    self.of_attempts.append((at_s, fact))
+                case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
+                    taken = _Snapshot(at_s, step, pause_s)
+                    self.snapshots.setdefault((job, attempt), []).append(taken)
                 case f.CheckpointCompleted(job=job, sequence=number, step=step, holder=holder):
                     steps.setdefault((job, number), step)
                     self.copies.setdefault(job, []).append(_Copy(at_s, number, step, holder))
@@ -228,7 +231,7 @@ class _Account:
         if until_s is None:
             until_s, to_step = attempt.running_s, attempt.from_step
             if snapshots:
-                until_s, to_step = snapshots[-1][0], snapshots[-1][1].step
+                until_s, to_step, _ = snapshots[-1]
         elapsed_s = until_s - attempt.running_s
         over_s = self._computed(attempt, until_s, to_step, elapsed_s)
         stood_s = 0.0
@@ -257,19 +260,19 @@ class _Account:
         return elapsed_s - computed_s - slower_s
 
     def _stood_still(
-        self, attempt: Attempt, snapshots: Sequence[tuple[float, f.CheckpointTaken]], over_s: float
+        self, attempt: Attempt, snapshots: Sequence[_Snapshot], over_s: float
     ) -> list[tuple[float, float]]:
         """(when, for how long in all up to then) at each snapshot of an attempt that had `over_s` beside its steps."""
         assert attempt.running_s is not None
-        told_s = [taken.pause_s for _, taken in snapshots if taken.pause_s is not None]
+        told_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None]
         if len(told_s) == len(snapshots):
-            return [(at_s, up_to_s) for (at_s, _), up_to_s in zip(snapshots, accumulate(told_s), strict=True)]
+            return list(zip((taken.at_s for taken in snapshots), accumulate(told_s), strict=True))
         pace_s = self._step_s * self._story.pace(attempt)
         bound_s, bounds = max(0.0, over_s), []
-        for at_s, taken in reversed(snapshots):
+        for taken in reversed(snapshots):
             computed_s = (taken.step - attempt.from_step) * pace_s
-            bound_s = min(bound_s, max(0.0, at_s - attempt.running_s - computed_s))
-            bounds.append((at_s, bound_s))
+            bound_s = min(bound_s, max(0.0, taken.at_s - attempt.running_s - computed_s))
+            bounds.append((taken.at_s, bound_s))
         return bounds[::-1]
 
     def _replica(self, attempt: Attempt, ended_s: float) -> None:

@@ -13,6 +13,7 @@ copy asks for none of that: its bound is the size of the state, and it ends with
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import mmap
 import threading
@@ -99,9 +100,9 @@ class CopiedSnapshot:
         self._size_bytes, self._wake, self._tell = size_bytes, wake, tell
         self._buffer: CopyBuffer | None = None
         self._copied: tuple[memoryview, int] | None = None
-        self._ready, self._decided = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="snapshot")
-        self._thread.start()
+        self._ready, self._decided, self._over = threading.Event(), threading.Event(), threading.Event()
+        # Thread.start() waits until the thread runs: on a busy machine that would be most of a small state's pause
+        _thread.start_new_thread(self._run, ())
 
     @property
     def ready(self) -> bool:
@@ -111,7 +112,7 @@ class CopiedSnapshot:
     @property
     def under_way(self) -> bool:
         """Whether the thread still runs."""
-        return self._thread.is_alive()
+        return not self._over.is_set()
 
     def copy(self, parts: Sequence[ReadableBuffer] | None, step: int) -> bool:
         """Takes the state of `step`; False: it cannot, `obstacle` says why, and this snapshot is over."""
@@ -134,9 +135,15 @@ class CopiedSnapshot:
 
     def join(self) -> None:
         """Until it is over, after `copy`."""
-        self._thread.join()
+        self._over.wait()
 
     def _run(self) -> None:
+        try:
+            self._take()
+        finally:
+            self._over.set()
+
+    def _take(self) -> None:
         try:
             self._buffer = CopyBuffer(self._size_bytes)
         except OSError as error:

@@ -28,7 +28,6 @@ from experiments.claims.paper_b.learning_runs import (
     REPLAY,
     SETTLED,
     SMALL,
-    STEP_PER_H,
     SYSTEMS,
     deciding_code,
     grid,
@@ -38,6 +37,7 @@ from experiments.claims.paper_b.learning_runs import (
 )
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import BY_NAME, Target
+from experiments.worlds.queue.learners import STEP_PER_H
 
 
 @dataclass(frozen=True, slots=True)

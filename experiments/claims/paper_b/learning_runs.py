@@ -22,6 +22,8 @@ from controller.core.queueing.controllers import (
     arrivals,
     delay_budget,
     fixed,
+    hour_and_age,
+    hour_rules,
     replay,
 )
 from controller.core.queueing.queue import Controller
@@ -31,12 +33,11 @@ from experiments.theory import laws
 from experiments.theory.laws import Floats
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import Target
-from experiments.worlds.queue import controller_runs
+from experiments.worlds.queue import controller_runs, learners
 from experiments.worlds.queue import history as drawn
 from experiments.worlds.queue.controller_runs import follow
 
 SMALL, LARGE = 0.05, 6.0  # r_init; the paper says "small" and "large"
-STEP_PER_H = 0.01  # alpha: the larger of those that settle in all cases (with W = 100 and r_max = 8)
 EARLY_JOBS = 300  # by which the two starts are still to be told apart
 SETTLED = 0.05  # of delta, for "jobs until settled"
 POINTS = 70  # of a curve
@@ -52,16 +53,18 @@ class LearningSystem:
     is_slow: bool = False
 
 
+def _learner(name: str) -> Callable[[Target, float], Controller]:
+    return lambda target, r0: learners.LEARNERS[name](target.delta_h, target.jobs.mean, r0)
+
+
 SYSTEMS: dict[str, LearningSystem] = {
     FIXED: LearningSystem(lambda target, _: fixed.Fixed(target.r_star), (SMALL,)),
-    ALGORITHM1: LearningSystem(
-        lambda target, r0: algorithm1.Algorithm1(target.delta_h, STEP_PER_H, r0=r0), is_slow=True
-    ),
+    ALGORITHM1: LearningSystem(_learner("algorithm1"), is_slow=True),
     PRINTED: LearningSystem(
-        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, STEP_PER_H, r0=r0)
+        lambda target, r0: algorithm1_printed.PrintedAlgorithm1(target.delta_h, learners.STEP_PER_H, r0=r0)
     ),
-    REPLAY: LearningSystem(lambda target, r0: replay.Replay(target.delta_h, r0=r0)),
-    AGE: LearningSystem(lambda target, r0: age.Age(target.delta_h, r0=r0)),
+    REPLAY: LearningSystem(_learner(REPLAY)),
+    AGE: LearningSystem(_learner(AGE)),
 }
 
 
@@ -83,7 +86,9 @@ def grid(jobs: int) -> Floats:
 def deciding_code() -> tuple[ModuleType, ...]:
     """The modules that decide on a result."""
     controllers = (queue, replaying, fixed, algorithm1, delay_budget, arrivals, replay, age_rules, age)
-    return (*controllers, algorithm1_printed, controller_runs, drawn, laws, targets, sys.modules[__name__])
+    by_hour = (hour_rules, hour_and_age)  # not of what is run here, but `learners` imports them
+    courses = (algorithm1_printed, controller_runs, learners, drawn, laws, targets)
+    return (*controllers, *by_hour, *courses, sys.modules[__name__])
 
 
 def one_run(target: Target, system: str, start: float, seed: int, jobs: int, horizon: int) -> Result:

@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 HOURS = 24  # parts of a day, as hazards have
 ROUNDS = 20  # of the two factors in turn: they settle in a few
 BELIEVED = 1.0  # offers (and jobs) at the mean rate, believed of each hour and age before any was seen
-SETTLED = 1e-3  # of what one offer saves: a day more changes no difference of values by as much
+SETTLED = 1e-3  # of what one offer saves: a day more changes by less what one more job that waits is worth
 MOST_DAYS = 400  # back from the end, at most
 # prices tried at most: ten doublings, and as many halvings of their logarithm as come within a fiftieth
 TRIALS = 16
@@ -168,8 +168,10 @@ class DayProgram:
 
     def __init__(self, rates: Rates, most: int, day_s: float) -> None:
         ages, hour_s = len(rates.ages_s), day_s / HOURS
-        busiest = float(rates.jobs.max() + rates.spots.max())
-        self.steps = max(1, ceil(busiest * hour_s))
+        hours = rates.share_of_time.sum(axis=1)
+        offers = (rates.spots * rates.share_of_time).sum(axis=1) / np.where(hours > 0.0, hours, 1.0)
+        # as many as events in the busiest hour, on average over its ages: at one age an offer may be all but certain
+        self.steps = max(1, ceil(float((rates.jobs + offers).max()) * hour_s))
         self.step_s = hour_s / self.steps
         self.joining, self.offered = (1.0 - np.exp(-rate * self.step_s) for rate in (rates.jobs, rates.spots))
         after_s = rates.ages_s + self.step_s
@@ -196,8 +198,9 @@ class DayProgram:
                 levels,
             )
             yield self.values.size * HOURS * self.steps
-            change = self.values - before
-            if float(change.max() - change.min()) < SETTLED:
+            # what one more job is worth decides, not what an age is: these may go round for ever where gaps are regular
+            change = np.diff(self.values, axis=1) - np.diff(before, axis=1)
+            if float(np.abs(change).max()) < SETTLED:
                 break
         return levels
 
