@@ -127,6 +127,25 @@ def hazard_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+def pairs_table(result: Mapping[str, Any]) -> Table:
+    """A row a history: how likely hosts are to leave together, foretold and seen, by class of the pair."""
+    title = "Second halves: P(another host leaves within 300 s of a departure), foretold / seen (pairs)"
+    caption = "gains: nats a departure more than one number for all pairs"
+    heads = ("same switch", "same building", "elsewhere")
+    table = Table(
+        "history", "departures", *heads, "by class gains", "independent gains", title=title, caption=caption
+    )
+    for record, of in result["records"].items():
+        pairs = of["pairs"]
+        cells = [
+            f"{seen['foretold']:.3f} / {seen['seen']:.3f} ({seen['pairs']})" if seen else ""
+            for seen in map(pairs["classes"].get, heads)
+        ]
+        gains = [f"{pairs['gains'][name]:+.2f}" for name in ("by class", "independent")]
+        table.add_row(record, str(pairs["departures"]), *cells, *gains)
+    return table
+
+
 def cases_table(result: Mapping[str, Any]) -> Table:
     """A row a case and controller: all jobs from a cold start on, then the last half of them."""
     low, high = result["starts"]

@@ -38,6 +38,8 @@ HOURS = 24  # parts of a day, as hazards have
 ROUNDS = 20  # of the two factors in turn: they settle in a few
 BELIEVED = 1.0  # offers (and jobs) at the mean rate, believed of each hour and age before any was seen
 SETTLED = 1e-3  # of what one offer saves: a day more changes by less what one more job that waits is worth
+# in the busiest hour at most, of jobs and offers: a second one within a step, which the program does not see, is then rare (3 %)
+EVENTS_A_STEP = 0.25
 MOST_DAYS = 400  # back from the end, at most
 # prices tried at most: ten doublings, and as many halvings of their logarithm as come within a fiftieth
 TRIALS = 16
@@ -170,8 +172,8 @@ class DayProgram:
         ages, hour_s = len(rates.ages_s), day_s / HOURS
         hours = rates.share_of_time.sum(axis=1)
         offers = (rates.spots * rates.share_of_time).sum(axis=1) / np.where(hours > 0.0, hours, 1.0)
-        # as many as events in the busiest hour, on average over its ages: at one age an offer may be all but certain
-        self.steps = max(1, ceil(float((rates.jobs + offers).max()) * hour_s))
+        # on average over an hour's ages: at one age an offer may be all but certain
+        self.steps = max(1, ceil(float((rates.jobs + offers).max()) * hour_s / EVENTS_A_STEP))
         self.step_s = hour_s / self.steps
         self.joining, self.offered = (1.0 - np.exp(-rate * self.step_s) for rate in (rates.jobs, rates.spots))
         after_s = rates.ages_s + self.step_s
