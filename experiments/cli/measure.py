@@ -78,9 +78,11 @@ def measure_hazard(
 ) -> None:
     """Which estimate of owners' hazards, chosen on the first half of a history, foretells the second best."""
     from experiments.benchmarks.hazard import measure_hazard as run
-    from experiments.benchmarks.tables import hazard_table
+    from experiments.benchmarks.tables import hazard_table, pairs_table
 
-    console.print(hazard_table(run(out, data, seed=seed, quick=quick)))
+    result = run(out, data, seed=seed, quick=quick)
+    console.print(hazard_table(result))
+    console.print(pairs_table(result))
     console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 
