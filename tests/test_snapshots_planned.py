@@ -16,6 +16,8 @@ from experiments.inputs.scenario import demo_scenario, load
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
+from experiments.storms import generate as generate_storm
+from experiments.storms import play, setup
 from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
@@ -184,6 +186,28 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
     [balance] = balances(facts, context).values()
     assert balance.lost_s(LostPart.PAUSES) == pytest.approx(0.75)
     assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("first", [1000, 1005])
+def test_storms_over_jobs_that_are_copied_break_no_promise(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts tell what their snapshots take, so P1 and P3 plan with what each has measured."""
+    settings = replace(
+        setup.SETTINGS, snapshot_pause_s=0.01, snapshot_pause_bytes_per_s=1e9, snapshot_bytes_per_s=3e7
+    )
+    costs = replace(
+        setup.COSTS,
+        snapshot_pause_s=(0.002, 0.01),
+        snapshot_pause_bytes_per_s=2e9,
+        snapshot_bytes_per_s=5e7,
+    )
+    monkeypatch.setattr(setup, "SETTINGS", settings)
+    monkeypatch.setattr(setup, "COSTS", costs)
+    monkeypatch.setattr("testbed.agent.core.speed.LEAST_MEASURED_BYTES", 0)
+    for seed in range(first, first + 5):
+        outcome = play(generate_storm(seed))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
 
 
 # ---------------------------------------------------------------- read off a journal again

@@ -272,7 +272,8 @@ def virtual_table(result: Mapping[str, Any]) -> Table:
     goals = result["targets"]
     lines = [
         f"goals: one system {goals['one_system_cpu_s']:g} s, all {goals['all_systems_cpu_s']:g} s, "
-        f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB"
+        f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB, "
+        f"large campuses at most hosts^{goals['exponent_of_large']:g}"
     ]
     lines.append(f"one system, run by run: {', '.join(f'{s:.1f}' for s in result['one_system_cpu_s'])} s")
     lines.append(f"the same as Python: {result['one_system_as_python']['cpu_s']:.1f} s")
@@ -289,12 +290,14 @@ def virtual_table(result: Mapping[str, Any]) -> Table:
     table = Table("", *VIRTUAL, title="the virtual world", caption="\n".join(lines))
     for name, run in result["systems"].items():
         table.add_row(f"{name}, {run['case']['days']:g} days", *_virtual_cells(run))
+    table.add_row("the last with its facts on disk", *_virtual_cells(result["facts_on_disk"]))
     all_s = result["all_systems_cpu_s"]
     table.add_row(f"all {len(result['systems'])} systems", "", "", "", f"{all_s:.1f} s")
     table.add_section()
-    for run in result["by_hosts"]:
-        table.add_row(f"{run['case']['hosts']} hosts, {run['case']['days']:g} days", *_virtual_cells(run))
-    table.add_section()
+    for size in ("by_hosts", "by_large"):
+        for run in result[size]:
+            table.add_row(f"{run['case']['hosts']} hosts, {run['case']['days']:g} days", *_virtual_cells(run))
+        table.add_section()
     for run in result["by_flows"]:
         table.add_row(f"{run['case']['jobs']:g} x jobs, {run['case']['days']:g} days", *_virtual_cells(run))
     return table

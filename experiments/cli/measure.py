@@ -96,9 +96,12 @@ def measure_controllers(
         Path | None,
         typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
     ] = None,
-    laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
+    laws: Annotated[
+        bool,
+        typer.Option("--laws", help="Also laws of offers, by day too, and those that break assumptions."),
+    ] = False,
 ) -> None:
-    """Which controller keeps the target delay, at what cost: Algorithm 1, replay, age, beside exact targets and on records."""
+    """Which controller keeps the target delay, at what cost: every learner, beside exact targets, on laws and on records."""
     from experiments.benchmarks.controllers import measure_controllers as run
     from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 

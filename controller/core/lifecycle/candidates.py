@@ -8,7 +8,7 @@ on every link that another's download happens to fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
 from controller.numerics.jit import survivals
 from topologies.spec import TrafficClass
+
+NO_STREAM: dict[int, float] = {}
 
 
 def residual(cluster: Cluster, now_s: float, taken: Callable[[CheckpointFlow], float]) -> Residual:
@@ -48,31 +50,47 @@ def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
 
 
 def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
-    """What one more stream of checkpoints would get of each link, bytes/s: an equal part of what is not promised.
+    """What one more stream of the job's checkpoints would get of each link (`FairShares`)."""
+    return FairShares(cluster, now_s).of(job)
+
+
+class FairShares:
+    """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not promised.
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
-    Copies on their way to a vault come and go, and do not count.
+    A job's own do not count, nor do copies on their way to a vault, which come and go.
     """
-    return fair_shares(cluster, now_s)(job)
 
+    def __init__(self, cluster: Cluster, now_s: float) -> None:
+        keys, paths = cluster.flow_paths()
+        flows = [cluster.flows[key] for key in keys]
+        presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
+        stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
+        self._network = cluster.network
+        self._streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
+        self._free = residual(cluster, now_s, promised).column
+        self._shares = self._free / (1.0 + self._streams)
+        self._own: dict[str, dict[int, float]] = {}  # job -> how many of its streams cross each link
+        for flow, stands in zip(flows, stand, strict=True):
+            if stands:
+                own = self._own.setdefault(flow.job, {})
+                for link in cluster.path(flow.source, flow.destination):
+                    own[link] = own.get(link, 0.0) + 1.0
 
-def fair_shares(cluster: Cluster, now_s: float) -> Callable[[JobState], Residual]:
-    """`fair_share` of any job, at this moment."""
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
-    stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
-    streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
-    free = residual(cluster, now_s, promised).column
+    def on(self, job: JobState, links: Sequence[int]) -> list[float]:
+        """For a stream of this job on each of these links, by their numbers."""
+        own = self._own.get(job.name, NO_STREAM)
+        return [
+            float(self._free[link]) / (1.0 + (float(self._streams[link]) - own.get(link, 0.0)))
+            for link in links
+        ]
 
-    def of(job: JobState) -> Residual:
-        others = streams.copy()
-        for key, stands in zip(keys, stand, strict=True):
-            if stands and (flow := cluster.flows[key]).job == job.name:
-                others[list(cluster.path(flow.source, flow.destination))] -= 1.0
-        return Residual(cluster.network, free / (1.0 + others))
-
-    return of
+    def of(self, job: JobState) -> Residual:
+        """For a stream of this job on every link."""
+        column = self._shares.copy()
+        if links := list(self._own.get(job.name, NO_STREAM)):
+            column[links] = self.on(job, links)
+        return Residual(self._network, column)
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -114,9 +132,8 @@ def candidates(
     needs_gpu: bool = True,
 ) -> Candidates:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
-    places, hosts = cluster.places, cluster.volunteers
-    able = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
-    taken = np.array([len(h.jobs) for h in hosts], dtype=float)  # GPUs
+    places, taken = cluster.places, cluster.taken_column
+    able = cluster.usable_column.copy()
     if among is not None and len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True

@@ -166,7 +166,9 @@ def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
     for job in jobs:
         choice = _choose_destination(cluster, job)
         if isinstance(choice, DestinationChoice):
-            cluster.hosts[choice.host].jobs.add(job.name)  # so that the next job of the round sees it taken
+            cluster.hold_gpu(
+                job, cluster.hosts[choice.host]
+            )  # so that the next job of the round sees it taken
             found.append((job, choice))
         else:
             near = (
@@ -196,7 +198,7 @@ def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
                     cluster.orders[flow.key] = None
     for job, choice in found:  # GPUs held for those refused are free again, as if nothing had been
         if job.move is None:
-            cluster.hosts[choice.host].jobs.discard(job.name)
+            cluster.let_gpu_go(job, cluster.hosts[choice.host])
     for job, choice in found:
         if job.move is not None:
             reserve(cluster, job, cluster.hosts[choice.host])

@@ -18,9 +18,9 @@ import numpy as np
 from controller.core.checkpointing.intervals import Interval, StaticPlanner, stagger
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
+    FairShares,
     candidates,
     fair_share,
-    fair_shares,
     request,
     safe_store,
 )
@@ -134,17 +134,17 @@ def improve_standby(cluster: Cluster) -> None:
     endangered = [job for job in cluster.unfinished() if job.endangered and _needs_protection(cluster, job)]
     if not endangered:
         return
-    share = fair_shares(cluster, cluster.now_s)
+    shares = FairShares(cluster, cluster.now_s)
     for job in sorted(
         endangered, key=lambda job: (-(job.interval_s or 0.0) / job.spec.loss_budget_s, job.name)
     ):
         if job.standby is None or job.host is None:
             continue
-        free, host = share(job), job.host
-        way = cluster.routes.route(host, job.standby)
-        wanted = CLEARLY_BETTER * bottleneck(way, free).bytes_per_s
-        if free[way[0]] < wanted:
+        host, on_the_way = job.host, shares.on(job, cluster.path(job.host, job.standby))
+        wanted = CLEARLY_BETTER * min(on_the_way)
+        if on_the_way[0] < wanted:
             continue  # every way begins at the host's own link
+        free = shares.of(job)
         better = _choose_standby(cluster, job, free)
         if better is None or better == job.standby:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Fact(Struct, frozen=True, tag_field="fact", tag=True):
+class Fact(Struct, frozen=True, tag_field="fact", tag=True, gc=False):  # a fact is in no cycle
     """Base: immutable, tagged with its class name."""
 
 

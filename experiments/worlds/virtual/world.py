@@ -21,7 +21,6 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
@@ -32,6 +31,7 @@ from controller.core.model.entities import JobState, Phase
 from controller.core.policies.table import policy_of
 from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
+from experiments.results.facts_on_disk import Facts, FactsOnDisk
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import together
@@ -80,6 +80,7 @@ class VirtualWorld:
         quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
         codec: bool = False,  # messages are sent as bytes
         tells_story: bool = False,
+        facts_on_disk: bool = False,  # so that memory does not grow with the days
         after_each: Callable[[VirtualWorld], None] | None = None,
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
@@ -101,7 +102,7 @@ class VirtualWorld:
         self.env.tells_story = tells_story
         self.env.agent, self.env.decide = self.agent, self.decide
         self.env.broken_off = self._broken_off
-        self.facts: list[tuple[float, Any]] = []
+        self.facts: Facts = FactsOnDisk() if facts_on_disk else []
         self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
