@@ -12,11 +12,13 @@ from pathlib import Path
 from random import Random
 
 import numba
+import numpy as np
 
 from controller.core.admission.admission import MigrationRequest
 from controller.core.coordinator import Coordinator
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from controller.core.placement.tree_rates import means_of_kinds
 from controller.core.queueing.controllers.hour_rules import prepare
 from controller.core.settings import Settings
 from controller.numerics.jit import FOLDER, SOURCES
@@ -44,6 +46,10 @@ def rehearse(policy: str = Settings().policy) -> None:
         host = core.cluster.jobs[f"job{number}"].host
         if host is not None:
             core.handle(ev.AgentSaid(host, OwnerReclaims(notice_s, False, [])), float(at_s))
+    # hosts of more kinds than this campus has
+    places, kinds = core.cluster.places, np.arange(HOSTS)
+    free = np.append(core.cluster.spendable_column, np.inf)
+    means_of_kinds(free, places.up, places.down, places.node, kinds, np.ones(HOSTS))
     # more migrations than a link can carry ask P3, so that it has to choose
     cluster = core.cluster
     way = cluster.routes.route(*list(cluster.hosts)[:2])

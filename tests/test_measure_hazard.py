@@ -21,9 +21,11 @@ from experiments.benchmarks.hazard import (
     FIRST_DAYS,
     FORECASTS,
     PRESENT,
+    PRIOR,
     STEP_S,
     TENTHS,
     TRUTH,
+    WINDOW_S,
     Forecast,
     Past,
     forecast_of,
@@ -31,6 +33,8 @@ from experiments.benchmarks.hazard import (
     measure_hazard,
     true_rates,
 )
+from experiments.benchmarks.hazard_ahead import AHEAD, NOW, PLAIN, judge_ahead
+from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (
     DAY_S,
     HazardRecord,
@@ -38,8 +42,9 @@ from experiments.benchmarks.hazard_records import (
     drawn,
     of_counts,
     recorded,
+    together,
 )
-from experiments.benchmarks.tables import hazard_table
+from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
 from experiments.inputs.traces.availability_counts import Counts
 from topologies.errors import SpecError
 
@@ -156,13 +161,49 @@ def test_each_tenth_holds_a_tenth_of_what_was_foretold_and_all_departures_are_in
 def test_bursts_of_a_building_are_in_the_history_that_is_named_so() -> None:
     record = bursts(3, in_building=True, days=20)
     departures = [(at_s, host) for at_s, host, what in record.events if what == EMERGENCY]
-    together = [
+    near_in_time = [
         (host, other) for (at_s, host), (then_s, other) in pairwise(departures) if then_s - at_s < 30.0
     ]
-    near = sum(record.places[a].building == record.places[b].building for a, b in together)
-    assert len(together) > 15
-    assert near > 0.9 * len(together)
+    near = sum(record.places[a].building == record.places[b].building for a, b in near_in_time)
+    assert len(near_in_time) > 15
+    assert near > 0.9 * len(near_in_time)
     assert max(at_s for at_s, *_ in record.events) < (record.days + 1) * DAY_S
+
+
+def test_states_ahead_foretell_that_machines_die_young_and_cost_little_where_they_do_not() -> None:
+    rng, events = np.random.default_rng(1), []
+    for number in range(400):  # two thirds end within the hour, the others after a day
+        began_s = 14 * DAY_S * rng.random()
+        lives_s = 0.9 * HOUR_S * rng.random() if number % 3 else DAY_S * (1.0 + rng.random())
+        events += [(began_s, f"m{number}", LEND), (began_s + lives_s, f"m{number}", EMERGENCY)]
+    found = judge_ahead(HazardRecord(tuple(sorted(events)), 14), WINDOW_S, PRIOR)
+    assert found[4][PLAIN] == 0.0
+    assert found[4][AHEAD] > 0.05
+    assert found[12][AHEAD] > found[12][NOW]  # a young host is not young for twelve hours
+    alike = judge_ahead(PEAKS, WINDOW_S, PRIOR)
+    assert all(of[AHEAD] > -0.02 for of in alike.values())
+
+
+def test_classes_of_pairs_foretell_bursts_of_buildings_and_cost_little_where_there_are_none() -> None:
+    found = judge_pairs(bursts(3, in_building=True, days=60), WINDOW_S, PRIOR)
+    near, far = found["classes"]["same building"], found["classes"]["elsewhere"]
+    assert near["seen"] > 4.0 * far["seen"]
+    assert near["foretold"] > 4.0 * far["foretold"]
+    assert found["gains"]["by class"] > 0.1
+    assert found["gains"]["independent"] < 0.0
+    alike = judge_pairs(drawn(6, peaks=False, differ=False, hosts=20, days=21), WINDOW_S, PRIOR)
+    assert alike["gains"]["by class"] > -0.02
+    assert alike["classes"]["same switch"]["foretold"] == pytest.approx(
+        alike["classes"]["same switch"]["seen"], abs=0.01
+    )
+
+
+def test_pairs_that_left_together_are_counted_for_both() -> None:
+    events = [(0.0, host, LEND) for host in ("a", "b", "c")]
+    events += [(2.5 * DAY_S + late_s, host, EMERGENCY) for late_s, host in ((0.0, "a"), (200.0, "b"))]
+    found = judge_pairs(HazardRecord(tuple(events), 4, places=together("abc")), WINDOW_S, PRIOR)
+    assert found["departures"] == 2
+    assert found["classes"] == {"same switch": {"pairs": 4, "foretold": 0.5, "seen": 0.5}}
 
 
 def test_counts_become_hosts_that_are_lent_and_taken() -> None:
@@ -186,6 +227,10 @@ def test_the_measurement_writes_what_it_says(tmp_path: Path) -> None:
     out = StringIO()
     Console(file=out, width=250).print(hazard_table(result))
     assert "paper's campus" in out.getvalue()
+    Console(file=out, width=250).print(pairs_table(result))
+    Console(file=out, width=250).print(ahead_table(result))
+    assert "same building" in out.getvalue()
+    assert "12 h" in out.getvalue()
 
 
 def test_the_coordinator_decides_on_the_upper_bound_of_the_likeliest_hazard() -> None:

@@ -98,6 +98,9 @@ def test_the_verdict_is_no_where_a_goal_is_missed() -> None:
     assert verdict(quick, [fat], goal_s)["memory"] is False
     late = a_run(TARGETS["week_of_500_hosts_cpu_s"] * 1.01, hosts=500)
     assert verdict(quick, [late], goal_s)["500 hosts, a week"] is False
+    steep = [a_run(cpu_s, hosts=hosts) for cpu_s, hosts in ((1.0, 500), (2.0, 1000), (11.0, 5000))]
+    assert verdict(quick, [], goal_s, steep[:2])["growth to 5 000 hosts"] is True
+    assert verdict(quick, [], goal_s, [*steep, a_run(40.0, hosts=5000)])["growth to 5 000 hosts"] is False
     assert "500 hosts, a week" not in verdict(quick, [a_run(hosts=125)], goal_s)
 
 
@@ -115,15 +118,16 @@ def test_a_measurement_writes_json_and_a_picture_and_says_goals(
     assert set(stored["systems"]) == set(SYSTEMS[-2:])
     assert [run["case"]["hosts"] for run in stored["by_hosts"]] == [5, 9]
     assert stored["all_systems_cpu_s"] == pytest.approx(sum(r["cpu_s"] for r in stored["systems"].values()))
+    assert stored["facts_on_disk"]["sha256"] == stored["systems"][SYSTEMS[-1]]["sha256"]
     assert stored["verdict"] == {}
     assert stored["one_system_cpu_s"] == [stored["systems"][SYSTEMS[-1]]["cpu_s"]]
     assert (tmp_path / "virtual.svg").read_bytes().startswith(b"<?xml")
-    assert len(seen) == len(SYSTEMS[-2:]) + 1 + 2 + 2
+    assert len(seen) == len(SYSTEMS[-2:]) + 1 + 1 + 2 + 2
     assert stored["one_system_as_python"]["sha256"] == stored["systems"][SYSTEMS[-1]]["sha256"]
     console = Console(record=True, width=200, quiet=False, file=(tmp_path / "table").open("w"))
     console.print(virtual_table(result))
     text = console.export_text()
-    assert "one system 8 s" in text and "hosts^" in text and result["by_hosts"][0]["sha256"][:16] in text
+    assert "one system 4 s" in text and "hosts^" in text and result["by_hosts"][0]["sha256"][:16] in text
 
 
 def test_a_flow_is_a_few_events_even_where_nothing_holds_its_rate() -> None:

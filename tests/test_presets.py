@@ -41,7 +41,7 @@ def test_every_pair_of_buildings_of_campus54_meets_at_the_core() -> None:
 
 @pytest.mark.parametrize(
     ("hosts", "buildings", "on_demand"),
-    [(1, 1, 0), (5, 3, 2), (12, 3, 2), (500, 4, 5), (2000, 7, 10), (2000, 1, 0)],
+    [(1, 1, 0), (5, 3, 2), (12, 3, 2), (500, 4, 5), (2000, 7, 10), (2000, 1, 0), (5000, 357, 0)],
 )
 def test_three_tier_has_what_was_asked_for(hosts: int, buildings: int, on_demand: int) -> None:
     campus = three_tier(hosts, buildings, on_demand)
@@ -59,6 +59,13 @@ def test_addresses_tell_the_building() -> None:
         building = 0 if host.building == "room" else int(host.building[1:])
         assert host.address.packed[1] == building
         assert host.address.packed[3] not in (0, 255)
+
+
+def test_buildings_beyond_255_share_a_second_byte_and_no_address() -> None:
+    campus = three_tier(4000, 1000, 2)
+    assert len({host.address for host in campus.hosts}) == len(campus.hosts)
+    first = {host.building: str(host.address) for host in reversed(campus.hosts)}
+    assert (first["b255"], first["b256"], first["b513"]) == ("10.255.0.1", "10.0.64.1", "10.1.128.1")
 
 
 def test_coordinator_and_on_demand_hosts_stand_with_the_core() -> None:

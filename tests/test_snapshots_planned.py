@@ -16,6 +16,8 @@ from experiments.inputs.scenario import demo_scenario, load
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.lost_time import LostPart, balances
+from experiments.storms import generate as generate_storm
+from experiments.storms import play, setup
 from experiments.worlds.virtual import Overheads, simulate
 from experiments.worlds.virtual.overheads import costs_of
 from testbed import messages as m
@@ -186,6 +188,28 @@ def test_what_was_told_of_pauses_is_what_is_accounted_for() -> None:
     assert balance.lost_s(LostPart.UNFINISHED) == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize("first", [1000, 1005])
+def test_storms_over_jobs_that_are_copied_break_no_promise(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All hosts tell what their snapshots take, so P1 and P3 plan with what each has measured."""
+    settings = replace(
+        setup.SETTINGS, snapshot_pause_s=0.01, snapshot_pause_bytes_per_s=1e9, snapshot_bytes_per_s=3e7
+    )
+    costs = replace(
+        setup.COSTS,
+        snapshot_pause_s=(0.002, 0.01),
+        snapshot_pause_bytes_per_s=2e9,
+        snapshot_bytes_per_s=5e7,
+    )
+    monkeypatch.setattr(setup, "SETTINGS", settings)
+    monkeypatch.setattr(setup, "COSTS", costs)
+    monkeypatch.setattr("testbed.agent.core.speed.LEAST_MEASURED_BYTES", 0)
+    for seed in range(first, first + 5):
+        outcome = play(generate_storm(seed))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+
+
 # ---------------------------------------------------------------- read off a journal again
 
 
@@ -206,10 +230,13 @@ def test_pauses_and_writes_are_found_again_in_the_journal_of_a_run_that_had_them
     writes_s = [
         fact.write_s for _, fact in run.facts if isinstance(fact, f.CheckpointTaken) and not fact.final
     ]
-    assert measured.counts["write"] == len(writes_s) > 3
+    assert measured.counts["snapshot"] == len(writes_s) > 3
     assert measured.costs.snapshot_pause_s == pytest.approx((0.05, 0.05), abs=0.02)
     assert min(writes_s) <= measured.costs.snapshot_s[0] <= measured.costs.snapshot_s[1] <= max(writes_s)  # type: ignore[type-var]
     told = measured.told_to(assumed)
     assert told.snapshot_s == measured.costs.snapshot_s
     assert told.snapshot_pause_s == measured.costs.snapshot_pause_s
     assert measure_costs([], trace, assumed).told_to(assumed) == assumed
+    still = replace(assumed, snapshot_pause_s=None)
+    assert measured.told_to(still).snapshot_pause_s is None
+    assert measured.told_to(still).snapshot_s == measured.costs.snapshot_s

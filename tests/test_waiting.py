@@ -48,7 +48,8 @@ class Silent:
         self.job.to("interrupted")
         release(cluster, self.job)
         self.job.standby = None
-        cluster.flows.clear()
+        for key in list(cluster.flows):
+            cluster.take_flow(key)
         to = next(h for h in cluster.hosts.values() if h.usable and h.name not in checkpoint.holders)
         dispatch(cluster, self.job, to)
         [(sender, _)] = orders(self.core.handle(ev.Woke(), self.now_s), m.SendStored)

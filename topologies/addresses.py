@@ -1,17 +1,25 @@
-"""Addresses by building: 10.BUILDING.x.y, building 0 being the server room."""
+"""Addresses by building: 10.BUILDING.x.y, building 0 being the server room; from building 256 on, four share a second byte."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
 
+MOST_BUILDINGS = 4 * 256
 MOST = 250 * 250  # addresses of one building
+MOST_SHARED = 64 * 250  # of one that begins at a later quarter of its second byte
 
 
 def building_addresses(building: int) -> Iterator[ipaddress.IPv4Address]:
     """10.BUILDING.0.1, 10.BUILDING.0.2, ...: 250 to a third byte, so that no address ends in 0 or 255.
 
-    ValueError if the building's number is not from 0 to 255; ends after `MOST` addresses.
+    Buildings 256 to 511 begin at 10.(BUILDING - 256).64.1, and so on: the first quarter of a second byte is that of a building
+    below 256, which has all of it where there are no more. ValueError if the building's number is not from 0 to 1023; ends after
+    `MOST` addresses, or `MOST_SHARED`.
     """
-    base = int(ipaddress.IPv4Address(f"10.{building}.0.0"))
-    return (ipaddress.IPv4Address(base + 256 * (n // 250) + n % 250 + 1) for n in range(MOST))
+    if not 0 <= building < MOST_BUILDINGS:
+        raise ValueError(f"building {building}: a number from 0 to {MOST_BUILDINGS - 1}")
+    quarter, second = divmod(building, 256)
+    base = int(ipaddress.IPv4Address(f"10.{second}.{64 * quarter}.0"))
+    count = MOST_SHARED if quarter else MOST
+    return (ipaddress.IPv4Address(base + 256 * (n // 250) + n % 250 + 1) for n in range(count))

@@ -34,7 +34,8 @@ from topologies.spec import (
 from topologies.units import GBIT_PER_S
 
 MAX_HOSTS = 100_000
-MAX_BUILDINGS = 200  # 10.BUILDING.0.0/16, and room for the core's ports
+MAX_BUILDINGS = 200  # of a mesh: 10.BUILDING.0.0/16
+MAX_TREE_BUILDINGS = MAX_PORTS - 1  # a port of the core each, and one for the room
 ROOM = "room"
 
 RTX3090 = GpuModel("rtx3090", 24e9, 8.6)
@@ -112,7 +113,7 @@ def three_tier(
     SpecError says which argument is wrong and what is allowed.
     """
     _whole("hosts", hosts, 1, MAX_HOSTS)
-    _whole("buildings", buildings, 1, min(MAX_BUILDINGS, hosts))
+    _whole("buildings", buildings, 1, min(MAX_TREE_BUILDINGS, hosts))
     _whole("on_demand", on_demand, 0, MAX_PORTS - 2)
     _whole("hosts_per_access", hosts_per_access, 1, MAX_PORTS - 1)
     uplinks = uplink_bytes_per_s

@@ -50,7 +50,7 @@ class Scale:
         a number has none: every number of a description must say what it is. Apply a scale once: what it returns
         cannot be told from a description that was written that way.
         """
-        return _scaled(thing, dimension, self)
+        return thing if self == Scale() else _scaled(thing, dimension, self)
 
     def back(self, thing: T, dimension: Dimension | None = None) -> T:
         """Played to real: the inverse of `apply`, for results (and for descriptions, up to rounding of whole bytes)."""

@@ -65,7 +65,7 @@ class Coordinator:
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
         reserve = row.reserve(campus.research_reserve)
         prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
-        agents = [h for h in campus.hosts if h.role is not Role.COORDINATOR or settings.head_stores]
+        agents = campus.agents(head_stores=settings.head_stores)
         self.cluster = Cluster(
             campus,
             settings,
@@ -123,13 +123,9 @@ class Coordinator:
             return self._reunion.until_s
         cluster, queue_s = self.cluster, self.cluster.queue.next_deadline_s()
         next_s = min(self._tick_s, self._learn_s, cluster.regrant_at_s, cluster.plan_at_s, queue_s)
-        next_s = min(next_s, cluster.next_word_s())
+        next_s = min(next_s, cluster.next_word_s(), cluster.next_silence_s())
         if cluster.requeued:
             next_s = min(next_s, *cluster.requeued.values())
-        if watched := cluster.watched():
-            margin_s = cluster.settings.fence_margin_s
-            leases = [h.lease_until_s + margin_s for h in watched if h.connected]
-            next_s = min(next_s, *leases, *[h.fence_at_s for h in watched])
         return next_s
 
     def status(self, now_s: float) -> m.Status:
@@ -200,8 +196,8 @@ class Coordinator:
         if now_s >= cluster.queue.next_deadline_s():
             expire_offers(cluster)
             send_off_waiting(cluster)
-        margin_s, hosts = cluster.settings.fence_margin_s, cluster.watched()
-        for host in [h for h in hosts if h.lease_until_s + margin_s <= now_s or h.fence_at_s <= now_s]:
+        margin_s = cluster.settings.fence_margin_s
+        for host in cluster.silent_hosts():
             if host.connected and now_s >= host.lease_until_s + margin_s:
                 membership.silent(cluster, host)
             if now_s >= host.fence_at_s:

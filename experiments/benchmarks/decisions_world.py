@@ -50,8 +50,10 @@ def coordinator_at_work(campus: Campus, seed: int = 1, settings: Settings = SETT
     _remember_owners(world, volunteers, rng)
     world.now_s = HISTORY_S
     for host in world.hosts.values():
-        host.connected, host.lent, host.data_port = True, True, 7200
-        host.lease_until_s = HISTORY_S + settings.lease_s
+        host.data_port = 7200
+        world.connect(host)
+        world.lend(host, True, None)
+        world.lease(host, HISTORY_S + settings.lease_s)
     idle = volunteers[1::2]
     for number, host in enumerate(volunteers[::2]):
         _run_job(world, f"job{number + 1}", host, rng.choice(idle), rng)

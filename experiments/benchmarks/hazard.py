@@ -40,6 +40,8 @@ from controller.core.placement.hazard_states import (
     StateFactors,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from experiments.benchmarks.hazard_ahead import judge_ahead
+from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (
     DAY_S,
     Event,
@@ -67,10 +69,17 @@ class Past:
     places: Mapping[str, Neighbourhood]
     window: HazardWindow = field(default_factory=lambda: HazardWindow(WINDOW_S, PRIOR))
     states: dict[tuple[int, ...], StateFactors] = field(default_factory=dict)
+    _asked: tuple[float, Sequence[str], tuple[Floats, tuple[float, ...]]] | None = None
 
     def __post_init__(self) -> None:
         kinds = [kinds for kinds in FORECASTS.values() if isinstance(kinds, tuple)]
         self.states = {k: StateFactors(WINDOW_S, PRIOR, places=self.places, states=k) for k in kinds}
+
+    def levels(self, hosts: Sequence[str], now_s: float) -> tuple[Floats, tuple[float, ...]]:
+        """(likeliest rate of each, profile): the same for all that ask at this moment, of the same hosts."""
+        if self._asked is None or self._asked[0] != now_s or self._asked[1] is not hosts:
+            self._asked = (now_s, hosts, self.window.likely_by_hour(hosts, now_s))
+        return self._asked[2]
 
     def happened(self, event: Event) -> None:
         """An event of the history; an end that is no departure only ends the time lent."""
@@ -93,17 +102,17 @@ def one_rate(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
 
 def by_host(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
     """The host's own level, with what it borrows from the others, at any hour."""
-    return past.window.likely_by_hour(hosts, now_s)[0]
+    return past.levels(hosts, now_s)[0]
 
 
 def by_hour(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
     """The campus's rate in each hour, for every host."""
-    return one_rate(past, hosts, now_s) * past.window.profile(now_s)[hour(now_s)]
+    return one_rate(past, hosts, now_s) * past.levels(hosts, now_s)[1][hour(now_s)]
 
 
 def by_host_and_hour(past: Past, hosts: Sequence[str], now_s: float) -> Floats:
     """The host's own level times the campus's profile."""
-    levels, profile = past.window.likely_by_hour(hosts, now_s)
+    levels, profile = past.levels(hosts, now_s)
     return levels * profile[hour(now_s)]
 
 
@@ -255,7 +264,9 @@ def measure_hazard(
     records: dict[str, Any] = {}
     for name, record in found:
         if record.departures >= LEAST_DEPARTURES and record.days > 2 * FIRST_DAYS:
-            records[name] = _summary(record) | {"recorded": name in names}
+            pairs, ahead = (of(record, WINDOW_S, PRIOR) for of in (judge_pairs, judge_ahead))
+            judged = {"recorded": name in names, "pairs": pairs, "ahead": ahead}
+            records[name] = _summary(record) | judged
     result: dict[str, Any] = {
         "default": DEFAULT,
         "present": PRESENT,

@@ -127,6 +127,40 @@ def hazard_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+def pairs_table(result: Mapping[str, Any]) -> Table:
+    """A row a history: how likely hosts are to leave together, foretold and seen, by class of the pair."""
+    title = "Second halves: P(another host leaves within 300 s of a departure), foretold / seen (pairs)"
+    caption = "gains: nats a departure more than one number for all pairs"
+    heads = ("same switch", "same building", "elsewhere")
+    table = Table(
+        "history", "departures", *heads, "by class gains", "independent gains", title=title, caption=caption
+    )
+    for record, of in result["records"].items():
+        pairs = of["pairs"]
+        cells = [
+            f"{seen['foretold']:.3f} / {seen['seen']:.3f} ({seen['pairs']})" if seen else ""
+            for seen in map(pairs["classes"].get, heads)
+        ]
+        gains = [f"{pairs['gains'][name]:+.2f}" for name in ("by class", "independent")]
+        table.add_row(record, str(pairs["departures"]), *cells, *gains)
+    return table
+
+
+def ahead_table(result: Mapping[str, Any]) -> Table:
+    """A row a history: what states gain where the question is whether a host is taken back within some hours."""
+    records = result["records"]
+    hours = list(next(iter(records.values()))["ahead"])
+    title = (
+        "Second halves: taken back within so many hours? Nats a departure more than level and hour: "
+        "states ahead (state now)"
+    )
+    table = Table("history", *(f"{each} h" for each in hours), title=title)
+    for record, of in records.items():
+        gains = [of["ahead"][each] for each in hours]
+        table.add_row(record, *(f"{g['states ahead']:+.2f} ({g['state now']:+.2f})" for g in gains))
+    return table
+
+
 def cases_table(result: Mapping[str, Any]) -> Table:
     """A row a case and controller: all jobs from a cold start on, then the last half of them."""
     low, high = result["starts"]
@@ -238,7 +272,8 @@ def virtual_table(result: Mapping[str, Any]) -> Table:
     goals = result["targets"]
     lines = [
         f"goals: one system {goals['one_system_cpu_s']:g} s, all {goals['all_systems_cpu_s']:g} s, "
-        f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB"
+        f"500 hosts for a week {goals['week_of_500_hosts_cpu_s']:g} s, {goals['memory_bytes'] / 1e6:g} MB, "
+        f"large campuses at most hosts^{goals['exponent_of_large']:g}"
     ]
     lines.append(f"one system, run by run: {', '.join(f'{s:.1f}' for s in result['one_system_cpu_s'])} s")
     lines.append(f"the same as Python: {result['one_system_as_python']['cpu_s']:.1f} s")
@@ -255,12 +290,14 @@ def virtual_table(result: Mapping[str, Any]) -> Table:
     table = Table("", *VIRTUAL, title="the virtual world", caption="\n".join(lines))
     for name, run in result["systems"].items():
         table.add_row(f"{name}, {run['case']['days']:g} days", *_virtual_cells(run))
+    table.add_row("the last with its facts on disk", *_virtual_cells(result["facts_on_disk"]))
     all_s = result["all_systems_cpu_s"]
     table.add_row(f"all {len(result['systems'])} systems", "", "", "", f"{all_s:.1f} s")
     table.add_section()
-    for run in result["by_hosts"]:
-        table.add_row(f"{run['case']['hosts']} hosts, {run['case']['days']:g} days", *_virtual_cells(run))
-    table.add_section()
+    for size in ("by_hosts", "by_large"):
+        for run in result[size]:
+            table.add_row(f"{run['case']['hosts']} hosts, {run['case']['days']:g} days", *_virtual_cells(run))
+        table.add_section()
     for run in result["by_flows"]:
         table.add_row(f"{run['case']['jobs']:g} x jobs, {run['case']['days']:g} days", *_virtual_cells(run))
     return table

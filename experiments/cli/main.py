@@ -106,6 +106,12 @@ def simulate(
     until_over: Annotated[
         bool, typer.Option("--until-over", help="Go on after the scenario's end until every job is over.")
     ] = False,
+    facts_on_disk: Annotated[
+        bool,
+        typer.Option(
+            "--facts-on-disk", help="Keep facts in a file while it runs: memory does not grow with the days."
+        ),
+    ] = False,
     policies: OwnPolicies = None,
     out: Out = Path("out/simulate"),
 ) -> None:
@@ -123,7 +129,16 @@ def simulate(
             oracle.play_file(console, out, scenario, seed=seed, records=trace or (), until_over=until_over)
         )
     raise typer.Exit(
-        play(console, out, scenario, system=system, seed=seed, records=trace or (), until_over=until_over)
+        play(
+            console,
+            out,
+            scenario,
+            system=system,
+            seed=seed,
+            records=trace or (),
+            until_over=until_over,
+            facts_on_disk=facts_on_disk,
+        )
     )
 
 

@@ -30,6 +30,7 @@ def simulate_file(
     seed: int | None = None,
     records: Sequence[Path] = (),
     until_over: bool = False,
+    facts_on_disk: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
     if system is not None and system not in POLICIES:
@@ -38,7 +39,7 @@ def simulate_file(
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
-    run = simulate(described, trace, system=system, until_over=until_over)
+    run = simulate(described, trace, system=system, until_over=until_over, facts_on_disk=facts_on_disk)
     return write(console, out, run, provenance(described))
 
 

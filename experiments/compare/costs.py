@@ -5,8 +5,8 @@ job or the grant explains:
 
     start     from a dispatch to the first sign of the process (two messages are in it)
     finish    what attempts that took no snapshot lasted beyond their steps; without such, where a line through the others begins
-    snapshot  what attempts lasted beyond their steps and that, a snapshot
-    write     what it took to write a snapshot of a job that went on, as its host told
+    snapshot  what attempts lasted beyond their steps and that, a snapshot. Where jobs stand still for a copy in memory alone that
+              is `snapshot_pause`, and `snapshot` what hosts told of writing it
     commit    what transfers under one grant lasted beyond their bytes (the handshake is in it)
     switch    what of a notice had passed when its host's agent had read it
 
@@ -41,12 +41,13 @@ class MeasuredCosts:
     def told_to(self, assumed: Overheads) -> Overheads:
         """What another scenario assumes, with what was measured in its place."""
         seen = {name for name, count in self.counts.items() if count}
+        if (
+            assumed.snapshot_pause_s is None
+        ):  # its jobs stand still for the whole of a snapshot, whatever these do
+            seen.discard("snapshot_pause")
         measured = {each.name: getattr(self.costs, each.name) for each in fields(Overheads)}
-        names = [name for name in measured if name.removesuffix("_s") in seen - {"snapshot"}]
-        if "snapshot" in seen:
-            names += ["snapshot_pause_s", "snapshot_pause_bytes_per_s"]
-        if "write" in seen or ("snapshot" in seen and self.costs.snapshot_pause_s is None):
-            names += ["snapshot_s", "snapshot_bytes_per_s"]
+        names = [name for name in measured if name.removesuffix("_s") in seen]
+        names += [f"{name}_bytes_per_s" for name in ("snapshot", "snapshot_pause") if name in seen]
         return replace(assumed, **{name: measured[name] for name in names})
 
 
@@ -140,24 +141,21 @@ def measure_costs_of(played: Sequence[tuple[Sequence[Timed], Trace]], assumed: O
         commit_s=median(commits) if commits else assumed.commit_s,
         switch_s=_span(seen.reads_s, assumed.switch_s),
     )
-    if assumed.snapshot_pause_s is None:
-        if pauses:  # the write is in them
-            costs = replace(costs, snapshot_s=_span(pauses, assumed.snapshot_s), snapshot_bytes_per_s=inf)
-    else:
-        if pauses:
-            of_copies = _span(pauses, assumed.snapshot_pause_s)
-            costs = replace(costs, snapshot_pause_s=of_copies, snapshot_pause_bytes_per_s=inf)
-        if seen.writes_s:
-            of_writes = _span(seen.writes_s, assumed.snapshot_s)
-            costs = replace(costs, snapshot_s=of_writes, snapshot_bytes_per_s=inf)
+    snapshots = pauses if assumed.snapshot_pause_s is None else seen.writes_s
+    if snapshots:  # of whatever size they were
+        costs = replace(costs, snapshot_s=_span(snapshots, assumed.snapshot_s), snapshot_bytes_per_s=inf)
     counts = {
         "start": len(starts),
         "finish": len(finishes),
-        "snapshot": len(pauses),
-        "write": len(seen.writes_s) if assumed.snapshot_pause_s is not None else 0,
+        "snapshot": len(snapshots),
         "commit": len(commits),
         "switch": len(seen.reads_s),
     }
+    if assumed.snapshot_pause_s is not None:
+        counts["snapshot_pause"] = len(pauses)
+        if pauses:
+            of_copies = _span(pauses, assumed.snapshot_pause_s)
+            costs = replace(costs, snapshot_pause_s=of_copies, snapshot_pause_bytes_per_s=inf)
     return MeasuredCosts(costs, counts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from msgspec.structs import replace
@@ -62,10 +63,7 @@ WELL_BELOW = 0.8
 def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
     """All figures of a run; facts in the journal's order, times in seconds since the coordinator started."""
     verdict, journal, ended_s = context.fidelity, _Journal(facts), end_s(facts, context.ended_at_s)
-    dispatched, transfers = journal.of(f.JobDispatched), journal.of(f.TransferFinished)
-    goodputs = [t.goodput_over_grant for t in transfers if t.goodput_over_grant is not None]
-    snapshots = journal.of(f.CheckpointTaken)
-    pauses_s = [taken.pause_s for taken in snapshots if taken.pause_s is not None and not taken.final]
+    dispatched, sent = journal.of(f.JobDispatched), journal.sent
     egress, switches = journal.of(f.EgressMeasured), context.switches
     drops_s = [use.first_drop_after_s for use in switches if use.first_drop_after_s is not None]
     levels = (fact.level for _, fact in reversed(journal.telling) if isinstance(fact, WITH_LEVEL))
@@ -81,19 +79,18 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         interruptions=_interruptions(journal),
         lost_time=_lost_time(facts, context),
         checkpoints=CheckpointFigures(
-            completed=len(journal.of(f.CheckpointCompleted)),
-            bytes_sent=sum(t.bytes_sent for t in transfers),
-            bytes_deduplicated=sum(t.bytes_deduplicated for t in transfers),
-            taken=len(snapshots),
-            stopped=sum(bool(taken.stopped) for taken in snapshots),
-            pause_median_s=quantile(pauses_s, 0.5),
-            pause_p99_s=quantile(pauses_s, 0.99),
+            completed=journal.count[f.CheckpointCompleted],
+            bytes_sent=sent.bytes,
+            bytes_deduplicated=sent.deduplicated_bytes,
+            taken=journal.count[f.CheckpointTaken],
+            pause_median_s=quantile(journal.pauses_s, 0.5),
+            pause_p99_s=quantile(journal.pauses_s, 0.99),
         ),
         rates=Rates(
-            flows=len(goodputs),
-            worst_goodput_over_grant=min(goodputs, default=None),
-            median_goodput_over_grant=quantile(goodputs, 0.5),
-            bucket_drops=sum(t.drops for t in transfers),
+            flows=len(sent.goodputs),
+            worst_goodput_over_grant=min(sent.goodputs, default=None),
+            median_goodput_over_grant=quantile(sent.goodputs, 0.5),
+            bucket_drops=sent.drops,
             egress_drops=sum(e.drops for e in egress),
         ),
         traffic=TrafficFigures(
@@ -159,18 +156,44 @@ def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class _Sent:
+    """All transfers of checkpoints, added up."""
+
+    bytes: int = 0
+    deduplicated_bytes: int = 0
+    drops: int = 0
+    goodputs: list[float] = field(default_factory=list)  # over their grants, of those that were measured
+
+    def add(self, transfer: f.TransferFinished) -> None:
+        """One more."""
+        self.bytes += transfer.bytes_sent
+        self.deduplicated_bytes += transfer.bytes_deduplicated
+        self.drops += transfer.drops
+        if transfer.goodput_over_grant is not None:
+            self.goodputs.append(transfer.goodput_over_grant)
+
+
 class _Journal:
-    """The facts, sorted by kind once: each figure looks only at what it counts."""
+    """The telling facts, sorted by kind once, and what the others add up to: they may be too many to hold."""
 
     def __init__(self, timed: Sequence[Timed]) -> None:
-        self.timed, self.telling = timed, telling(timed)
-        self._kinds: dict[type, list[f.AnyFact]] = {}
+        self.timed, self.telling, self.sent = timed, telling(timed), _Sent()
+        self.count: Counter[type] = Counter()
+        self.pauses_s: list[float] = []  # of jobs for snapshots that they ran on after
         for _, fact in timed:
+            self.count[type(fact)] += 1
+            if isinstance(fact, f.TransferFinished):
+                self.sent.add(fact)
+            elif isinstance(fact, f.CheckpointTaken) and fact.pause_s is not None and not fact.final:
+                self.pauses_s.append(fact.pause_s)
+        self._kinds: dict[type, list[f.AnyFact]] = {}
+        for _, fact in self.telling:
             self._kinds.setdefault(type(fact), []).append(fact)
         self.work_lost = work_lost(self.telling)
 
     def of(self, kind: type[T]) -> list[T]:
-        """All facts of a kind, in order."""
+        """All telling facts of a kind, in order."""
         return cast("list[T]", self._kinds.get(kind, []))
 
 
@@ -234,7 +257,12 @@ def _emergencies(journal: _Journal) -> Emergencies:
         runs.setdefault(run.job, []).append(run)
     # of each, the first run of a later attempt
     resumed = [next((run for run in runs.get(a.job, ()) if run.attempt > a.attempt), None) for a in ended]
-    completed = {(c.job, c.sequence): c.step for c in journal.of(f.CheckpointCompleted)}
+    wanted = {(run.job, run.restored_sequence) for run in resumed if run is not None}
+    completed = {
+        (c.job, c.sequence): c.step
+        for _, c in journal.timed
+        if isinstance(c, f.CheckpointCompleted) and (c.job, c.sequence) in wanted
+    }
     verified = [
         run is not None
         and run.restored_sequence is not None

@@ -55,7 +55,7 @@ class Overdue:
 
 def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
     """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due."""
-    causes = only(facts, KINDS)
+    causes = list(only(facts, KINDS))
     return [
         Overdue(notice, excuse(notice, causes))
         for notice in notices(facts)

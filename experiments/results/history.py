@@ -8,7 +8,7 @@ the two it may be running.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,9 +36,9 @@ ROUTINE = frozenset(
 )
 
 
-def only(facts: Iterable[Timed], kinds: Collection[type]) -> list[Timed]:
+def only(facts: Iterable[Timed], kinds: Collection[type]) -> Iterator[Timed]:
     """Those of some kinds, in order: most of a journal tells of checkpoints that came and went."""
-    return [timed for timed in facts if type(timed[1]) in kinds]
+    return (timed for timed in facts if type(timed[1]) in kinds)
 
 
 def telling(facts: Iterable[Timed]) -> list[Timed]:

@@ -331,10 +331,15 @@ def restores_are_of_completed_checkpoints(facts: Sequence[Timed], context: RunCo
 
     It follows that the step is no later than that of the last completed checkpoint.
     """
+    restored = {
+        (fact.job, fact.restore_sequence if isinstance(fact, f.JobDispatched) else fact.restored_sequence)
+        for _, fact in facts
+        if isinstance(fact, (f.JobDispatched, f.JobRunning))
+    }
     step_of: dict[tuple[str, int], int] = {}
-    for at_s, fact in only(facts, (f.CheckpointCompleted, f.JobDispatched, f.JobRunning)):
+    for at_s, fact in facts:
         match fact:
-            case f.CheckpointCompleted(job=job, sequence=sequence):
+            case f.CheckpointCompleted(job=job, sequence=sequence) if (job, sequence) in restored:
                 step_of.setdefault((job, sequence), fact.step)
             case f.JobDispatched(job=job):
                 yield from _restore(at_s, job, fact.restore_sequence, fact.restore_step, step_of)

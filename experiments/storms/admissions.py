@@ -40,7 +40,7 @@ def check_admissions(world: StormWorld) -> None:
 def excused_admissions(world: StormWorld) -> Iterator[tuple[Notice, str]]:
     """Each admitted migration, and why it is not judged ("" if it is). The run is over, so every deadline has passed."""
     row = not_promised(world.policy).get(IN_TIME)
-    told = only(world.facts, KINDS)
+    told = list(only(world.facts, KINDS))
     for notice in notices(world.facts):
         if notice.admitted_s is None or notice.destination is None:
             continue

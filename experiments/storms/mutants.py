@@ -272,14 +272,14 @@ def _only_higher(original: Any) -> Any:
 def _margin_ignored(original: Any) -> Any:
     def wrong(cluster: Any, host: Any) -> None:
         original(cluster, host)
-        host.fence_at_s = max(cluster.now_s, host.lease_until_s - cluster.settings.fence_margin_s)
+        cluster.fence(host, max(cluster.now_s, host.lease_until_s - cluster.settings.fence_margin_s))
 
     return wrong
 
 
 @_mutant("no wait for leases", f"{LIFE}.membership:disconnect", _after)
 def _fence_at_once(cluster: Any, host: Any) -> None:
-    host.fence_at_s = cluster.now_s
+    cluster.fence(host, cluster.now_s)
 
 
 @_mutant("lands before it is there", f"{LIFE}.checkpoints:land_if_there")
@@ -329,7 +329,7 @@ def _finished_always(original: Any) -> Any:
 
 @_mutant("silence never noticed", f"{LIFE}.membership:heard", _after)
 def _believes_for_ever(cluster: Any, host: Any) -> None:
-    host.lease_until_s = cluster.now_s + 1e6
+    cluster.lease(host, cluster.now_s + 1e6)
 
 
 def _without_what(field: str) -> Callable[..., None]:

@@ -4,11 +4,12 @@ The job stands still for the copy alone. Memory for it is taken, page by page, b
 back when the file is written: beside its state a job holds at most one copy, and only while a snapshot is under way.
 
 Why not fork(2), whose child would write the state while the kernel copies the pages that the parent changes? It stops the job for
-less (the page tables), and then for every page that is changed before the child has ended, by a fault that takes several times
-as long as copying the page: a job that rewrites much of its state loses more time than the copy takes, and at 1 GB more than by
-standing still for the write (`reclaimnet measure snapshots` has all three side by side). A fork also carries over no threads, no
-locks that they held and no GPU, needs a bound for the pages that will be copied, and leaves a second process to be ended. The
-copy asks for none of that: its bound is the size of the state, and it ends with the process.
+half as long (it copies page tables), and then for every page that is changed before the child has ended, by a fault that takes
+several times as long as copying the page. Of 100 MB a job that rewrites a tenth in each step loses 8 ms either way, one that
+rewrites all of it (as training does) 56 ms by a fork and 10 by the copy; standing still for the write takes 22
+(`reclaimnet measure snapshots` has all three side by side). A fork also carries over no threads, no locks that they held and no
+GPU, needs a bound for the pages that will be copied, and leaves a second process to be ended. The copy asks for none of that:
+its bound is the size of the state, and it ends with the process.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def begin_attempt(
 
 def reserve(cluster: Cluster, job: JobState, host: HostState) -> None:
     """Hold a GPU for the job; an offer that it backed is withdrawn."""
-    host.jobs.add(job.name)
+    cluster.hold_gpu(job, host)
     withdraw_offers(cluster, host, keep=max(0, host.free_gpus))
 
 

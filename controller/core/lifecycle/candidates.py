@@ -8,18 +8,23 @@ on every link that another's download happens to fill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Residual, sums
+from controller.core.network.links import Floats, Residual, filled, sums
+from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
+from controller.core.placement.tree_rates import Reaches
 from controller.numerics.jit import survivals
 from topologies.spec import TrafficClass
+
+NO_STREAM: dict[int, float] = {}
 
 
 def residual(cluster: Cluster, now_s: float, taken: Callable[[CheckpointFlow], float]) -> Residual:
@@ -48,31 +53,47 @@ def left_for_checkpoints(cluster: Cluster, now_s: float) -> Residual:
 
 
 def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
-    """What one more stream of checkpoints would get of each link, bytes/s: an equal part of what is not promised.
+    """What one more stream of the job's checkpoints would get of each link (`FairShares`)."""
+    return FairShares(cluster, now_s).of(job)
+
+
+class FairShares:
+    """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not promised.
 
     Checkpoint streams fill whatever is left of a link, so what is left beside them says nothing: only their number does.
-    Copies on their way to a vault come and go, and do not count.
+    A job's own do not count, nor do copies on their way to a vault, which come and go.
     """
-    return fair_shares(cluster, now_s)(job)
 
+    def __init__(self, cluster: Cluster, now_s: float) -> None:
+        keys, paths = cluster.flow_paths()
+        flows = [cluster.flows[key] for key in keys]
+        presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
+        stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
+        self._network = cluster.network
+        self._streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
+        self._free = residual(cluster, now_s, promised).column
+        self._shares = self._free / (1.0 + self._streams)
+        self._own: dict[str, dict[int, float]] = {}  # job -> how many of its streams cross each link
+        for flow, stands in zip(flows, stand, strict=True):
+            if stands:
+                own = self._own.setdefault(flow.job, {})
+                for link in cluster.path(flow.source, flow.destination):
+                    own[link] = own.get(link, 0.0) + 1.0
 
-def fair_shares(cluster: Cluster, now_s: float) -> Callable[[JobState], Residual]:
-    """`fair_share` of any job, at this moment."""
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
-    stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
-    streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
-    free = residual(cluster, now_s, promised).column
+    def on(self, job: JobState, links: Sequence[int]) -> list[float]:
+        """For a stream of this job on each of these links, by their numbers."""
+        own = self._own.get(job.name, NO_STREAM)
+        return [
+            float(self._free[link]) / (1.0 + (float(self._streams[link]) - own.get(link, 0.0)))
+            for link in links
+        ]
 
-    def of(job: JobState) -> Residual:
-        others = streams.copy()
-        for key, stands in zip(keys, stand, strict=True):
-            if stands and (flow := cluster.flows[key]).job == job.name:
-                others[list(cluster.path(flow.source, flow.destination))] -= 1.0
-        return Residual(cluster.network, free / (1.0 + others))
-
-    return of
+    def of(self, job: JobState) -> Residual:
+        """For a stream of this job on every link."""
+        column = self._shares.copy()
+        if links := list(self._own.get(job.name, NO_STREAM)):
+            column[links] = self.on(job, links)
+        return Residual(self._network, column)
 
 
 def safe_store(cluster: Cluster, job: JobState, source: str, free: Residual) -> str | None:
@@ -94,12 +115,13 @@ def request(
         payload_bytes,
         spec.memory_bytes,
         spec.min_capability,
-        (spec.steps - job.step) * spec.step_s,
+        job.remaining_s,
         notice_s,
         settings.restart_s + settings.writes_s(spec.payload_bytes),
         cluster.hosts[source].spec.building if source else None,
         job.name,
         settings.max_load,
+        checkpoint_share=settings.checkpoint_share,
     )
 
 
@@ -111,17 +133,15 @@ def candidates(
     now_s: float,
     *,
     among: Collection[str] | None = None,
-    needs_gpu: bool = True,
 ) -> Candidates:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
-    places, hosts = cluster.places, cluster.volunteers
-    able = np.array([h.connected and h.lent and h.reclaim_at_s is None for h in hosts], dtype=bool)
-    taken = np.array([len(h.jobs) for h in hosts], dtype=float)  # GPUs
+    places, taken = cluster.places, cluster.taken_column
+    able = cluster.usable_column.copy()
     if among is not None and len(among) != len(cluster.hosts):
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True
         able &= named
-    if needs_gpu:
+    if wanted.needs_gpu:
         able &= taken < places.gpus
     reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
@@ -134,19 +154,67 @@ def candidates(
     bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
     for source in sources:
         bandwidth = np.maximum(bandwidth, reaches.from_host(source))
-    nothing, slowness = np.zeros(len(rows)), mean_slowness[rows]
+    slowness = mean_slowness[rows]
     carries = wanted.payload_bytes > 0.0  # nothing takes no time, even to nowhere; NaN stays
     nowhere_s = np.where(np.isnan(slowness), np.nan, 0.0)
     transfers_s = slowness * wanted.payload_bytes if carries else nowhere_s
+    added = gone = np.zeros(len(places.hosts))
+    if wanted.needs_gpu and cluster.policy.counts_congestion:
+        added = added_loss_s(cluster, cluster.jobs[wanted.job], levels)
+    elif wanted.source in places.number:
+        gone = cluster.hazards.joint.q_column(wanted.source, places.hosts, now_s)
     return Candidates(
         places.names[rows],
         places.buildings[rows],
-        (places.gpus - taken)[rows] if needs_gpu else nothing + 1.0,
+        (places.gpus - taken)[rows],
         places.memory_bytes[rows],
         places.capability[rows],
-        (taken / places.gpus)[rows] if needs_gpu else nothing,
+        (taken / places.gpus)[rows] if wanted.needs_gpu else np.zeros(len(rows)),
         bandwidth[rows],
         survivals(reclaims),
         reclaims,
         transfers_s + wanted.restart_s,
+        added[rows],
+        gone[rows],
     )
+
+
+def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
+    """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`), times the
+    probability that its notice is too short to lose nothing."""
+    uplinks = cluster.uplinks_bytes_per_s
+    payload = float(job.spec.payload_bytes)
+    short = cluster.too_short(filled(payload, len(uplinks)), uplinks, cluster.now_s)
+    hurting = hazards_per_s * short
+    there = [
+        (place, other)
+        for place in np.flatnonzero(cluster.taken_column).tolist()
+        for other in cluster.jobs_on(cluster.volunteers[place])
+        if other is not job
+        and (
+            other.move is None or other.host != cluster.places.hosts[place]
+        )  # one that leaves is in no one's way
+    ]
+    streams = congestion.Streams(
+        np.array([place for place, _ in there], dtype=np.intp),
+        np.array([other.checkpoint_bytes for _, other in there], dtype=float),
+        np.array(
+            [aim_s(cluster, other, hurting[place : place + 1])[0] for place, other in there], dtype=float
+        ),
+        np.array([other.remaining_s for _, other in there], dtype=float),
+    )
+    ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
+        cluster.usable_column
+    )
+    aims, beta = aim_s(cluster, job, hurting), cluster.settings.checkpoint_share
+    return short * congestion.added_loss_s(uplinks, ways, streams, payload, aims, job.remaining_s, beta)
+
+
+def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
+    """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
+    plan, budget_s = cluster.policy.plan, 2.0 * job.spec.loss_budget_s
+    if isinstance(plan, StaticPlanner):
+        return filled(plan.interval_s, len(hazards_per_s))
+    with np.errstate(divide="ignore"):
+        best_s = np.sqrt(2.0 * cluster.settings.pauses_s(job.spec.payload_bytes) / hazards_per_s)
+    return np.minimum(best_s, budget_s)

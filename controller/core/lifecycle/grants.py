@@ -42,7 +42,7 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
     else:
         cluster.opened += 1
         flow.ticket = ticket(cluster.secret, cluster.opened)
-    cluster.flows[key] = flow
+    cluster.put_flow(flow)
     cluster.jobs[flow.job].keepers.add(flow.destination)
     cluster.changed_flows[key] = None
     cluster.rates_stale = True
@@ -50,7 +50,7 @@ def open_flow(cluster: Cluster, flow: CheckpointFlow) -> None:
 
 def close_flow(cluster: Cluster, flow: CheckpointFlow, *, tell: bool = False) -> None:
     """Remove a flow; `tell` its sender to stop, where it has not stopped of itself."""
-    if cluster.flows.pop(flow.key, None) is None:
+    if not cluster.take_flow(flow.key):
         return
     cluster.changed_flows[flow.key] = None
     cluster.rates_stale = True

@@ -57,9 +57,8 @@ def join(cluster: Cluster, host: HostState, hello: Hello) -> None:
     """The agent may run jobs from here on."""
     now_s, settings = cluster.now_s, cluster.settings
     cluster.connect(host)
-    host.incarnation, host.data_port, host.lent = hello.incarnation, hello.data_port, hello.lent
-    host.reclaim_at_s = None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s
-    host.closures = hello.closures
+    host.incarnation, host.data_port, host.closures = hello.incarnation, hello.data_port, hello.closures
+    cluster.lend(host, hello.lent, None if hello.reclaim_in_s is None else now_s + hello.reclaim_in_s)
     announce_again(cluster, host.name)
     heard(cluster, host)
     if host.is_volunteer and host.usable:
@@ -210,13 +209,13 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     names = [job.name for job in here]
     cluster.record(facts.HostReclaimed(host.name, message.notice_s, message.grace, names))
     withdraw_offers(cluster, host)
-    host.lent, host.closures = False, message.closures
-    cluster.plan_stale = True
+    host.closures, cluster.plan_stale = message.closures, True
+    reclaim_at_s = now_s + message.notice_s
+    cluster.lend(host, False, reclaim_at_s if message.notice_s > 0.0 else None)
     if message.notice_s > 0.0:
-        cluster.hazards.withdraw(host.name, now_s)
-        host.reclaim_at_s = now_s + message.notice_s
+        cluster.hazards.withdraw(host.name, now_s, message.notice_s)
         for job in here:  # a second notice with an earlier end: moves that were promised the later one
-            if job.move is not None and job.move.deadline_s > host.reclaim_at_s + 1e-9:
+            if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
                 replan(cluster, job)
         running = [
             job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
@@ -224,7 +223,6 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         let_go(cluster, host)
         plan_moves(cluster, running)
         return
-    host.reclaim_at_s = None
     if announced:
         cluster.hazards.withdraw(host.name, now_s)
     else:
@@ -236,7 +234,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
 
 def owner_returns(cluster: Cluster, host: HostState) -> None:
     """A spot offer for every free GPU; moves that have not stopped their job yet are called off."""
-    host.lent, host.reclaim_at_s = True, None
+    cluster.lend(host, True, None)
     cluster.plan_stale = True
     cluster.hazards.lend(host.name, cluster.now_s)
     cluster.record(facts.HostReturned(host.name))

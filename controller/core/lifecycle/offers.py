@@ -76,8 +76,7 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
         for name in waiting:
             _to_on_demand(cluster, cluster.jobs[name])
         return
-    volunteers = [h for h in cluster.hosts.values() if h.usable and h.is_volunteer]
-    if sum(h.free_gpus - len(h.offered) for h in volunteers) <= cluster.settings.spare_gpus:
+    if not _more_idle(cluster, cluster.settings.spare_gpus):
         return
     cluster.offers_made += 1
     number = cluster.offers_made
@@ -91,6 +90,16 @@ def gpu_freed(cluster: Cluster, host: HostState) -> None:
     else:
         assert isinstance(answer, Lapsed)
         _lapsed(cluster, number)
+
+
+def _more_idle(cluster: Cluster, least: int) -> bool:
+    """Whether more GPUs of volunteers than these are free and not offered."""
+    for host in cluster.volunteers:
+        if host.usable:
+            least -= host.free_gpus - len(host.offered)
+            if least < 0:
+                return True
+    return False
 
 
 def offer_all(cluster: Cluster, host: HostState) -> None:

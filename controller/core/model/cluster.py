@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import islice
 from math import inf
 
 import numpy as np
@@ -20,7 +23,7 @@ from controller.core.model.entities import (
 )
 from controller.core.model.facts import Fact
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Floats, Network, Paths
+from controller.core.network.links import Floats, Mask, Network, Paths
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places
@@ -81,7 +84,10 @@ class Cluster:
     )  # each flow's, by key, in order
     _flow_paths: tuple[list[str], Paths] | None = field(default=None, repr=False)
     known: Known = field(default_factory=Known, repr=False)
-    _watched: list[HostState] | None = field(default=None, repr=False)
+    # when a lease or a fence ends, and the number of its host: a heap, of which only those count that still hold
+    _silences: list[tuple[float, int]] = field(default_factory=list, repr=False)
+    _in_order: list[HostState] = field(init=False, repr=False)  # all hosts, by that number
+    _number: dict[str, int] = field(init=False, repr=False)
     _going_on: tuple[int, list[JobState]] = field(default=(0, []), repr=False)
     _spendable: dict[DirectedLink, float] | None = field(default=None, repr=False)
     _spendable_column: Floats | None = field(default=None, repr=False)
@@ -90,7 +96,13 @@ class Cluster:
     promisable: dict[DirectedLink, float] = field(init=False, repr=False)
     withheld_column: Floats = field(init=False, repr=False)  # that room, by number of the link
     places: Places = field(init=False, repr=False)  # the volunteers, by number, and how they hang on the tree
-    volunteers: list[HostState] = field(init=False, repr=False)  # by number in `places`
+    volunteers: list[HostState] = field(
+        init=False, repr=False
+    )  # by number in `places`, and in the same order:
+    usable_column: Mask = field(
+        init=False, repr=False
+    )  # whether it is connected and lent, with no notice running
+    taken_column: Floats = field(init=False, repr=False)  # GPUs that are used or reserved
     planned_s: float = -inf  # when all checkpoints were last planned
     plan_at_s: float = inf  # when they are to be planned again before the next tick
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
@@ -102,6 +114,10 @@ class Cluster:
         volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
         self.places = Places(self.campus, volunteers, self.network, self.routes)
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
+        self.usable_column = np.array([host.usable for host in self.volunteers], dtype=bool)
+        self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
+        self._in_order = list(self.hosts.values())
+        self._number = {host.name: number for number, host in enumerate(self._in_order)}
 
     # ------------------------------------------------------------ effects
 
@@ -126,10 +142,31 @@ class Cluster:
         job.to(trigger)
         self.plan_stale |= Phase.RUNNING in (before, job.phase)
 
+    def hold_gpu(self, job: JobState, host: HostState) -> None:
+        """A GPU of the host is the job's."""
+        host.jobs.add(job.name)
+        self._note(host)
+
+    def let_gpu_go(self, job: JobState, host: HostState) -> None:
+        """The job has no GPU on that host any more, as if it had never had one."""
+        host.jobs.discard(job.name)
+        self._note(host)
+
     def free_gpu(self, job: JobState, host: HostState) -> None:
         """The job has no GPU on that host any more: it is offered when the event has been decided."""
-        host.jobs.discard(job.name)
+        self.let_gpu_go(job, host)
         self.freed.append(host.name)
+
+    def lend(self, host: HostState, lent: bool, reclaim_at_s: float | None) -> None:
+        """Its owner lends it, or not, and has given notice for that time, or none."""
+        host.lent, host.reclaim_at_s = lent, reclaim_at_s
+        self._note(host)
+
+    def _note(self, host: HostState) -> None:
+        """Columns of volunteers follow the host."""
+        number = self.places.number.get(host.name)
+        if number is not None:
+            self.usable_column[number], self.taken_column[number] = host.usable, len(host.jobs)
 
     # ------------------------------------------------------------ links
 
@@ -177,10 +214,23 @@ class Cluster:
         self._spendable, self._spendable_column = None, None
         self.plan_stale = True
 
+    def put_flow(self, flow: CheckpointFlow) -> None:
+        """The flow is open, in place of one of its key."""
+        if flow.key not in self.flows:
+            self._flow_paths = None
+        self.flows[flow.key] = flow
+
+    def take_flow(self, key: str) -> bool:
+        """The flow is open no more. Whether it was."""
+        if self.flows.pop(key, None) is None:
+            return False
+        self._flow_paths = None
+        return True
+
     def flow_paths(self) -> tuple[list[str], Paths]:
         """The keys of all flows, in order, and their paths."""
         known, flows = self._path_of, self.flows
-        if self._flow_paths is None or known.keys() != flows.keys():
+        if self._flow_paths is None:
             for key in known.keys() - flows.keys():
                 del known[key]
             new = flows.keys() - known.keys()
@@ -192,36 +242,57 @@ class Cluster:
 
     # ------------------------------------------------------------ hosts
 
-    def watched(self) -> list[HostState]:
-        """Hosts with a finite lease or fence deadline, in order, and perhaps others."""
-        if self._watched is None:
-            hosts = self.hosts.values()
-            self._watched = [
-                h for h in hosts if h.fence_at_s < inf or (h.connected and h.lease_until_s < inf)
-            ]
-        return self._watched
+    def next_silence_s(self) -> float:
+        """When the first lease of a connected host, or the first fence, ends; inf: none does."""
+        silences = self._silences
+        while silences and silences[0][0] != self._silent_at_s(self._in_order[silences[0][1]]):
+            heappop(silences)
+        return silences[0][0] if silences else inf
+
+    def silent_hosts(self) -> list[HostState]:
+        """Hosts whose lease or fence has ended by now, in order."""
+        found: set[int] = set()
+        while self.next_silence_s() <= self.now_s:
+            found.add(heappop(self._silences)[1])
+        hosts = [self._in_order[number] for number in sorted(found)]
+        for host in hosts:
+            self._watch(host)
+        return hosts
+
+    def _silent_at_s(self, host: HostState) -> float:
+        """When something follows from the host's silence; inf: nothing does."""
+        lapses_s = host.lease_until_s + self.settings.fence_margin_s if host.connected else inf
+        return min(lapses_s, host.fence_at_s)
+
+    def _watch(self, host: HostState) -> None:
+        """Its lease or its fence is another."""
+        at_s = self._silent_at_s(host)
+        if at_s < inf:
+            heappush(self._silences, (at_s, self._number[host.name]))
 
     def connect(self, host: HostState) -> None:
         """Its agent is there: no fence ends, and rates and checkpoints count with it."""
         host.connected, host.fence_at_s = True, inf
-        self._watched = None
+        self._watch(host)
+        self._note(host)
         self.plan_stale = self.rates_stale = True
 
     def disconnect(self, host: HostState) -> None:
         """Its agent cannot be told anything: what runs there is fenced when its lease has lapsed."""
         host.connected = False
+        self._note(host)
         self.plan_stale = self.rates_stale = True
         self.fence(host, max(self.now_s, host.lease_until_s + self.settings.fence_margin_s))
 
     def fence(self, host: HostState, at_s: float) -> None:
         """Its jobs count as stopped from then on."""
-        host.fence_at_s, self._watched = at_s, None
+        host.fence_at_s = at_s
+        self._watch(host)
 
     def lease(self, host: HostState, until_s: float) -> None:
         """No copy that was started there runs beyond this, as far as this side may believe."""
-        if inf in (host.lease_until_s, until_s):
-            self._watched = None
         host.lease_until_s = until_s
+        self._watch(host)
 
     @property
     def attempts_above(self) -> int:
@@ -273,10 +344,11 @@ class Cluster:
     def unfinished(self) -> Sequence[JobState]:
         """Jobs that are not over, by name."""
         submitted, jobs = self._going_on
-        if submitted != len(self.jobs):
-            submitted, jobs = len(self.jobs), [job for _, job in sorted(self.jobs.items())]
         jobs = [job for job in jobs if job.phase not in OVER]  # for good
-        self._going_on = (submitted, jobs)
+        for job in islice(reversed(self.jobs.values()), len(self.jobs) - submitted):  # since then
+            if job.phase not in OVER:
+                insort(jobs, job, key=_name_of)
+        self._going_on = (len(self.jobs), jobs)
         return jobs
 
     # ------------------------------------------------------------ checkpoints
@@ -297,21 +369,47 @@ class Cluster:
         return (now_s + self.settings.day_start_s) % self.settings.day_s
 
     def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
-        known, changes = self.known.hazards, self.hazards.changes
+        """(upper rate of departures of every volunteer, by its number in `places`; the campus's profile).
+
+        Of departures of any kind, or of emergencies alone where the policy counts no others.
+        """
+        history = self.hazards.departures if self.policy.short_notices else self.hazards
+        known, changes = self.known.hazards, history.changes
         if known is None or known[:2] != (now_s, changes):
-            estimates = self.hazards.upper_by_hour(self.places.hosts, now_s)
+            estimates = history.upper_by_hour(self.places.hosts, now_s)
             known = self.known.hazards = (now_s, changes, *estimates)
         return known[2], known[3]
 
-    def hazards_now_per_s(self, now_s: float) -> Floats:
-        """Upper bound of every volunteer's hazard at this time of day, by its number in `places`."""
+    def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
+        """For jobs on volunteers, at this time of day: the upper rate of departures that hurt, with too little notice to move."""
         levels, profile = self.hazard_levels(now_s)
-        return levels * profile[self.hour(now_s)]
+        places = [self.places.number[job.host or ""] for job in jobs]
+        there = np.array(places, dtype=np.intp)
+        payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
+        factor = profile[self.hour(now_s)]
+        return levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+
+    @property
+    def uplinks_bytes_per_s(self) -> Floats:
+        """What is given out of each volunteer's own uplink; infinite on a campus that is one host."""
+        return np.append(self.spendable_column, np.inf)[self.places.uplink]
+
+    def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
+        """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
+        if not self.policy.short_notices:
+            return np.ones(len(payload_bytes))
+        with np.errstate(divide="ignore"):
+            needed_s = payload_bytes / rates_bytes_per_s
+        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
+        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""
         return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
+
+
+def _name_of(job: JobState) -> str:
+    return job.name
 
 
 def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:

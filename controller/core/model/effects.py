@@ -8,26 +8,26 @@ from controller.core.model.facts import Fact
 from testbed.messages import Accepted, Rejected, ToAgent
 
 
-class Tell(Struct, frozen=True):
+class Tell(Struct, frozen=True, gc=False):
     """Say this to the agent of `host`; lost if it is not connected (its next Hello says where things stand)."""
 
     host: str
     message: ToAgent
 
 
-class Disconnect(Struct, frozen=True):
+class Disconnect(Struct, frozen=True, gc=False):
     """Close the connection to the agent of `host`: it has been silent for a whole lease."""
 
     host: str
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """Append to the journal. All figures come from these and from nothing else."""
 
     fact: Fact
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """The answer to a submission."""
 
     operator: int

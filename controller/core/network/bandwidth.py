@@ -61,6 +61,8 @@ class LinkBandwidth:
         self.memory_s = memory_s
         self.payload_share = payload_share
         self._delivered: dict[DirectedLink, deque[tuple[float, float]]] = {}
+        # of each link: the oldest of those that count, and `delivery` until that one counts no more
+        self._delivery: dict[DirectedLink, tuple[float, float]] = {}
         self._kept = {link: reserve.reserve_bytes_per_s(wire) for link, wire in capacity.items()}
         self.told: dict[DirectedLink, float] = {}  # research use that switches counted, wire bytes/s
         self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
@@ -83,12 +85,20 @@ class LinkBandwidth:
         """A transfer ended that `link` held down (None: none did) and got this share of its grant."""
         if link is not None:
             self._delivered.setdefault(link, deque(maxlen=TRANSFERS)).append((now_s, goodput_over_grant))
+            self._delivery.pop(link, None)
 
     def delivery(self, link: DirectedLink, now_s: float) -> float:
         """Low quantile of recent goodput over grant, from 0 to 1; 1 while nothing was seen."""
-        since_s = now_s - self.memory_s
-        seen = sorted(share for at_s, share in self._delivered.get(link, ()) if at_s > since_s)
-        return max(0.0, min(1.0, seen[int(LOW_QUANTILE * (len(seen) - 1))])) if seen else 1.0
+        since_s, known = now_s - self.memory_s, self._delivery.get(link)
+        if known is not None and since_s < known[0]:
+            return known[1]
+        recent = [(at_s, share) for at_s, share in self._delivered.get(link, ()) if at_s > since_s]
+        if not recent:
+            return 1.0
+        seen = sorted([share for _, share in recent])
+        low = max(0.0, min(1.0, seen[int(LOW_QUANTILE * (len(seen) - 1))]))
+        self._delivery[link] = (recent[0][0], low)
+        return low
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""

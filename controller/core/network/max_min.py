@@ -71,7 +71,7 @@ def fill(wants: Wants, capacity: Floats, *, stretched: bool = False) -> tuple[Fl
     which the floors do not fit (the first by name).
     """
     paths = wants.paths
-    wrong, rates, held_by = _filled(
+    wrong, rates, held_by = _shared(
         paths.start, paths.link, wants.weight, wants.floor, wants.cap, capacity, stretched
     )
     if wrong != NO_LINK:
@@ -110,6 +110,27 @@ class _Flows(NamedTuple):
 
 
 @compiled
+def _shared(
+    start: Numbers,
+    link: Numbers,
+    weight: Floats,
+    floor: Floats,
+    cap: Floats,
+    capacity: Floats,
+    stretched: bool,
+) -> tuple[int, Floats, Numbers]:
+    """`_filled` of the links that are crossed, renumbered in their order: a large campus has many more."""
+    place, crossed = np.full(len(capacity), NO_LINK), np.unique(link)
+    for number in range(len(crossed)):
+        place[crossed[number]] = number
+    wrong, rates, held_by = _filled(start, place[link], weight, floor, cap, capacity[crossed], stretched)
+    for flow in range(len(held_by)):
+        if held_by[flow] != NO_LINK:
+            held_by[flow] = crossed[held_by[flow]]
+    return crossed[wrong] if wrong != NO_LINK else NO_LINK, rates, held_by
+
+
+@compiled
 def _filled(
     start: Numbers,
     link: Numbers,
@@ -119,19 +140,20 @@ def _filled(
     capacity: Floats,
     stretched: bool,
 ) -> tuple[int, Floats, Numbers]:
-    """(the first link whose capacity is no rate or too little for the floors, or NO_LINK, and then: rates, what holds each)."""
-    load, most = np.zeros(len(capacity)), np.zeros(len(capacity))
-    crossed, rising = np.zeros(len(capacity), np.bool_), weight > 0.0
+    """(The first link whose capacity is no rate or too little for the floors, or NO_LINK, and then: rates, what holds each).
+
+    Every link is crossed.
+    """
+    load, most, rising = np.zeros(len(capacity)), np.zeros(len(capacity)), weight > 0.0
     for flow in range(len(floor)):
         for place in range(start[flow], start[flow + 1]):
             load[link[place]] += floor[flow]
             most[link[place]] += cap[flow]
-            crossed[link[place]] = True
     room = np.maximum(capacity, load) if stretched else capacity.copy()
     for number in range(len(room)):
         fits = 0.0 <= room[number] < np.inf and load[number] <= room[number] * (1.0 + SLACK)
-        if crossed[number] and not fits:
-            return number, floor, start
+        if not fits:
+            return number, floor, np.full(len(cap), NO_LINK)
     held_by = np.full(len(cap), NO_LINK)
     if rising.all() and not (most > room).any():  # every flow has what it can take
         return NO_LINK, cap.copy(), held_by

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -60,6 +61,7 @@ class LentTime:
         self.number: dict[str, int] = {}  # hosts, in order of appearance
         self._first_s = inf
         self._asked: tuple[Sequence[str], int, Numbers] = ((), 0, np.zeros(0, dtype=np.intp))
+        self._place: dict[str, int] = {}  # of each host among those that were asked for last
         self._head, self._tail = _Edge(day_s, day_start_s), _Edge(day_s, day_start_s)
 
     def happened(self, host: str, now_s: float, what: int) -> None:
@@ -98,12 +100,19 @@ class LentTime:
     def numbers(self, hosts: Sequence[str]) -> Numbers:
         """Numbers of these hosts, one too many for hosts unheard of; the same array for the same tuple."""
         size = len(self.number)
-        if self._asked[0] is not hosts or self._asked[1] != size:
+        asked, known, numbers = self._asked
+        if asked is not hosts:
             numbers = np.fromiter((self.number.get(host, size) for host in hosts), np.intp, len(hosts))
             if not isinstance(hosts, tuple):
                 return numbers
-            self._asked = (hosts, size, numbers)
-        return self._asked[2]
+            self._place = {host: place for place, host in enumerate(hosts)}
+        elif known != size:  # hosts were heard of since
+            numbers = np.where(numbers == known, size, numbers)
+            for host, number in islice(self.number.items(), known, None):
+                if host in self._place:
+                    numbers[self._place[host]] = number
+        self._asked = (hosts, size, numbers)
+        return numbers
 
     def of_all(self, now_s: float) -> tuple[float, float]:
         """All hosts together."""

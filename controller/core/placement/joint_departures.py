@@ -149,6 +149,12 @@ class JointWindow:
         shares = [away[c] / (away[c] + trials[c]) if trials[c] else 0.0 for c in range(CLASSES)]
         return _posterior(d, shares)
 
+    def counts(self, now_s: float) -> tuple[Counts, Counts]:
+        """(trials, joint) of the window that ends now, by class."""
+        self._slide(now_s)
+        (a, b, c), (d, e, f) = self._trials, self._joint
+        return (a, b, c), (d, e, f)
+
     def q_column(self, host: str, hosts: Sequence[str], now_s: float) -> Floats:
         """`together` of (host, each of `hosts`); 1 for the host itself. Cheap to ask again with the same tuple of hosts."""
         return self.spread(host, hosts, self.together(now_s))

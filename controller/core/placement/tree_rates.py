@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class Places:
             known = self._node_number
             self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
             self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
+        self.nodes = len(self._node_number)
         # the hosts switch by switch (`line`), with the switch and the links of each in that order
         last = np.maximum(np.array([len(chain) - 2 for chain in chains], dtype=np.intp), 0)
         switch = self.node[last, self.everybody]
@@ -76,6 +78,10 @@ class Places:
             )
         else:  # a campus that is one host
             self.own_up = self.own_down = np.full(count, len(network), dtype=np.intp)
+        self.uplink = np.full(
+            count, len(network), dtype=np.intp
+        )  # each host's own; NOWHERE on a campus of one
+        self.uplink[self.line] = self.own_up
 
     def way_up(self, host: str) -> tuple[Numbers, Numbers]:
         """(nodes of a host of any role, links up from them), level by level from the root; below it -2, and NOWHERE."""
@@ -130,6 +136,26 @@ class Reaches:
         up = _least_below(self.free, links[:, None])[:, 0]
         return _rates_from(node, up, places.node, self.down)
 
+    def to_best(self, among: Mask) -> Floats:
+        """From each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
+        node, up, down = self.places.node, self._least(self.places.up), self.down
+        best = np.zeros(len(among))
+        for level in range(len(node) - 1):
+            switch, child = node[level], node[level + 1]
+            there = np.flatnonzero(among & (child >= 0))
+            # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
+            below, first, second = np.zeros((3, self.places.nodes))
+            chosen = np.full(self.places.nodes, -1)
+            np.maximum.at(below, child[there], down[level, there])
+            np.maximum.at(first, switch[there], below[child[there]])
+            is_first = there[below[child[there]] == first[switch[there]]]
+            chosen[switch[is_first]] = child[is_first]
+            rest = there[chosen[switch[there]] != child[there]]
+            np.maximum.at(second, switch[rest], below[child[rest]])
+            others = np.where(chosen[switch] == child, second[switch], first[switch])
+            best = np.maximum(best, np.where(child >= 0, np.minimum(up[level], others), 0.0))
+        return best
+
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.
 
@@ -144,34 +170,9 @@ class Reaches:
             if len(hosts) <= FEW:
                 means = _mean_of_pairs(self.free, places.up, self.down, places.node, hosts, members)
             else:
-                means = self._means(hosts, members)
+                means = means_of_kinds(self.free, places.up, places.down, places.node, hosts, members)
             answer[places.line] = np.append(means, np.nan)[kind]  # of no kind, -1
         return answer
-
-    def _means(self, hosts: Numbers, members: Floats) -> Floats:
-        """Mean slowness of these hosts, each of which stands for so many that are like it: see the head of this file."""
-        node, links = self.places.node[:, hosts], self.places.down[:, hosts]
-        with np.errstate(divide="ignore"):
-            up = 1.0 / self._least(self.places.up[:, hosts])
-            down = 1.0 / self._least(links)
-            first = 1.0 / self.free[links]
-        total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
-        below: _Tails | None = None
-        for level in range(len(links) - 1, -1, -1):
-            inner = node[level + 1] >= 0
-            is_host = inner & (node[level + 2] < 0) if level + 2 < len(node) else inner
-            tails = _Tails.of(node[level], down[level], members)
-            before = np.maximum(up[level], first[level])
-            sums, reached = before, np.isfinite(before).astype(float)  # the host itself, if it is next below
-            if below is not None:
-                others = below.sums(before)
-                sums, reached = np.where(is_host, sums, others[0]), np.where(is_host, reached, others[1])
-            here = tails.sums(up[level])
-            total += np.where(inner, here[0] - np.where(reached > 0.0, sums, 0.0), 0.0)
-            count += np.where(inner, here[1] - reached, 0.0)
-            below = tails
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return _rounded(np.where(count > 0.5, total / count, np.inf))
 
 
 @compiled
@@ -242,20 +243,12 @@ def _mean_of_pairs(
             if rate > 0.0 and others > 0.0:
                 total, count = total + others / rate, count + others
         if count > 0.0:
-            mantissa, exponent = math.frexp(total / count)  # `_rounded`
+            mantissa, exponent = math.frexp(total / count)  # as in `means_of_kinds`
             means[one] = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
     return means
 
 
-def _rounded(values: Floats) -> Floats:
-    """To 40 bits, so that what is equal but for the order of sums is equal."""
-    mantissa, exponent = np.frexp(values)
-    rounded: Floats = np.ldexp(np.round(mantissa * 2.0**40), exponent - 40)
-    return rounded
-
-
-@dataclass(frozen=True)
-class _Tails:
+class _Tails(NamedTuple):
     """Numbers in groups, each so many times, sorted within each group, with sums from the beginning of all.
 
     Infinite numbers count for nothing."""
@@ -268,41 +261,70 @@ class _Tails:
     times: Floats
     sum: Floats
 
-    @classmethod
-    def of(cls, group: Numbers, values: Floats, times: Floats) -> _Tails:
-        ordered = np.sort(values)
-        own = group * (len(values) + 1)
-        keys = own + np.searchsorted(ordered, values, side="right")
-        order = np.argsort(keys, kind="stable")  # the order of equals must not depend on the processor
-        keys = keys[order]
-        finite = np.searchsorted(ordered, np.inf, side="left")
-        start = np.searchsorted(keys, own, side="left")
-        end = np.searchsorted(keys, own + finite, side="right")
-        there = np.isfinite(values)
-        counted = np.where(there, times, 0.0)[order]
-        amounts = counted * np.where(there, values, 0.0)[order]
-        return cls(own, keys, ordered, start, end, _running(counted), _running(amounts))
 
-    def sums(self, least: Floats) -> tuple[Floats, Floats]:
-        """For each number's own group: (the sum of max(least, number) over it, how many numbers that were).
+@compiled
+def means_of_kinds(
+    free: Floats, up_links: Numbers, down_links: Numbers, nodes: Numbers, hosts: Numbers, members: Floats
+) -> Floats:
+    """Mean slowness of these hosts, each of which stands for so many that are like it: see the head of this file."""
+    node, links = nodes[:, hosts], down_links[:, hosts]
+    up, down = 1.0 / _least_below(free, up_links[:, hosts]), 1.0 / _least_below(free, links)
+    total, count = np.zeros(len(hosts)), np.zeros(len(hosts))
+    below = _tails(node[0], down[0], members)
+    for level in range(len(links) - 1, -1, -1):
+        lowest = level == len(links) - 1
+        tails = _tails(node[level], down[level], members)
+        for host in range(len(hosts)):
+            if node[level + 1, host] < 0:
+                continue
+            before = max(up[level, host], 1.0 / free[links[level, host]])
+            sums, reached = before, 1.0 if before < np.inf else 0.0  # the host itself, if it is next below
+            if not lowest and node[level + 2, host] >= 0:
+                sums, reached = _tail_sums(below, host, before)
+            here, everybody = _tail_sums(tails, host, up[level, host])
+            total[host] += here - (sums if reached > 0.0 else 0.0)
+            count[host] += everybody - reached
+        below = tails
+    for host in range(len(hosts)):
+        mean = total[host] / count[host] if count[host] > 0.5 else np.inf
+        if mean < np.inf:  # to 40 bits, so that what is equal but for the order of sums is equal
+            mantissa, exponent = math.frexp(mean)
+            mean = math.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
+        total[host] = mean
+    return total
 
-        An infinite `least` reaches none.
-        """
-        reaches = np.isfinite(least)
-        rank = np.searchsorted(self.ordered, least, side="right")
-        place = np.minimum(np.searchsorted(self.key, self.group + rank, side="right"), self.end)
-        smaller = (self.times[place] - self.times[self.start]) * np.where(reaches, least, 0.0)
-        total = smaller + self.sum[self.end] - self.sum[place]
-        return np.where(reaches, total, 0.0), np.where(
-            reaches, self.times[self.end] - self.times[self.start], 0.0
-        )
+
+@compiled
+def _tails(group: Numbers, values: Floats, times: Floats) -> _Tails:
+    ordered = np.sort(values)
+    own = group * (len(values) + 1)
+    keys = own + np.searchsorted(ordered, values, side="right")
+    order = np.argsort(keys, kind="mergesort")  # the order of equals must not depend on the processor
+    keys = keys[order]
+    start = np.searchsorted(keys, own, side="left")
+    end = np.searchsorted(keys, own + np.searchsorted(ordered, np.inf, side="left"), side="right")
+    counted, amounts = np.zeros(len(values) + 1), np.zeros(len(values) + 1)
+    for place in range(len(order)):
+        value = values[order[place]]
+        often = times[order[place]] if value < np.inf else 0.0
+        counted[place + 1] = counted[place] + often
+        amounts[place + 1] = amounts[place] + (often * value if value < np.inf else 0.0)
+    return _Tails(own, keys, ordered, start, end, counted, amounts)
 
 
-def _running(values: Floats) -> Floats:
-    """Sums from the beginning, the empty one included."""
-    sums = np.zeros(len(values) + 1)
-    np.cumsum(values, out=sums[1:])
-    return sums
+@compiled
+def _tail_sums(tails: _Tails, number: int, least: float) -> tuple[float, float]:
+    """Of this number's own group: (the sum of max(least, number) over it, how many numbers that were).
+
+    An infinite `least` reaches none.
+    """
+    if not least < np.inf:
+        return 0.0, 0.0
+    rank = np.searchsorted(tails.ordered, least, side="right")
+    start, end = tails.start[number], tails.end[number]
+    place = min(np.searchsorted(tails.key, tails.group[number] + rank, side="right"), end)
+    smaller = (tails.times[place] - tails.times[start]) * least
+    return smaller + tails.sum[end] - tails.sum[place], tails.times[end] - tails.times[start]
 
 
 @dataclass

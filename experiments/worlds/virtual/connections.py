@@ -27,11 +27,12 @@ class Connections:
 
     def __init__(self, env: Environment, *, codec: bool = False) -> None:
         self._env, self._codec, self._may_be_late = env, codec, env.faults.touches_messages
-        self._all: list[Connection] = []
+        self._of: dict[str, list[Connection]] = {name: [] for name in env.machines}  # in order of opening
         root = env.campus.coordinator.name
         self._delay_s = {  # one way
             name: env.costs.message_s + env.routes.delay_s(name, root) for name in env.machines
         }
+        self._opened = 0  # connections so far
         self._cut_off: dict[str, list[Callable[[], None]]] = {}  # behind a link that is down
         # what waits, by host and whether to it
         self._mute: dict[tuple[str, bool], list[Callable[[], None]]] = {}
@@ -51,8 +52,10 @@ class Connections:
         if self.refused:
             self._try_again(machine, pause_s or self._env.costs.reconnect_s)
             return
-        machine.link = Connection(machine.name)
-        self._all[:] = [x for x in self._all if x.coordinator_open or x.agent_open] + [machine.link]
+        self._opened += 1
+        machine.link = Connection(machine.name, self._opened)
+        mine = self._of[machine.name]
+        mine[:] = [x for x in mine if x.coordinator_open or x.agent_open] + [machine.link]
         self._env.agent(machine, aev.Connected())
 
     def coordinator_notices(self, link: Connection, reason: str) -> None:
@@ -89,7 +92,10 @@ class Connections:
 
     def hang_up(self) -> list[str]:
         """The coordinator's process dies: every connection breaks, and whatever is on its way is lost. Returns whose it was."""
-        broken = [link for link in self._all if link.coordinator_open or link.agent_open]
+        links = [
+            link for mine in self._of.values() for link in mine if link.coordinator_open or link.agent_open
+        ]
+        broken = sorted(links, key=lambda link: link.number)
         known = [link.host for link in broken if link.coordinator_open]
         for link in broken:
             self._env.broken_off(link)
@@ -188,13 +194,13 @@ class Connections:
                 link.cut = True
                 self._env.after(self._delay_s[link.host], partial(self.agent_notices, link), Priority.MESSAGE)
                 return
-            for old in [each for each in self._all if each.host == link.host]:
+            for old in list(self._of[link.host]):
                 if old is not link and old.coordinator_open:
                     old.coordinator_open = False
                     self._env.decide(cev.AgentGone(link.host, "replaced by a newer connection"))
             link.coordinator_open = True
-            if link not in self._all:  # it was over at the agent's end before its Hello was read
-                self._all.append(link)
+            if link not in self._of[link.host]:  # it was over at the agent's end before its Hello was read
+                self._of[link.host].append(link)
         if link.coordinator_open:
             self._env.decide(cev.AgentSaid(link.host, message))
 

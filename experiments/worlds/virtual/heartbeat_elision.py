@@ -77,8 +77,8 @@ class HeartbeatElision:
 
     def freshen(self) -> None:
         """The coordinator hears how far all jobs are whose hosts' heartbeats are left out."""
-        for machine in self._env.machines.values():
-            if machine.processes and machine.held:
+        for machine in self._workloads.busy():
+            if machine.held:
                 self.tell_steps(machine)
 
     def tell_steps(self, machine: Machine) -> None:
@@ -89,7 +89,9 @@ class HeartbeatElision:
             if job is not None and job.attempt == attempt and job.host == machine.name:
                 step = process.step(now_s)
                 if step > job.step:
-                    self._tell(StepTold(name, step))
+                    job.step = step
+                    if self.journal is not None:
+                        self.journal.keep(now_s, StepTold(name, step))
 
     def _tell(self, told: Told) -> None:
         told.tell(self.coordinator.cluster)

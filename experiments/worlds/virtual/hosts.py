@@ -21,6 +21,7 @@ class Connection:
     """Between an agent and the coordinator. Bytes in flight are lost once it is cut; each end learns of that in its own time."""
 
     host: str
+    number: int  # in order of opening
     agent_open: bool = True
     coordinator_open: bool = False  # until Hello is there
     cut: bool = False

@@ -62,6 +62,7 @@ class Invariants:
                 raise broken(world, job.name, "its attempts do not grow")
             self._attempts[job.name] = job.attempt
         _check_hosts(world, known)
+        _check_columns(world, known)
         _check_offers(world, known)
         _check_flows(world, known, self._ground_truth.share(world))
 
@@ -92,6 +93,17 @@ def _check_hosts(world: VirtualWorld, known: Cluster) -> None:
             if job.host != host.name and not going and not is_replica:
                 rule = f"a GPU is held for {name}, which is {job.phase} on {job.host}"
                 raise broken(world, host.name, rule)
+
+
+def _check_columns(world: VirtualWorld, known: Cluster) -> None:
+    """What is kept in columns, so that no decision looks at every host, is what the hosts are."""
+    for host, usable, taken in zip(
+        known.volunteers, known.usable_column.tolist(), known.taken_column.tolist(), strict=True
+    ):
+        if (usable, taken) != (host.usable, len(host.jobs)):
+            raise broken(world, host.name, f"columns say usable {usable}, {taken:g} GPUs taken")
+    if known.flow_paths()[0] != sorted(known.flows):
+        raise broken(world, "flows", f"paths of {known.flow_paths()[0]}, open are {sorted(known.flows)}")
 
 
 def _check_offers(world: VirtualWorld, known: Cluster) -> None:

@@ -46,7 +46,23 @@ class Workloads:
 
     def __init__(self, env: Environment, replicas: Replicas) -> None:
         self._env, self._replicas = env, replicas
+        self._number = {name: number for number, name in enumerate(env.machines)}
+        self._busy: dict[int, Machine] = {}  # hosts with a process, by number
+        self._in_order: list[Machine] | None = None  # the same
         self.may_fail: set[str] = set()  # jobs whose workload failed, by a fault
+
+    def busy(self) -> list[Machine]:
+        """Hosts on which a process is, in order."""
+        if self._in_order is None:
+            self._in_order = [self._busy[number] for number in sorted(self._busy)]
+        return self._in_order
+
+    def _remove(self, machine: Machine, job: str, attempt: int) -> Process | None:
+        process = machine.processes.pop((job, attempt), None)
+        if not machine.processes:
+            self._busy.pop(self._number[machine.name], None)
+            self._in_order = None
+        return process
 
     def start(self, machine: Machine, order: ado.StartWorkload) -> None:
         """The process is made; it runs once its state is proved."""
@@ -55,6 +71,7 @@ class Workloads:
         pace = self._replicas.pace(machine)
         process = Process(spec, attempt, restore.step if restore else 0, pace=pace)
         machine.processes[spec.name, attempt] = process
+        self._busy[self._number[machine.name]], self._in_order = machine, None
         core = machine.core
         takes_s = self._replicas.start_s(restore)
         if takes_s is None:
@@ -118,14 +135,14 @@ class Workloads:
         name, attempt = process.spec.name, process.attempt
         step = process.step(self._env.now_s)
         process.alive = False
-        machine.processes.pop((name, attempt), None)
+        self._remove(machine, name, attempt)
         outcome: m.Outcome = "finished" if finished else "killed" if killed else "failed"
         ended = m.JobEnded(name, attempt, outcome, step, f"{name}@{step}", reason)
         self._env.tell_agent(machine, aev.WorkloadEnded(ended, fenced))
 
     def kill(self, machine: Machine, job: str, attempt: int) -> None:
         """SIGKILL, for certain."""
-        if process := machine.processes.pop((job, attempt), None):
+        if process := self._remove(machine, job, attempt):
             process.alive = False
 
     def kill_from_outside(self, machine: Machine, job: str) -> bool:

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from math import inf
-from typing import Any
 
 from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
@@ -32,6 +30,7 @@ from controller.core.model.entities import JobState, Phase
 from controller.core.policies.table import policy_of
 from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
+from experiments.results.facts_on_disk import Facts, FactsOnDisk
 from experiments.worlds.virtual.background import VirtualBackground
 from experiments.worlds.virtual.connections import Connections
 from experiments.worlds.virtual.egress import together
@@ -80,13 +79,13 @@ class VirtualWorld:
         quiet: bool = True,  # heartbeats and ticks that can change nothing are left out
         codec: bool = False,  # messages are sent as bytes
         tells_story: bool = False,
+        facts_on_disk: bool = False,  # so that memory does not grow with the days
         after_each: Callable[[VirtualWorld], None] | None = None,
         scheduler: Scheduler | None = None,  # its time is the world's; its own by default
     ) -> None:
         faults = faults or Faults()
         self._seed, self.policy = seed, policy_of(settings)
         row = self.policy
-        settings = replace(settings, head_stores=row.central_store)
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
         self.env = make_environment(
@@ -95,13 +94,13 @@ class VirtualWorld:
             faults,
             seed,
             enforcement,
-            head_stores=row.central_store,
+            head_stores=settings.head_stores,
             scheduler=scheduler or Scheduler(),
         )
         self.env.tells_story = tells_story
         self.env.agent, self.env.decide = self.agent, self.decide
         self.env.broken_off = self._broken_off
-        self.facts: list[tuple[float, Any]] = []
+        self.facts: Facts = FactsOnDisk() if facts_on_disk else []
         self._unheard: set[str] = set()  # jobs that no coordinator could be told of yet
         self._after_each, self._wake_s = after_each, inf
         self.connections = Connections(self.env, codec=codec)
