@@ -78,11 +78,12 @@ def measure_hazard(
 ) -> None:
     """Which estimate of owners' hazards, chosen on the first half of a history, foretells the second best."""
     from experiments.benchmarks.hazard import measure_hazard as run
-    from experiments.benchmarks.tables import hazard_table, pairs_table
+    from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
 
     result = run(out, data, seed=seed, quick=quick)
     console.print(hazard_table(result))
     console.print(pairs_table(result))
+    console.print(ahead_table(result))
     console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 
@@ -95,9 +96,12 @@ def measure_controllers(
         Path | None,
         typer.Option(help="A folder of recorded offers (JSON counts, CSV lifetimes).", exists=True),
     ] = None,
-    laws: Annotated[bool, typer.Option("--laws", help="Also offers that break the assumptions.")] = False,
+    laws: Annotated[
+        bool,
+        typer.Option("--laws", help="Also laws of offers, by day too, and those that break assumptions."),
+    ] = False,
 ) -> None:
-    """Which controller keeps the target delay, at what cost: Algorithm 1, replay, age, beside exact targets and on records."""
+    """Which controller keeps the target delay, at what cost: every learner, beside exact targets, on laws and on records."""
     from experiments.benchmarks.controllers import measure_controllers as run
     from experiments.benchmarks.tables import cases_table, laws_table, traces_table
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from controller.core.queueing.controllers.age_rules import ages_grid
 from controller.core.queueing.controllers.arrivals import Arrivals
 from controller.core.queueing.replay import LevelTable, Rule, part_at
-from controller.numerics.jit import compiled
+from controller.numerics.jit import compiled, survivals
 
 Floats = NDArray[np.float64]
 
@@ -72,12 +72,12 @@ def rates_of(arrivals: Arrivals, day_s: float, day_start_s: float, by_hour: bool
     job_rate, spot_rate = len(came) / total_s, max(1.0, offers.sum()) / total_s
     hourly, aged = np.full(HOURS, spot_rate), np.ones(len(ages_s))
     if not by_hour:
-        aged = (offers.sum(axis=0) + BELIEVED) / (hourly @ spent_s + BELIEVED)
+        aged = (offers.sum(axis=0) + BELIEVED) / ((hourly[:, None] * spent_s).sum(axis=0) + BELIEVED)
         return Rates(np.full(HOURS, job_rate), np.outer(hourly, aged), ages_s, spent_s / total_s)
     jobs = (np.bincount(came, minlength=HOURS) + BELIEVED) / (spent_s.sum(axis=1) + BELIEVED / job_rate)
     for _ in range(ROUNDS):
-        aged = (offers.sum(axis=0) + BELIEVED) / (hourly @ spent_s + BELIEVED)
-        hourly = (offers.sum(axis=1) + BELIEVED) / (spent_s @ aged + BELIEVED / spot_rate)
+        aged = (offers.sum(axis=0) + BELIEVED) / ((hourly[:, None] * spent_s).sum(axis=0) + BELIEVED)
+        hourly = (offers.sum(axis=1) + BELIEVED) / ((spent_s * aged).sum(axis=1) + BELIEVED / spot_rate)
     return Rates(jobs, np.outer(hourly, aged), ages_s, spent_s / total_s)
 
 
@@ -175,7 +175,10 @@ class DayProgram:
         # on average over an hour's ages: at one age an offer may be all but certain
         self.steps = max(1, ceil(float((rates.jobs + offers).max()) * hour_s / EVENTS_A_STEP))
         self.step_s = hour_s / self.steps
-        self.joining, self.offered = (1.0 - np.exp(-rate * self.step_s) for rate in (rates.jobs, rates.spots))
+        self.joining, self.offered = (
+            1.0 - survivals(rate.ravel() * self.step_s).reshape(rate.shape)
+            for rate in (rates.jobs, rates.spots)
+        )
         after_s = rates.ages_s + self.step_s
         self.older = np.searchsorted(rates.ages_s, after_s, "right") - 1
         widths_s = np.append(np.diff(rates.ages_s), inf)
