@@ -22,8 +22,10 @@ def job(name: str = "a", steps: int = 1000, payload_bytes: int = 2_000_000) -> J
 class Small(VirtualWorld):
     """A small campus under a system; what agents were told is kept, every invariant is checked."""
 
-    def __init__(self, system: str, hosts: int = 6, on_demand: int = 0, **options: Any) -> None:
-        settings = replace(SETTINGS, level_start=3.0, policy=system)
+    def __init__(
+        self, system: str, hosts: int = 6, on_demand: int = 0, *, head_stores: bool = False, **options: Any
+    ) -> None:
+        settings = replace(SETTINGS, level_start=3.0, policy=system, head_stores=head_stores)
         campus = small_campus(hosts, on_demand)
         super().__init__(campus, settings, 1, costs=COSTS, after_each=Invariants(), **options)
         self.told: list[tuple[str, Any]] = []

@@ -149,13 +149,22 @@ def test_slurm_s_period_is_ten_minutes_whatever_a_checkpoint_takes() -> None:
 
 
 def test_slurm_s_images_lie_where_nobody_reclaims() -> None:
-    with_room, without = Small("slurm-pr", on_demand=1), Small("slurm-pr")
-    assert "coord" in without.machines
-    assert "coord" not in Small("reclaimnet").machines
-    for world in (with_room, without):
+    with_room, with_head = Small("slurm-pr", on_demand=1), Small("slurm-pr", head_stores=True)
+    without = Small("slurm-pr")
+    for world in (with_room, with_head, without):
         world.running()
-    assert {message.standby.host for message in with_room.messages(m.Protect)} <= {"od1", "coord"}
-    assert {message.standby.host for message in without.messages(m.Protect)} == {"coord"}
+    assert {message.standby.host for message in with_room.messages(m.Protect)} == {"od1"}
+    assert {message.standby.host for message in with_head.messages(m.Protect)} == {"coord"}
+    assert "coord" not in without.machines
+    assert all(message.standby.host.startswith("h") for message in without.messages(m.Protect))
+
+
+@pytest.mark.parametrize("system", ["reclaimnet", "no-tc-bpf", "random-dst", "tv-fixed-interval"])
+def test_where_the_head_node_keeps_checkpoints_every_row_with_a_second_copy_has_it_there(system: str) -> None:
+    world = Small(system, head_stores=True)
+    world.running(until_s=40.0, steps=2000)
+    assert world.jobs["a"].vault == "coord"
+    assert any("coord" in known.holders for known in world.jobs["a"].checkpoints.values())
 
 
 # ---------------------------------------------------------------- bamboo

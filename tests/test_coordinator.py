@@ -158,6 +158,35 @@ def test_a_degraded_job_moves_when_a_gpu_becomes_free() -> None:
     assert len([fact for fact in world.of(f.MigrationDegraded) if fact.job == "a"]) == 1
 
 
+def test_a_job_that_cannot_run_elsewhere_in_time_saves_its_work_where_its_bytes_can_go() -> None:
+    world = a_world(6, 1, restart_s=4.0)
+    host = a_running_job(world, job("a", payload_bytes=8_000_000))  # 1.2 s over its uplink
+    world.run(20.0)
+    world.reclaim(host, 4.0)
+    world.run(30.0)
+    [degraded] = world.of(f.MigrationDegraded)
+    assert degraded.rescued_to not in ("", host)
+    assert world.of(f.MigrationAdmitted) == world.of(f.MigrationFinished) == world.of(f.WorkLost) == []
+    [last] = [fact for fact in world.of(f.CheckpointTaken) if fact.final]
+    again = world.of(f.JobRunning)[-1]
+    assert (again.host, again.step) == (degraded.rescued_to, last.step)
+    assert world.promises() == []
+
+
+def test_a_rescue_whose_notice_is_cut_short_leaves_the_job_with_its_checkpoints() -> None:
+    world = a_world(6, 1, restart_s=4.0)
+    host = a_running_job(world, job("a", payload_bytes=8_000_000))
+    world.run(20.0)
+    world.reclaim(host, 4.0)
+    world.run(20.3)
+    world.reclaim(host)
+    world.run(40.0)
+    assert [fact.rescued_to != "" for fact in world.of(f.MigrationDegraded)] == [True]
+    assert world.of(f.JobStopped)[-1].cause in ("deadline", "emergency")
+    assert world.jobs["a"].phase is Phase.RUNNING
+    assert world.promises() == []
+
+
 def test_a_second_destination_is_sought_before_anybody_is_degraded() -> None:
     """Two jobs like the same host best; only one fits on its link in time; the other goes elsewhere."""
     world = a_world(6, 1)

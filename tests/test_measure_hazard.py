@@ -33,6 +33,7 @@ from experiments.benchmarks.hazard import (
     measure_hazard,
     true_rates,
 )
+from experiments.benchmarks.hazard_ahead import AHEAD, NOW, PLAIN, judge_ahead
 from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (
     DAY_S,
@@ -43,7 +44,7 @@ from experiments.benchmarks.hazard_records import (
     recorded,
     together,
 )
-from experiments.benchmarks.tables import hazard_table, pairs_table
+from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
 from experiments.inputs.traces.availability_counts import Counts
 from topologies.errors import SpecError
 
@@ -169,6 +170,20 @@ def test_bursts_of_a_building_are_in_the_history_that_is_named_so() -> None:
     assert max(at_s for at_s, *_ in record.events) < (record.days + 1) * DAY_S
 
 
+def test_states_ahead_foretell_that_machines_die_young_and_cost_little_where_they_do_not() -> None:
+    rng, events = np.random.default_rng(1), []
+    for number in range(400):  # two thirds end within the hour, the others after a day
+        began_s = 14 * DAY_S * rng.random()
+        lives_s = 0.9 * HOUR_S * rng.random() if number % 3 else DAY_S * (1.0 + rng.random())
+        events += [(began_s, f"m{number}", LEND), (began_s + lives_s, f"m{number}", EMERGENCY)]
+    found = judge_ahead(HazardRecord(tuple(sorted(events)), 14), WINDOW_S, PRIOR)
+    assert found[4][PLAIN] == 0.0
+    assert found[4][AHEAD] > 0.05
+    assert found[12][AHEAD] > found[12][NOW]  # a young host is not young for twelve hours
+    alike = judge_ahead(PEAKS, WINDOW_S, PRIOR)
+    assert all(of[AHEAD] > -0.02 for of in alike.values())
+
+
 def test_classes_of_pairs_foretell_bursts_of_buildings_and_cost_little_where_there_are_none() -> None:
     found = judge_pairs(bursts(3, in_building=True, days=60), WINDOW_S, PRIOR)
     near, far = found["classes"]["same building"], found["classes"]["elsewhere"]
@@ -213,7 +228,9 @@ def test_the_measurement_writes_what_it_says(tmp_path: Path) -> None:
     Console(file=out, width=250).print(hazard_table(result))
     assert "paper's campus" in out.getvalue()
     Console(file=out, width=250).print(pairs_table(result))
+    Console(file=out, width=250).print(ahead_table(result))
     assert "same building" in out.getvalue()
+    assert "12 h" in out.getvalue()
 
 
 def test_the_coordinator_decides_on_the_upper_bound_of_the_likeliest_hazard() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core.placement.hazard import Experience, HazardWindow
+from controller.core.placement.hazard_states import USED, StateFactors
 from controller.core.placement.joint_departures import (
     CLASSES,
     OTHER,
@@ -269,3 +270,27 @@ def test_a_host_is_gone_with_the_other_or_on_its_own_account() -> None:
     np.testing.assert_allclose(
         history.gone_column("a", others, now_s, 600.0), 1.0 - (1.0 - q) * (1.0 - alone), rtol=1e-9
     )
+
+
+def test_states_are_followed_where_they_are_asked_for() -> None:
+    prior = Experience(1.0, DAY_S)
+    history = OwnerHistory(1e9, prior, places=PLACES, states=USED)
+    states = StateFactors(1e9, prior, places=PLACES)
+    assert OwnerHistory(1e9, prior, places=PLACES).states is None
+    for turn in range(60):
+        at_s, host = 7000.0 * turn, "abcdef"[turn % 6]
+        history.lend(host, at_s)
+        states.lend(host, at_s)
+        if turn % 3 == 0:
+            history.withdraw(host, at_s + 900.0)
+            states.withdraw(host, at_s + 900.0)
+        elif turn % 3 == 1:
+            history.withdraw(host, at_s + 900.0, 60.0)
+            states.depart(host, at_s + 900.0)
+        else:
+            history.emergency(host, at_s + 900.0)
+            states.depart(host, at_s + 900.0)
+    assert history.states is not None
+    column = history.states.column(HOSTS, 5e5, 3600.0)
+    np.testing.assert_array_equal(column, states.column(HOSTS, 5e5, 3600.0))
+    assert (column != 1.0).any()

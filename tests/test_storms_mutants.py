@@ -45,7 +45,7 @@ NOTICED_IN = {
     "agent calls every end finished": (SMALL + "6 oom @a a\n", "says that it has finished"),
     "ended not heard after a restart": (SMALL + "11 restart 3\n", "had said that it has finished"),
     "stored not heard after a restart": (
-        SMALL + "4 upon CheckpointReceived * restart 0.5\n",
+        "settings policy=no-vault\n" + SMALL + "4 upon CheckpointReceived * restart 0.5\n",
         "the coordinator knows of",
     ),
     "no fence margin": (SMALL + "6 pause @a 5\n6 cut @a 0 0\n", "more than one copy computes"),

@@ -5,15 +5,19 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.policies.table import POLICIES
 from experiments.inputs.traces import paper_campus
+from experiments.inputs.traces.paper_campus import PaperCampus
 from experiments.results.losses import work_lost
 from experiments.worlds.virtual import VirtualRun, simulate
 
-SEED, DAYS = 3, 10.0  # on the fourth day both holders of a job with a day of work behind it are taken
+SEED, DAYS = 1, 10.0
+MANY_TOGETHER = PaperCampus(
+    burst=20, burst_share=0.6
+)  # so that both holders of a job's checkpoints are taken now and then
 
 
 @pytest.fixture(scope="module")
 def run() -> VirtualRun:
-    scenario, trace = paper_campus(SEED, days=DAYS)
+    scenario, trace = paper_campus(SEED, days=DAYS, choices=MANY_TOGETHER)
     return simulate(scenario, trace, system="no-vault")
 
 

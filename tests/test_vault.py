@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from math import inf
 
 import pytest
 
-from controller.core.lifecycle.second_copy import EVERY, copies_to_vaults
+from controller.core.checkpointing.second_level import second_interval_s
+from controller.core.lifecycle.second_copy import copies_to_vaults, price_of
 from controller.core.model import facts as f
 from testbed import messages as m
 from tests.cores_world import SETTINGS, CoresWorld, a_running_job, small_campus
@@ -47,17 +48,27 @@ def test_a_host_that_nobody_can_reclaim_comes_first() -> None:
     assert not world.coordinator.cluster.hosts[world.jobs["a"].vault or ""].is_volunteer
 
 
-def test_it_is_brought_up_to_date_as_seldom_as_said() -> None:
+def test_its_interval_is_young_s_with_the_price_of_its_bytes() -> None:
+    payload, hazard, together, price = 3e9, 1e-5, 1 / 36, 2e-12
+
+    def loses(interval_s: float) -> float:
+        return hazard * together * interval_s / 2.0 + price * payload / interval_s
+
+    best_s = second_interval_s(payload, price, hazard, together)
+    assert loses(best_s) < min(loses(best_s * 1.01), loses(best_s / 1.01))
+    assert second_interval_s(payload, 0.0, hazard, together) == 0.0  # over links that no stream wants
+    assert second_interval_s(payload, price, hazard, 0.0) == inf  # never needed
+
+
+def test_bytes_cost_what_the_streams_lose_that_fill_the_links() -> None:
     world = with_copy(campus_with())
-    world.run(world.now_s + 60.0)
-    job = world.jobs["a"]
-    assert job.interval_s is not None
-    sent = [order.sequence for name in world.machines for order in world.to(name, m.SendStored)]
-    steps = {fact.sequence: fact.step for fact in world.of(f.CheckpointCompleted)}
-    apart_s = [(steps[b] - steps[a]) * LONG.step_s for a, b in pairwise(sent)]
-    assert len(apart_s) >= 3
-    assert min(apart_s) >= EVERY * job.interval_s * 0.95
-    assert max(apart_s) <= (EVERY + 2.0) * job.interval_s
+    core, job = world.coordinator.cluster, world.jobs["a"]
+    assert job.host and job.standby and job.vault
+    assert price_of(core, core.path(job.standby, job.vault)) == 0.0  # no stream leaves the standby
+    [hazard_per_s] = core.hazards_now_per_s([job], core.now_s).tolist()
+    rate = core.flows[f"a:{job.host}>{job.standby}"].cap_bytes_per_s
+    own = core.path(job.host, job.standby)
+    assert price_of(core, own) == pytest.approx(hazard_per_s * LONG.payload_bytes / rate**2)
 
 
 def test_a_job_whose_host_and_standby_are_taken_together_goes_on_from_it() -> None:
@@ -85,7 +96,7 @@ def test_a_vault_that_is_taken_is_replaced() -> None:
 
 def test_a_copy_that_fails_holds_nobody_up_and_is_tried_again() -> None:
     world = campus_with()
-    a_running_job(world, LONG)
+    a_running_job(world, LONG, at_s=1.6)
     world.send_failures = 1.0
     world.run(30.0)
     assert not has_copy(world)

@@ -259,6 +259,10 @@ class Campus:
         """Hosts of a role, in order of description."""
         return (host for host in self.hosts if host.role is role)
 
+    def agents(self, *, head_stores: bool) -> list[Host]:
+        """The hosts that have an agent: all but the coordinator's, and that one too if it keeps checkpoints."""
+        return [host for host in self.hosts if head_stores or host.role is not Role.COORDINATOR]
+
     def access_link(self, host: str) -> Link:
         """The one link that a host hangs on."""
         return next(iter(self.neighbours[host].values()))

@@ -65,7 +65,7 @@ class Coordinator:
             learner = Fixed(UNLIMITED)  # there is nowhere else to send a job
         reserve = row.reserve(campus.research_reserve)
         prior = Experience(1.0, 1.0 / settings.prior_hazard_per_s)
-        agents = [h for h in campus.hosts if h.role is not Role.COORDINATOR or settings.head_stores]
+        agents = campus.agents(head_stores=settings.head_stores)
         self.cluster = Cluster(
             campus,
             settings,

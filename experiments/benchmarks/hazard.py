@@ -40,6 +40,7 @@ from controller.core.placement.hazard_states import (
     StateFactors,
 )
 from controller.core.placement.joint_departures import Neighbourhood
+from experiments.benchmarks.hazard_ahead import judge_ahead
 from experiments.benchmarks.hazard_pairs import judge_pairs
 from experiments.benchmarks.hazard_records import (
     DAY_S,
@@ -263,8 +264,9 @@ def measure_hazard(
     records: dict[str, Any] = {}
     for name, record in found:
         if record.departures >= LEAST_DEPARTURES and record.days > 2 * FIRST_DAYS:
-            pairs = judge_pairs(record, WINDOW_S, PRIOR)
-            records[name] = _summary(record) | {"recorded": name in names, "pairs": pairs}
+            pairs, ahead = (of(record, WINDOW_S, PRIOR) for of in (judge_pairs, judge_ahead))
+            judged = {"recorded": name in names, "pairs": pairs, "ahead": ahead}
+            records[name] = _summary(record) | judged
     result: dict[str, Any] = {
         "default": DEFAULT,
         "present": PRESENT,

@@ -98,6 +98,8 @@ class PlanningSetup:
             np.exp(-reclaims),
             reclaims,
             away_s,
+            one - 1.0,
+            one - 1.0,
         )
 
 

@@ -146,6 +146,21 @@ def pairs_table(result: Mapping[str, Any]) -> Table:
     return table
 
 
+def ahead_table(result: Mapping[str, Any]) -> Table:
+    """A row a history: what states gain where the question is whether a host is taken back within some hours."""
+    records = result["records"]
+    hours = list(next(iter(records.values()))["ahead"])
+    title = (
+        "Second halves: taken back within so many hours? Nats a departure more than level and hour: "
+        "states ahead (state now)"
+    )
+    table = Table("history", *(f"{each} h" for each in hours), title=title)
+    for record, of in records.items():
+        gains = [of["ahead"][each] for each in hours]
+        table.add_row(record, *(f"{g['states ahead']:+.2f} ({g['state now']:+.2f})" for g in gains))
+    return table
+
+
 def cases_table(result: Mapping[str, Any]) -> Table:
     """A row a case and controller: all jobs from a cold start on, then the last half of them."""
     low, high = result["starts"]

@@ -78,11 +78,12 @@ def measure_hazard(
 ) -> None:
     """Which estimate of owners' hazards, chosen on the first half of a history, foretells the second best."""
     from experiments.benchmarks.hazard import measure_hazard as run
-    from experiments.benchmarks.tables import hazard_table, pairs_table
+    from experiments.benchmarks.tables import ahead_table, hazard_table, pairs_table
 
     result = run(out, data, seed=seed, quick=quick)
     console.print(hazard_table(result))
     console.print(pairs_table(result))
+    console.print(ahead_table(result))
     console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 

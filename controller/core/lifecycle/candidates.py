@@ -12,12 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Residual, sums
+from controller.core.network.links import Floats, Residual, filled, sums
+from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
+from controller.core.placement.tree_rates import Reaches
 from controller.numerics.jit import survivals
 from topologies.spec import TrafficClass
 
@@ -112,12 +115,13 @@ def request(
         payload_bytes,
         spec.memory_bytes,
         spec.min_capability,
-        (spec.steps - job.step) * spec.step_s,
+        job.remaining_s,
         notice_s,
         settings.restart_s + settings.writes_s(spec.payload_bytes),
         cluster.hosts[source].spec.building if source else None,
         job.name,
         settings.max_load,
+        checkpoint_share=settings.checkpoint_share,
     )
 
 
@@ -129,7 +133,6 @@ def candidates(
     now_s: float,
     *,
     among: Collection[str] | None = None,
-    needs_gpu: bool = True,
 ) -> Candidates:
     """Volunteers that could take the job, reached from whichever of `sources` is best; no source: nothing to carry."""
     places, taken = cluster.places, cluster.taken_column
@@ -138,7 +141,7 @@ def candidates(
         named = np.zeros(len(places.hosts), dtype=bool)
         named[[places.number[name] for name in among if name in places.number]] = True
         able &= named
-    if needs_gpu:
+    if wanted.needs_gpu:
         able &= taken < places.gpus
     reaches = cluster.known.reaches_of(places, free.column)
     mean_slowness = cluster.known.mean_slowness(reaches, able)
@@ -151,19 +154,67 @@ def candidates(
     bandwidth = np.full(len(places.hosts), 0.0 if sources else np.inf)
     for source in sources:
         bandwidth = np.maximum(bandwidth, reaches.from_host(source))
-    nothing, slowness = np.zeros(len(rows)), mean_slowness[rows]
+    slowness = mean_slowness[rows]
     carries = wanted.payload_bytes > 0.0  # nothing takes no time, even to nowhere; NaN stays
     nowhere_s = np.where(np.isnan(slowness), np.nan, 0.0)
     transfers_s = slowness * wanted.payload_bytes if carries else nowhere_s
+    added = gone = np.zeros(len(places.hosts))
+    if wanted.needs_gpu and cluster.policy.counts_congestion:
+        added = added_loss_s(cluster, cluster.jobs[wanted.job], levels)
+    elif wanted.source in places.number:
+        gone = cluster.hazards.joint.q_column(wanted.source, places.hosts, now_s)
     return Candidates(
         places.names[rows],
         places.buildings[rows],
-        (places.gpus - taken)[rows] if needs_gpu else nothing + 1.0,
+        (places.gpus - taken)[rows],
         places.memory_bytes[rows],
         places.capability[rows],
-        (taken / places.gpus)[rows] if needs_gpu else nothing,
+        (taken / places.gpus)[rows] if wanted.needs_gpu else np.zeros(len(rows)),
         bandwidth[rows],
         survivals(reclaims),
         reclaims,
         transfers_s + wanted.restart_s,
+        added[rows],
+        gone[rows],
     )
+
+
+def added_loss_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
+    """Work, seconds, that the job would add to the loss of a departure of each volunteer (`congestion.added_loss_s`), times the
+    probability that its notice is too short to lose nothing."""
+    uplinks = cluster.uplinks_bytes_per_s
+    payload = float(job.spec.payload_bytes)
+    short = cluster.too_short(filled(payload, len(uplinks)), uplinks, cluster.now_s)
+    hurting = hazards_per_s * short
+    there = [
+        (place, other)
+        for place in np.flatnonzero(cluster.taken_column).tolist()
+        for other in cluster.jobs_on(cluster.volunteers[place])
+        if other is not job
+        and (
+            other.move is None or other.host != cluster.places.hosts[place]
+        )  # one that leaves is in no one's way
+    ]
+    streams = congestion.Streams(
+        np.array([place for place, _ in there], dtype=np.intp),
+        np.array([other.checkpoint_bytes for _, other in there], dtype=float),
+        np.array(
+            [aim_s(cluster, other, hurting[place : place + 1])[0] for place, other in there], dtype=float
+        ),
+        np.array([other.remaining_s for _, other in there], dtype=float),
+    )
+    ways = Reaches(cluster.places, fair_share(cluster, job, cluster.now_s).column).to_best(
+        cluster.usable_column
+    )
+    aims, beta = aim_s(cluster, job, hurting), cluster.settings.checkpoint_share
+    return short * congestion.added_loss_s(uplinks, ways, streams, payload, aims, job.remaining_s, beta)
+
+
+def aim_s(cluster: Cluster, job: JobState, hazards_per_s: Floats) -> Floats:
+    """The checkpoint intervals that P1 would choose for the job under these hazards if bandwidth were no matter."""
+    plan, budget_s = cluster.policy.plan, 2.0 * job.spec.loss_budget_s
+    if isinstance(plan, StaticPlanner):
+        return filled(plan.interval_s, len(hazards_per_s))
+    with np.errstate(divide="ignore"):
+        best_s = np.sqrt(2.0 * cluster.settings.pauses_s(job.spec.payload_bytes) / hazards_per_s)
+    return np.minimum(best_s, budget_s)

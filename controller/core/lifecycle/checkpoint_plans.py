@@ -20,7 +20,6 @@ from controller.core.model.entities import JobState
 from controller.core.network.links import Floats, Mask, Numbers, filled
 
 MOST_ROWS = 100_000  # routes remembered: some 10 MB
-LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,8 @@ class Planned:
 
 def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planned:
     """Rates and intervals of all these jobs, every one of which has a host (a volunteer) and a standby."""
-    numbers = [cluster.places.number[job.host or ""] for job in jobs]
-    hazards: Floats = cluster.hazards_now_per_s(now_s)[np.array(numbers, dtype=np.intp)]
-    counted = np.array([counted_bytes(job) for job in jobs], dtype=float)
+    hazards = cluster.hazards_now_per_s(jobs, now_s)
+    counted = np.array([job.checkpoint_bytes for job in jobs], dtype=float)
     if isinstance(cluster.policy.plan, ExactPlanner):
         return _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
     return _in_objects(cluster, jobs, hazards, counted, now_s)
@@ -103,12 +101,6 @@ def _in_objects(
         hazards,
         lambda row: plans[row].interval,
     )
-
-
-def counted_bytes(job: JobState) -> float:
-    """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of it at least."""
-    whole = float(job.spec.payload_bytes)
-    return whole if job.sent_bytes is None else max(float(job.sent_bytes), whole * LEAST_SENT)
 
 
 def _routes(cluster: Cluster, jobs: Sequence[JobState]) -> Numbers:

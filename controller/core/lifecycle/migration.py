@@ -9,11 +9,16 @@ payload that changed completely. Where rates vary, each flow has its turn on the
 begins, and a newcomer with less time may move a turn that has not begun, never beyond its deadline. The work of the notice is
 not lost in either: the job computes at its destination as soon as it is there, and at its source until then.
 
+Where no host can have the job running before its notice ends, its state may still leave in time: a *rescue* has the bytes at
+a destination when the owner takes the host, and the restart after it (`Move.rescue`). It is told as degraded, at once, with
+the host that takes the state; what a rescue gives is the work, not the time.
+
 A flow that was admitted stays admitted. If its destination goes away, P2 and P3 are asked again with the time that is left.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from controller.core.admission.admission import Admission, MigrationRequest
@@ -62,6 +67,8 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
     reasons: dict[str, str] = {}
     for _ in range(2):
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
+    if cluster.policy.rescues:
+        _move_some(cluster, [job for job in jobs if job.move is None], rescue=True)
     moving = [job for job in jobs if job.move is not None]
     for job in jobs:
         if job.move is None and not job.degraded:  # said at once, and once; and P1, which plans next, has
@@ -73,6 +80,11 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
         job.degraded = False
         cluster.advance(job, "migrate")
         if job.move is not None:
+            if job.move.rescue:
+                notice_s, reason, to = _notice_s(cluster, job), reasons[job.name], job.move.destination
+                cluster.record(
+                    facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason, to)
+                )
             within_s = job.move.deadline_s - cluster.now_s + LEAST_LEASES * cluster.settings.lease_s
             cluster.expect_word(job, within_s)
 
@@ -143,6 +155,8 @@ def landed(cluster: Cluster, job: JobState) -> None:
         return
     now_s, (source, move) = cluster.now_s, job.landing
     job.landing = None
+    if move.rescue:
+        return
     in_time, took_s = now_s <= move.deadline_s, now_s - move.began_s
     downtime_s = now_s - (now_s if job.stopped_at_s is None else job.stopped_at_s)
     cluster.record(facts.MigrationFinished(job.name, source, move.destination, in_time, took_s, downtime_s))
@@ -159,12 +173,12 @@ def turn_begins(cluster: Cluster, job: JobState) -> None:
 # ---------------------------------------------------------------- steps of a plan
 
 
-def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
+def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) -> dict[str, str]:
     """One round: P2 chooses for each, P3 admits all at once. Why those that have no move still have none."""
     reasons: dict[str, str] = {}
     found: list[tuple[JobState, DestinationChoice]] = []
     for job in jobs:
-        choice = _choose_destination(cluster, job)
+        choice = _choose_destination(cluster, job, rescue=rescue)
         if isinstance(choice, DestinationChoice):
             cluster.hold_gpu(
                 job, cluster.hosts[choice.host]
@@ -177,13 +191,13 @@ def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
             reasons[job.name] = f"{choice.reason}{near}"
     if not found:
         return reasons
-    asked = {job.name: _request(cluster, job, choice) for job, choice in found}
+    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
     answer = cluster.policy.admit(
         list(asked.values()), cluster.now_s, cluster.spendable, committed(cluster, movable=True)
     )
     for job, choice in found:
         if job.name in answer.admitted:
-            _begin_move(cluster, job, choice, asked[job.name], answer)
+            _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
         else:
             refusal = answer.refused[job.name]
             reasons[job.name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
@@ -205,7 +219,9 @@ def _move_some(cluster: Cluster, jobs: list[JobState]) -> dict[str, str]:
     return reasons
 
 
-def _choose_destination(cluster: Cluster, job: JobState) -> DestinationChoice | NoDestination:
+def _choose_destination(
+    cluster: Cluster, job: JobState, *, rescue: bool
+) -> DestinationChoice | NoDestination:
     """P2's choice. Of the time of its notice, flows that were promised an earlier end take their part; later ones give way."""
     assert job.host is not None
     now_s, notice_s = cluster.now_s, _notice_s(cluster, job)
@@ -216,19 +232,21 @@ def _choose_destination(cluster: Cluster, job: JobState) -> DestinationChoice | 
         return flow.pledge.left_bytes / notice_s if flow.pledge.due_s < now_s + notice_s else 0.0
 
     wanted = request(cluster, job, job.host, job.spec.payload_bytes, notice_s)
+    if rescue:
+        wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
     found = candidates(cluster, wanted, [job.host], free, now_s, among=among)
     return cluster.policy.select(wanted, found, draw=cluster.draw())
 
 
-def _request(cluster: Cluster, job: JobState, choice: DestinationChoice) -> MigrationRequest:
+def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:
     """What to ask P3 for: to copy first and stop half-way, if that can be, else to stop when the timetable says."""
     assert job.host is not None
     now_s = cluster.now_s
     size, deadline_s = _granted_bytes(cluster, job), now_s + _notice_s(cluster, job)
     if cluster.policy.rates_vary:
         deadline_s -= MARGIN_S
-    lead_s, restart_s = _lead_s(cluster, job), cluster.settings.restart_s
+    lead_s, restart_s = _lead_s(cluster, job), 0.0 if rescue else cluster.settings.restart_s
     links = cluster.routes.route(job.host, choice.host)
     mostly_there = choice.host == job.standby and job.sent_bytes is not None
     half_way_s = (now_s + deadline_s - restart_s + lead_s) / 2.0
@@ -237,7 +255,13 @@ def _request(cluster: Cluster, job: JobState, choice: DestinationChoice) -> Migr
 
 
 def _begin_move(
-    cluster: Cluster, job: JobState, choice: DestinationChoice, asked: MigrationRequest, answer: Admission
+    cluster: Cluster,
+    job: JobState,
+    choice: DestinationChoice,
+    asked: MigrationRequest,
+    answer: Admission,
+    *,
+    rescue: bool,
 ) -> None:
     """The job was admitted: from here on it has a move, with its floor, or with its turn and the pledge behind it."""
     assert job.host is not None
@@ -254,8 +278,8 @@ def _begin_move(
         pledge = Pledge(asked.payload_bytes, asked.due_s, lead_s, begins_s - lead_s)
         if job.final_sequence is not None:
             pledge.begin(now_s + LAG_S)  # it only has to be told where to
-    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s)
-    time_s = choice.migration_s - asked.restart_s
+    job.move = Move(choice.host, now_s + notice_s, floor, notice_s, now_s, rescue=rescue)
+    time_s = choice.migration_s - cluster.settings.restart_s
     if floor == 0.0 and 0.0 < time_s < inf:  # no rate is promised, but when to stop has to be decided somehow
         job.move.hoped_bytes_per_s = asked.payload_bytes / time_s
     if job.standby is not None and job.standby != choice.host:  # its agent stops those transfers of itself
@@ -270,6 +294,8 @@ def _begin_move(
     )
     open_flow(cluster, flow)
     order(cluster, job)
+    if rescue:
+        return
     size = job.spec.payload_bytes
     cluster.record(
         facts.MigrationAdmitted(
@@ -297,7 +323,8 @@ def final_within_s(cluster: Cluster, job: JobState, flow: CheckpointFlow) -> flo
     if flow.pledge is not None:
         return max(0.0, flow.pledge.final_at_s - cluster.now_s)
     assert job.move is not None
-    overhead_s = cluster.settings.restart_s + _lead_s(cluster, job)
+    restart_s = 0.0 if job.move.rescue else cluster.settings.restart_s
+    overhead_s = restart_s + _lead_s(cluster, job)
     floor = job.move.floor_bytes_per_s or job.move.hoped_bytes_per_s
     latest_s = latest_final_start_s(job.move.deadline_s, overhead_s, _granted_bytes(cluster, job), floor)
     return max(0.0, latest_s - cluster.now_s)

@@ -10,7 +10,7 @@ that are missing there. The first one is counted whole.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 
 import numpy as np
@@ -19,6 +19,7 @@ from controller.core.checkpointing.intervals import Interval, StaticPlanner, sta
 from controller.core.lifecycle.attempts import replica_of, reserve
 from controller.core.lifecycle.candidates import (
     FairShares,
+    aim_s,
     candidates,
     fair_share,
     request,
@@ -36,7 +37,7 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import JobState, Phase
 from controller.core.network.bandwidth import bottleneck
 from controller.core.network.links import Residual
-from controller.core.placement.select import NoDestination
+from controller.core.placement.select import NoDestination, select_standby
 from testbed.messages import Protect, Unprotect
 from topologies.spec import TrafficClass
 
@@ -97,7 +98,7 @@ def _protect_at_home(cluster: Cluster, job: JobState, interval_s: float) -> None
     cluster.tell(
         job.host, Protect(job.name, job.attempt, None, 0.0, interval_s, _first_s(cluster, job, interval_s))
     )
-    hazard_per_s = float(cluster.hazards_now_per_s(cluster.now_s)[cluster.places.number[job.host]])
+    [hazard_per_s] = cluster.hazards_now_per_s([job], cluster.now_s).tolist()
     cluster.record(
         facts.CheckpointPlanned(
             job.name, job.attempt, job.host, 0.0, interval_s, interval_s / 2.0, False, 3600.0 * hazard_per_s
@@ -187,7 +188,8 @@ def _choose_standby(cluster: Cluster, job: JobState, free: Residual) -> str | No
     assert job.host is not None
     if cluster.policy.central_store and (store := safe_store(cluster, job, job.host, free)) is not None:
         return store
-    for needs_gpu in (True, False):
+    weighs = cluster.policy.standby is select_standby  # what a GPU there is worth
+    for needs_gpu in (False,) if weighs else (True, False):
         chosen = choose_volunteer(cluster, job, free, needs_gpu=needs_gpu, draw=cluster.draw())
         if chosen is not None:
             return chosen
@@ -205,18 +207,16 @@ def choose_volunteer(
 ) -> str | None:
     """The policy's choice among volunteers to keep the job's checkpoints; None: no host fits."""
     assert job.host is not None
-    wanted = request(cluster, job, job.host, job.spec.payload_bytes, None)
-    found = candidates(
-        cluster,
-        wanted,
-        [job.host],
-        free,
-        cluster.now_s,
-        among=cluster.fit_hosts(job) if among is None else among,
+    [aimed_s] = aim_s(cluster, job, cluster.hazards_now_per_s([job], cluster.now_s)).tolist()
+    wanted = replace(
+        request(cluster, job, job.host, job.spec.payload_bytes, None),
         needs_gpu=needs_gpu,
+        aim_s=aimed_s,
+        without_s=job.step * job.spec.step_s + job.remaining_s / 2.0,
     )
-    select = cluster.policy.standby or cluster.policy.select
-    choice = select(wanted, found, draw=draw)
+    among = cluster.fit_hosts(job) if among is None else among
+    found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
+    choice = cluster.policy.standby(wanted, found, draw=draw)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

@@ -1,20 +1,22 @@
 """A second copy, seldom: what is left when a job's host and its standby go together.
 
 Owners take machines in bursts: in a few of a hundred interruptions the standby is closed too, or in the same minute, and all
-that the job ever computed is out of reach. Checkpoints that survive that are a second level (multi-level checkpointing;
-Moody et al., SC 2010), needed seldom, so taken seldom. By Young's formula at both levels the second interval is to the first
-as one to the square root of the share of interruptions that the first level does not survive.
-
-When a job's standby has stored a checkpoint, it sends it on to the job's vault, if what is there is so much older: the best
-connected host that has no owner, or else a volunteer of P2's choice, in a building of its own if there is one. The copy
-travels as a checkpoint does, no faster than the job's own, and nothing waits for it.
+that the job ever computed is out of reach. When a job's standby has stored a checkpoint, it sends it on to the job's vault, if
+what is there is old enough for that to pay (`checkpointing.second_level`): the best connected host that has no owner, or else a
+volunteer of P2's choice, in a building of its own if there is one. The copy travels as a checkpoint does, no faster than the
+job's own, and nothing waits for it.
 
 Paper A has one copy; rows that follow it to the letter have no vault (`Policy.vault`).
 """
 
 from __future__ import annotations
 
-from controller.core.lifecycle.candidates import fair_share, safe_store
+from collections.abc import Sequence
+
+import numpy as np
+
+from controller.core.checkpointing.second_level import second_interval_s
+from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -30,7 +32,7 @@ from controller.core.model.entities import (
 )
 from topologies.spec import TrafficClass
 
-EVERY = 6.0  # checkpoints' intervals: in one interruption of 36 the standby is lost too
+FULL = 0.98  # of a link: what is given out of it is a little less than it has
 
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
@@ -44,11 +46,11 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     newer_s = (checkpoint.stored.step - max(held, default=0)) * job.spec.step_s
     own = cluster.flows.get(presync_flow(job.name, job.host or "", job.standby, 0.0).key)
     cap = own.cap_bytes_per_s if own is not None else 0.0  # that of the job's own checkpoints
-    if newer_s < EVERY * job.interval_s or cap <= 0.0 or copies_to_vaults(cluster, job.standby):
+    if newer_s <= 0.0 or cap <= 0.0 or copies_to_vaults(cluster, job.standby):
         return
     if not serves:
         job.vault = _choose(cluster, job)
-    if job.vault is None:
+    if job.vault is None or newer_s < _due_after_s(cluster, job, job.standby, job.vault):
         return
     sequence = checkpoint.stored.sequence
     flow = CheckpointFlow(
@@ -56,6 +58,54 @@ def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     )
     open_flow(cluster, flow)
     cluster.orders[flow.key] = None
+
+
+def _due_after_s(cluster: Cluster, job: JobState, standby: str, vault: str) -> float:
+    """How much work the copy may lack before it is due (`second_level`)."""
+    now_s, places = cluster.now_s, cluster.places
+    [hazard_per_s] = cluster.hazards_now_per_s([job], now_s).tolist()
+    together = cluster.hazards.joint.q_column(job.host or "", places.hosts, now_s)[places.number[standby]]
+    price = price_of(cluster, cluster.path(standby, vault))
+    return second_interval_s(job.checkpoint_bytes, price, hazard_per_s, float(together))
+
+
+def price_of(cluster: Cluster, links: Sequence[int]) -> float:
+    """What a byte/s on these links is worth to the checkpoint streams that fill them, seconds of work a second.
+
+    On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
+    more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
+    """
+    keys, paths = cluster.flow_paths()
+    flows = [cluster.flows[key] for key in keys]
+    presync = TrafficClass.PRESYNC
+    streams = [flow.traffic_class is presync and cluster.jobs[flow.job].host == flow.source for flow in flows]
+    planned = np.array(
+        [flow.cap_bytes_per_s if own else 0.0 for flow, own in zip(flows, streams, strict=True)]
+    )
+    full = paths.load(planned, len(cluster.network)) >= cluster.spendable_column * FULL
+    neediest, beta = (
+        dict[str, float](),
+        cluster.settings.checkpoint_share,
+    )  # each stream once, however many links it fills
+    for link in links:
+        worths = dict[str, float]()
+        for flow, own in zip(flows, streams, strict=True):
+            if (
+                full[link]
+                and own
+                and flow.cap_bytes_per_s > 0.0
+                and link in cluster.path(flow.source, flow.destination)
+            ):
+                job = cluster.jobs[flow.job]
+                hazards = cluster.hazards_now_per_s([job], cluster.now_s)
+                sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
+                holds = sending_s / beta > float(aim_s(cluster, job, hazards)[0])
+                slope = 1.0 + (0.5 / beta if holds else 0.0)
+                worths[flow.key] = float(hazards[0]) * slope * sending_s / flow.cap_bytes_per_s
+        if worths:
+            first = max(worths, key=lambda key: worths[key])
+            neediest[first] = worths[first]
+    return sum(neediest.values())
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:

@@ -369,17 +369,39 @@ class Cluster:
         return (now_s + self.settings.day_start_s) % self.settings.day_s
 
     def hazard_levels(self, now_s: float) -> tuple[Floats, tuple[float, ...]]:
-        """(upper hazard of every volunteer, by its number in `places`; the campus's profile)."""
-        known, changes = self.known.hazards, self.hazards.changes
+        """(upper rate of departures of every volunteer, by its number in `places`; the campus's profile).
+
+        Of departures of any kind, or of emergencies alone where the policy counts no others.
+        """
+        history = self.hazards.departures if self.policy.short_notices else self.hazards
+        known, changes = self.known.hazards, history.changes
         if known is None or known[:2] != (now_s, changes):
-            estimates = self.hazards.upper_by_hour(self.places.hosts, now_s)
+            estimates = history.upper_by_hour(self.places.hosts, now_s)
             known = self.known.hazards = (now_s, changes, *estimates)
         return known[2], known[3]
 
-    def hazards_now_per_s(self, now_s: float) -> Floats:
-        """Upper bound of every volunteer's hazard at this time of day, by its number in `places`."""
+    def hazards_now_per_s(self, jobs: Sequence[JobState], now_s: float) -> Floats:
+        """For jobs on volunteers, at this time of day: the upper rate of departures that hurt, with too little notice to move."""
         levels, profile = self.hazard_levels(now_s)
-        return levels * profile[self.hour(now_s)]
+        places = [self.places.number[job.host or ""] for job in jobs]
+        there = np.array(places, dtype=np.intp)
+        payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
+        factor = profile[self.hour(now_s)]
+        return levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+
+    @property
+    def uplinks_bytes_per_s(self) -> Floats:
+        """What is given out of each volunteer's own uplink; infinite on a campus that is one host."""
+        return np.append(self.spendable_column, np.inf)[self.places.uplink]
+
+    def too_short(self, payload_bytes: Floats, rates_bytes_per_s: Floats, now_s: float) -> Floats:
+        """P(a departure's notice is too short to send so much at such a rate); 1 where only emergencies count as departures."""
+        if not self.policy.short_notices:
+            return np.ones(len(payload_bytes))
+        with np.errstate(divide="ignore"):
+            needed_s = payload_bytes / rates_bytes_per_s
+        writes_s = self.settings.snapshot_s + payload_bytes / self.settings.snapshot_bytes_per_s
+        return self.hazards.notices.too_short_column(needed_s + 2.0 * writes_s, now_s)
 
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""

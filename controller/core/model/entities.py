@@ -48,6 +48,9 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
 }
 
 
+LEAST_SENT = 1 / 16  # of a payload: what a checkpoint counts at least, however little changed last time
+
+
 @dataclass
 class Checkpoint:
     """A completed checkpoint and the hosts that hold it."""
@@ -66,6 +69,7 @@ class Move:
     notice_s: float
     began_s: float
     hoped_bytes_per_s: float = 0.0  # where nothing is guaranteed: what P2 saw of the path
+    rescue: bool = False  # the state is there when the notice ends, and the job runs a restart later
 
 
 @dataclass
@@ -116,6 +120,17 @@ class JobState:
     def name(self) -> str:
         """The job's name."""
         return self.spec.name
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """C: what its last checkpoint to the same standby really sent, but LEAST_SENT of the payload at least."""
+        whole = float(self.spec.payload_bytes)
+        return whole if self.sent_bytes is None else max(float(self.sent_bytes), whole * LEAST_SENT)
+
+    @property
+    def remaining_s(self) -> float:
+        """Work that is left, seconds, from the last step that it is known to have done."""
+        return (self.spec.steps - self.step) * self.spec.step_s
 
     def to(self, trigger: str) -> None:
         """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""

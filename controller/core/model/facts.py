@@ -288,13 +288,15 @@ class MigrationAdmitted(Fact, frozen=True):
 
 
 class MigrationDegraded(Fact, frozen=True):
-    """No feasible migration: the job will resume from its freshest completed checkpoint."""
+    """No feasible migration: the job will resume from its freshest completed checkpoint, or, where a host takes its last state
+    before the notice ends (`rescued_to`), from that."""
 
     job: str
     attempt: int
     source: str
     notice_s: float
     reason: str
+    rescued_to: str = ""
 
 
 class MigrationFinished(Fact, frozen=True):

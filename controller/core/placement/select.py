@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.core.network.links import Floats, Numbers
+from controller.core.placement.congestion import loss_at_reclaim_s
 from controller.numerics.jit import compiled
 
 ALPHA = 1.0  # stability penalty, calibrated in paper A, section VI-B; it sweeps .5 to 2
@@ -55,6 +56,12 @@ class PlacementRequest:
     source_building: str | None = None
     job: str = ""  # whose request it is, for policies that have decided about each job before
     max_load: float = THETA  # theta of Algorithm 2: what a host's load may be
+    needs_gpu: bool = True  # else it only keeps checkpoints there
+    aim_s: float = math.inf  # the checkpoint interval that P1 would have if bandwidth were no matter
+    checkpoint_share: float = 1.0  # beta of eq. (9)
+    without_s: float = (
+        0.0  # work lost where the standby is gone too: since the job's copy elsewhere, or since it began
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,10 @@ class Candidates:
     mean_migration_s: (
         Floats  # to another candidate; NaN where no other could take the job, and T_mig(s, d) stands for it
     )
+    added_loss_s: (
+        Floats  # at a departure, of this job and of those that share the host's uplink with it (`congestion`)
+    )
+    gone_together: Floats  # P(its owner takes it together with the source)
 
     def __len__(self) -> int:
         return len(self.hosts)
@@ -145,7 +156,7 @@ def score_s(migration_s: float, risk: float, mean_migration_s: float, alpha: flo
 
 @compiled
 def _least_score(
-    rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, alpha: float
+    rows: Numbers, there_s: Floats, risks: Floats, mean_s: Floats, added_s: Floats, alpha: float
 ) -> tuple[int, float]:
     """(the first of these rows with the least score, its score); where no other host could take the job T_mig is the mean.
 
@@ -154,7 +165,7 @@ def _least_score(
     best, least_s = rows[0], np.inf
     for row in rows:
         away_s = there_s[row] if np.isnan(mean_s[row]) else mean_s[row]
-        score = score_s(there_s[row], risks[row], away_s, alpha)
+        score = score_s(there_s[row], risks[row], away_s + added_s[row], alpha)
         if score < least_s or (score == least_s == np.inf and there_s[row] < there_s[best]):
             best, least_s = row, score
     return best, least_s
@@ -168,6 +179,7 @@ def select(
     alpha: float = ALPHA,
     k_min: int | None = None,
     second_form: bool = False,
+    congestion: bool = False,
 ) -> DestinationChoice | NoDestination:
     """The feasible candidate of least score (paper A, Algorithm 2); ties go to the first name, of infinite scores to the nearest.
 
@@ -182,8 +194,34 @@ def select(
         local = rows[candidates.buildings[rows] == request.source_building]
         rows = local if len(local) >= max(1, k_min) else rows
     risks = candidates.expected_reclaims if second_form else 1.0 - candidates.survival
-    best, score = _least_score(rows, there_s, risks, candidates.mean_migration_s, float(alpha))
+    added_s = candidates.added_loss_s if congestion else np.zeros(len(candidates))
+    best, score = _least_score(rows, there_s, risks, candidates.mean_migration_s, added_s, float(alpha))
     return _choice(candidates, there_s, best, score)
+
+
+def select_standby(
+    request: PlacementRequest, candidates: Candidates, *, draw: float = 0.0
+) -> DestinationChoice | NoDestination:
+    """The host to keep a job's checkpoints of which a reclaim of the job's own host costs least, in seconds of work.
+
+    That is what P1 would lose with the rate to it (`congestion.loss_at_reclaim_s`); the way on to a GPU, where it has none free;
+    and, as often as it is missing itself, what the job's other copy leaves: it is missing while a new one is
+    being sent to, which takes as long as a checkpoint, each time that its owner takes it.
+    """
+    there_s = migrations_s(request, candidates.bandwidth_bytes_per_s)
+    rows = _feasible(request, candidates, there_s, in_time=False)
+    if isinstance(rows, NoDestination):
+        return rows
+    sending_s = there_s[rows] - request.restart_s
+    lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
+    on_s = np.where(
+        candidates.free_gpus[rows] >= 1.0, 0.0, candidates.mean_migration_s[rows] - request.restart_s
+    )
+    left_per_s = candidates.expected_reclaims[rows] / max(request.remaining_s, 1.0)
+    missing = np.minimum(1.0, candidates.gone_together[rows] + left_per_s * sending_s)
+    cost_s = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
+    best = int(cost_s.argmin())
+    return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
 
 
 def select_random(
@@ -242,6 +280,7 @@ def _feasible(
         columns.capability,
         columns.load,
         there_s,
+        float(request.needs_gpu),
         float(request.memory_bytes),
         float(request.min_capability),
         float(request.max_load),
@@ -267,6 +306,7 @@ def _first_missing(
     capability: Floats,
     load: Floats,
     there_s: Floats,
+    least_gpus: float,
     least_memory_bytes: float,
     least_capability: float,
     most_load: float,
@@ -276,7 +316,7 @@ def _first_missing(
     answer = np.full(len(other), -1)
     for row in np.flatnonzero(other):
         meets = (
-            free_gpus[row] >= 1.0,
+            free_gpus[row] >= least_gpus,
             memory_bytes[row] >= least_memory_bytes,
             capability[row] >= least_capability,
             load[row] <= most_load,

@@ -66,6 +66,7 @@ class Places:
             known = self._node_number
             self.node[: len(chain), place] = [known.setdefault(name, len(known)) for name in chain]
             self.up[: len(chain) - 1, place], self.down[: len(chain) - 1, place] = self._up_and_down(chain)
+        self.nodes = len(self._node_number)
         # the hosts switch by switch (`line`), with the switch and the links of each in that order
         last = np.maximum(np.array([len(chain) - 2 for chain in chains], dtype=np.intp), 0)
         switch = self.node[last, self.everybody]
@@ -77,6 +78,10 @@ class Places:
             )
         else:  # a campus that is one host
             self.own_up = self.own_down = np.full(count, len(network), dtype=np.intp)
+        self.uplink = np.full(
+            count, len(network), dtype=np.intp
+        )  # each host's own; NOWHERE on a campus of one
+        self.uplink[self.line] = self.own_up
 
     def way_up(self, host: str) -> tuple[Numbers, Numbers]:
         """(nodes of a host of any role, links up from them), level by level from the root; below it -2, and NOWHERE."""
@@ -130,6 +135,26 @@ class Reaches:
         node, links = places.way_up(source)
         up = _least_below(self.free, links[:, None])[:, 0]
         return _rates_from(node, up, places.node, self.down)
+
+    def to_best(self, among: Mask) -> Floats:
+        """From each volunteer to that other one of `among` to which it has most, bytes/s; 0 where there is none."""
+        node, up, down = self.places.node, self._least(self.places.up), self.down
+        best = np.zeros(len(among))
+        for level in range(len(node) - 1):
+            switch, child = node[level], node[level + 1]
+            there = np.flatnonzero(among & (child >= 0))
+            # of each child of a switch the best host below it; then of each switch the best child, and the best of the others
+            below, first, second = np.zeros((3, self.places.nodes))
+            chosen = np.full(self.places.nodes, -1)
+            np.maximum.at(below, child[there], down[level, there])
+            np.maximum.at(first, switch[there], below[child[there]])
+            is_first = there[below[child[there]] == first[switch[there]]]
+            chosen[switch[is_first]] = child[is_first]
+            rest = there[chosen[switch[there]] != child[there]]
+            np.maximum.at(second, switch[rest], below[child[rest]])
+            others = np.where(chosen[switch] == child, second[switch], first[switch])
+            best = np.maximum(best, np.where(child >= 0, np.minimum(up[level], others), 0.0))
+        return best
 
     def mean_slowness(self, among: Mask) -> Floats:
         """Of each volunteer, the mean of 1/bw to the others of `among`, s/byte, over those that it reaches at all.

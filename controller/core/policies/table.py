@@ -86,7 +86,9 @@ LEARNERS: dict[str, Learner] = {  # by the names that a scenario may give, whate
     "hour-and-age": hour_and_age,
 }
 
-SELECT = partial(placement.select, second_form=True)  # measured best: `reclaimnet measure planning`
+SELECT = partial(
+    placement.select, second_form=True, congestion=True
+)  # measured best: `reclaimnet measure planning`
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ class Policy:
     migrates: bool = True
     # a job and its checkpoints stay on its host; interrupted, it waits for that host
     stays: bool = False
-    # chooses the standby; None: `select` does, and where that scores, by eq. 11
-    standby: placement.Selector | None = None
+    # P2: the host that keeps a job's checkpoints
+    standby: placement.Selector = placement.select_standby
     # checkpoints go to a host that no owner can take, where the campus has one
     central_store: bool = False
     # an interrupted job may not start again for so long
@@ -122,6 +124,10 @@ class Policy:
     enforced: bool = True
     # a job that began again further back goes on from a better checkpoint when its holder returns (`rollforward`)
     takes_up: bool = True
+    # departures with too little notice for a move count as emergencies do (`OwnerHistory.hurting_by_hour`)
+    short_notices: bool = True
+    # a job that cannot run elsewhere before its notice ends sends its state there (`migration`)
+    rescues: bool = True
     # now and then a copy goes to a third host (`second_copy`)
     vault: bool = True
 
@@ -137,6 +143,11 @@ class Policy:
     def rates_vary(self) -> bool:
         """Whether `admit` answers with a timetable: its promises are pledges, and keep margins."""
         return self.admit is admission.fluid_edf
+
+    @property
+    def counts_congestion(self) -> bool:
+        """Whether `select` counts what a job makes its neighbours lose."""
+        return isinstance(self.select, partial) and bool(self.select.keywords.get("congestion"))
 
     @property
     def promises_rates(self) -> bool:
@@ -167,6 +178,7 @@ POLICIES: dict[str, Policy] = {
         label="Slurm-PR (B1')",
         plan=intervals.StaticPlanner(baselines.SLURM_CHECKPOINT_S, floor=False),
         select=baselines.select_first,
+        standby=baselines.select_first,
         admit=admission.admit_all,
         migrates=False,
         central_store=True,
@@ -180,6 +192,7 @@ POLICIES: dict[str, Policy] = {
         label="No-Mig. (B2)",
         plan=NAIVE,
         select=placement.select_random,
+        standby=placement.select_random,
         admit=admission.admit_all,
         migrates=False,
         stays=True,
@@ -192,6 +205,7 @@ POLICIES: dict[str, Policy] = {
         label="Static (B3)",
         plan=intervals.StaticPlanner(floor=False),
         select=placement.select_random,
+        standby=placement.select_random,
         admit=admission.admit_all,
         enforced=False,
         takes_up=False,
@@ -214,6 +228,7 @@ POLICIES: dict[str, Policy] = {
         "P1 and P3; any host that can run the job, at random",
         label="Rand-Dst (B4)",
         select=placement.select_random,
+        standby=placement.select_random,
     ),
     "no-tc-bpf": Policy(
         "P1 and P2; every migration may try, no reserve for research, nothing enforced: TCP shares the links",
@@ -232,9 +247,12 @@ POLICIES: dict[str, Policy] = {
         plan=intervals.plan_as_printed,
         takes_up=False,
         vault=False,
+        short_notices=False,
+        rescues=False,
         select=partial(
             placement.select, k_min=1
         ),  # the paper gives k_min no value; 1 is the least that filters
+        standby=partial(placement.select, k_min=1),
         admit=admission.edf_stop,
         learner=algorithm1,
     ),
@@ -246,12 +264,14 @@ POLICIES: dict[str, Policy] = {
         "none of P1, P2, P3: a checkpoint every 30 min, any host at random, TCP (Table IV, first row)",
         plan=NAIVE,
         select=placement.select_random,
+        standby=placement.select_random,
         admit=admission.admit_all,
         enforced=False,
     ),
     "only-p1": Policy(
         "P1; any host at random, TCP",
         select=placement.select_random,
+        standby=placement.select_random,
         admit=admission.admit_all,
         enforced=False,
     ),
@@ -265,6 +285,7 @@ POLICIES: dict[str, Policy] = {
         "P3; a checkpoint every 30 min, any host at random",
         plan=NAIVE,
         select=placement.select_random,
+        standby=placement.select_random,
     ),
     "no-p1": Policy("P2 and P3; a checkpoint every 30 min", plan=NAIVE),
     # ---------------------------------------------------------------- one decision otherwise than ours
@@ -287,6 +308,23 @@ POLICIES: dict[str, Policy] = {
     "probability-of-reclaim": Policy(
         "P2 by the paper's eq. (11): the probability of a reclaim where ours has the expected number of them",
         select=placement.select,
+        standby=placement.select,
+        short_notices=False,
+    ),
+    "no-congestion": Policy(
+        "P2 does not count what a job's checkpoints cost those that share its host's uplink",
+        select=partial(placement.select, second_form=True),
+    ),
+    "standby-by-bandwidth": Policy(
+        "the standby is where the job could go on at once, and of those the best connected (eq. 11), whatever P1 then loses",
+        standby=placement.select,
+    ),
+    "emergencies-only": Policy(
+        "a reclaim with notice counts as no hazard, however short the notice", short_notices=False
+    ),
+    "no-rescue": Policy(
+        "a job that cannot run elsewhere before its notice ends stays where it is, with its checkpoints",
+        rescues=False,
     ),
     "no-vault": Policy("a checkpoint has one copy, that on the standby", vault=False),
     "one-copy": Policy(
@@ -363,11 +401,12 @@ def policy(
     if row is None:
         raise SpecError("policy", name, f"one of {', '.join(POLICIES)}")
     row = row.scaled(time_scale) if time_scale != 1.0 else row
-    chosen = row.select if isinstance(row.select, partial) else partial(row.select)
-    if chosen.func is placement.select:
-        given = {"alpha": alpha, "k_min": k_min}
-        scored = {**given, **chosen.keywords}
-        row = replace(row, select=partial(placement.select, **scored))
-        if row.standby is None:  # it takes checkpoints now and the job perhaps: there bandwidth comes first
-            row = replace(row, standby=partial(placement.select, **{**scored, "second_form": False}))
-    return row
+    return replace(row, select=_with(row.select, alpha, k_min), standby=_with(row.standby, alpha, k_min))
+
+
+def _with(selector: placement.Selector, alpha: float, k_min: int | None) -> placement.Selector:
+    """The selector with P2's parameters, if it is one that scores; what it has chosen of them itself stays."""
+    chosen = selector if isinstance(selector, partial) else partial(selector)
+    if chosen.func is not placement.select:
+        return selector
+    return partial(placement.select, **{"alpha": alpha, "k_min": k_min, **chosen.keywords})

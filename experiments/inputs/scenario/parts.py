@@ -13,6 +13,7 @@ from experiments.inputs.scenario.fields import (
     check,
     choice,
     drawn,
+    flag,
     numbers,
     quantity,
     whole,
@@ -75,6 +76,8 @@ class Protocol:
     hazard_window_s: float = quantity(D.DURATION, 14 * 86_400.0, above=True)
     prior_hazard_per_s: float = quantity(D.PER_TIME, 1.0 / 86_400.0)  # of an emergency, until one was seen
     control_period_s: float = quantity(D.DURATION, 10.0, above=True)  # one epoch of P1 and P3
+    # whether the coordinator's machine, which no owner takes, keeps checkpoints: for every policy alike
+    head_stores: bool = flag(False)
     # an agent unheard for so long must have stopped its jobs
     lease_s: float = quantity(D.DURATION, 30.0, above=True)
 

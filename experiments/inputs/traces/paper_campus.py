@@ -72,6 +72,8 @@ class PaperCampus:
     run_max_s: float = 72 * HOUR_S
     step_s: float = 10.0
     loss_budget_s: float = 300.0
+    # the head node keeps checkpoints, of every system: the paper's Slurm has storage that all nodes share
+    head_stores: bool = True
     restart_s: float = 10.0  # T_r: with C/B = 48.3 s (Appendix C), a downtime of 58 s; Table III has 61
 
 
@@ -107,7 +109,7 @@ def paper_scenario(seed: int = 1, *, days: float = DAYS, choices: PaperCampus | 
         campus=campus,
         seed=seed,
         duration_s=days * DAY_S,
-        protocol=Protocol(restart_s=chosen.restart_s),
+        protocol=Protocol(restart_s=chosen.restart_s, head_stores=chosen.head_stores),
         jobs=Jobs(
             interarrival=InverseLaw("exponential", days * DAY_S / jobs),
             count=jobs,

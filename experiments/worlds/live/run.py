@@ -30,7 +30,6 @@ from testbed.clock import MonotonicClock
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
 from testbed.errors import SetupError
 from topologies.errors import SpecError
-from topologies.spec import Role
 
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
@@ -86,7 +85,7 @@ class LiveRun:
 
     async def _wait_for_agents(self) -> None:
         """Until every agent has registered; SetupError if they do not in time."""
-        hosts = sum(host.role is not Role.COORDINATOR for host in self.scenario.campus.hosts)
+        hosts = len(self.world.agents)
         began_s = trio.current_time()
         limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
         while trio.current_time() - began_s < limit_s:

@@ -84,7 +84,7 @@ class LiveWorld:
         """Coordinator first, agents after; research flows and the prober last."""
         (self.out / "logs").mkdir(parents=True, exist_ok=True)
         self._start_coordinator()
-        hosts = [host for host in self.campus.spec.hosts if host.role is not Role.COORDINATOR]
+        hosts = self.campus.spec.agents(head_stores=self.settings.head_stores)
         forked = self.campus.fork_all([self._agent_request(host) for host in hosts])
         self.agents = {host.name: process for host, process in zip(hosts, forked, strict=True)}
 

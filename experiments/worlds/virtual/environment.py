@@ -21,7 +21,7 @@ from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes
-from topologies.spec import Campus, Role
+from topologies.spec import Campus
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
@@ -125,6 +125,5 @@ def make_environment(
             carried[guard_of(host.name)] = share * PAYLOAD_SHARE
     fluid = FluidNetwork(carried, SHARING[enforcement])
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
-    agents = [host.name for host in campus.hosts if head_stores or host.role is not Role.COORDINATOR]
-    machines = {name: Machine(name) for name in agents}
+    machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
     return Environment(campus, Routes(campus), costs, faults, Streams(seed), scheduler, network, machines)

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from math import floor, inf
 
 from controller.core.coordinator import Coordinator
-from controller.core.lifecycle.checkpoint_plans import counted_bytes
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
@@ -92,7 +91,7 @@ class ElidingCoordinator(Coordinator):
         job = self.cluster.jobs.get(name)
         if job is None or job.sent_bytes is None:
             return False
-        before, now = self._counted.get(name), counted_bytes(job)
+        before, now = self._counted.get(name), job.checkpoint_bytes
         if before is not None and abs(now - before) <= LEAST_CHANGE * before:
             return False
         self._counted[name] = now

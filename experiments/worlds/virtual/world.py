@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from math import inf
 
 from controller.core.coordinator import Coordinator
@@ -87,7 +86,6 @@ class VirtualWorld:
         faults = faults or Faults()
         self._seed, self.policy = seed, policy_of(settings)
         row = self.policy
-        settings = replace(settings, head_stores=row.central_store)
         self.settings, self.quiet = settings, quiet and not faults.touches_messages
         enforcement = enforcement if row.enforced else Enforcement.NONE
         self.env = make_environment(
@@ -96,7 +94,7 @@ class VirtualWorld:
             faults,
             seed,
             enforcement,
-            head_stores=row.central_store,
+            head_stores=settings.head_stores,
             scheduler=scheduler or Scheduler(),
         )
         self.env.tells_story = tells_story

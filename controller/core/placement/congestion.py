@@ -1,0 +1,73 @@
+"""What sharing an uplink costs: the work that one more job on a host would lose, and make its neighbours lose, at a reclaim.
+
+The checkpoints of all jobs on a host leave over its uplink. If they share its budget B so that all take equally long, one
+takes s = (sum of their payloads)/B, and a reclaim of the host costs job j
+
+    w_j(s) = s + max(A_j, s/beta)/2:
+
+the checkpoint on its way, and half of the interval, which is the one that P1 aims at, A_j = min(sqrt(2 p/lambda), 2 L_max),
+unless sending would take more than beta of it (paper A, eq. 9). A job i that comes makes s longer by C_i/B for all, so what it
+adds to the loss of one reclaim, in seconds of work, is
+
+    w_i(s + C_i/B) + sum over j of (T_ij/T_i) (w_j(s + C_i/B) - w_j(s)),      T_ij = min(T_i, T_j)
+
+with T the time that a job still runs: its neighbour is in the way no longer than both are there. For n equal jobs that is
+(n + 1) w(n + 1) - n w(n), the marginal congestion that Pigou would have each pay; who pays only his own w crowds, since the least
+estimated hazard attracts all until its GPUs are full.
+
+Equal times are near the exact allocation's (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
+sqrt(C_j); what is left out is the rest of the path, which lies where P2 has not chosen the standby yet.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.core.network.links import Floats, Numbers
+
+
+class Streams(NamedTuple):
+    """The jobs whose checkpoints leave some hosts, a row a job."""
+
+    host: Numbers  # its number
+    payload_bytes: Floats
+    aim_s: Floats  # A_j
+    remaining_s: Floats  # T_j
+
+
+def loss_at_reclaim_s(sending_s: Floats, aim_s: Floats | float, beta: float) -> Floats:
+    """w: mean work lost at a reclaim, seconds, by a job whose checkpoints take `sending_s` to send."""
+    lost: Floats = sending_s + np.maximum(aim_s, sending_s / beta) / 2.0
+    return lost
+
+
+def added_loss_s(
+    uplink_bytes_per_s: Floats,
+    own_bytes_per_s: Floats,
+    streams: Streams,
+    payload_bytes: float,
+    aim_s: Floats,
+    remaining_s: float,
+    beta: float,
+) -> Floats:
+    """Work, seconds, that one more job would add to the loss of a reclaim of each host; infinite without an uplink.
+
+    `uplink_bytes_per_s`: each host's budget for checkpoints; `own_bytes_per_s`: what the job would get from there of the way to
+    its best standby; `aim_s`: A of the job on each host.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slowness = 1.0 / uplink_bytes_per_s
+        carried = np.bincount(streams.host, streams.payload_bytes, len(slowness))
+        before_s, after_s = carried * slowness, (carried + payload_bytes) * slowness
+        together = np.minimum(1.0, streams.remaining_s / remaining_s) if remaining_s > 0.0 else 0.0
+        more_s = loss_at_reclaim_s(after_s[streams.host], streams.aim_s, beta)
+        more_s = more_s - loss_at_reclaim_s(before_s[streams.host], streams.aim_s, beta)
+        others_s = np.bincount(streams.host, together * more_s, len(slowness))
+        added: Floats = np.where(
+            own_bytes_per_s > 0.0,
+            loss_at_reclaim_s(np.maximum(after_s, payload_bytes / own_bytes_per_s), aim_s, beta) + others_s,
+            np.inf,
+        )
+    return added
