@@ -174,6 +174,7 @@ def test_it_goes_from_records_to_a_page_and_is_resumed(
     ours = values.find(values.groups()[0], "reclaimnet", traces.LOST)
     parts = [row for row in values.rows if row.system == "reclaimnet" and row.note.startswith("part of")]
     assert sum(row.ours for row in parts) == pytest.approx(ours.ours)
+    assert values.settings["ours"].count("of 1 cases") == 2
     assert values.settings["promises broken"] == "none, in any run"
     monkeypatch.setattr(traces, "play", lambda wanted: pytest.fail("it was run before"))
     reproduce(console, tmp_path / "out", ["traces"], **asked)  # type: ignore[arg-type]

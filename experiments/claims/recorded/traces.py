@@ -9,7 +9,9 @@ distinguishable from first* otherwise: there more seeds would say. Nothing of th
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, Config
@@ -75,18 +77,28 @@ def run(config: Config) -> Values:
     tasks = [Task(each.key, play, (each,)) for some in wanted.values() for each in some]
     results = run_tasks(tasks, config, (owner_records, sys.modules[__name__]))
     found = {key: [results[each.key] for each in some] for key, some in wanted.items()}
-    rows = [value for case in found_cases for value in _numbers(case, found)]
+    values = Values(tuple(value for case in found_cases for value in _numbers(case, found)))
     runs = [run for some in found.values() for run in some]
     ours = [run for (_, system), some in found.items() if system == OURS for run in some]
     settings = {
         "runs": f"{len(found_cases)} cases of {count} seeds: {sum(run['submitted'] for run in ours)} jobs, "
         f"{sum(run['interruptions'] for run in ours)} interruptions under ours, {len(runs)} runs",
+        "ours": "; ".join(f"{quantity}: {_standings(values, quantity)}" for quantity in JUDGED),
         "promises broken": ", ".join(sorted({rule for run in runs for rule in run["broken"]}))
         or "none, in any run",
         "jobs": f"paper A's payloads and loss budgets, {LOAD:.0%} of the GPU time that owners lend",
         "world": "virtual campus: the live coordinator's and agents' cores over a fluid network",
     }
-    return Values(tuple(rows), (), settings)
+    return replace(values, settings=settings)
+
+
+def _standings(values: Values, quantity: str) -> str:
+    """In how many cases ours is first, and in how many not."""
+    outcomes = Counter(standing(values, case, quantity).outcome for case in values.groups())
+    first, level, behind = (
+        outcomes[each] for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNDECIDED, ClaimOutcome.FAILS)
+    )
+    return f"first in {first} of {len(values.groups())} cases, not distinguishable from first in {level}, behind in {behind}"
 
 
 def _numbers(case: TraceCase, found: Mapping[tuple[TraceCase, str], Sequence[Result]]) -> Iterator[Value]:
