@@ -62,7 +62,7 @@ def test_every_file_is_a_record_and_the_zones_of_a_folder_are_one_more(folder: P
 
 def test_cases_are_every_notice_and_storage_and_can_be_asked_for_singly(folder: Path) -> None:
     found = cases(folder)
-    assert len(found) == 4 * len(NOTICES_S) * len(owner_records.storages())
+    assert len(found) == 4 * len(NOTICES_S) * len(owner_records.STORAGES)
     assert len({case.name for case in found}) == len(found)
     [one] = cases(folder, ["region/a, notice 30 s, no storage"])
     assert (one.record.name, one.notice_s, one.stores) == ("region/a", 30.0, False)
@@ -97,6 +97,8 @@ def test_hosts_are_the_most_machines_that_the_record_had_and_jobs_ask_for_half_o
     lent_h = owner_records.lent_share(scenario, trace) * 5 * scenario.duration_s / HOUR_S
     assert asked_h == pytest.approx(owner_records.LOAD * lent_h, rel=0.01)
     assert not trace.warnings
+    stored, _ = recorded_campus(TraceRun(TraceCase(zones, 30.0, True), "slurm-pr", 1, 14.0))
+    assert (scenario.protocol.head_stores, stored.protocol.head_stores) == (False, True)
 
 
 def test_another_content_is_another_run_and_the_same_content_elsewhere_is_not(

@@ -17,14 +17,14 @@ A record of lifetimes is played for a week, by as many hosts as the largest zone
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from controller.core.policies.table import POLICIES
-from experiments.inputs.scenario import InverseLaw, Protocol, Scenario
+from experiments.inputs.scenario import InverseLaw, Scenario
 from experiments.inputs.scenario.owners import HOUR_S, OwnerEvent
 from experiments.inputs.traces import Trace, load_trace
 from experiments.inputs.traces.achieved import lent_share
@@ -39,6 +39,7 @@ from topologies.errors import SpecError
 from topologies.presets import RTX3090, GpuShare, three_tier
 
 NOTICES_S = (0.0, 30.0, 120.0)
+STORAGES = (False, True)
 MOST_DAYS, DAYS_OF_LIVES, QUICK_DAYS = 14.0, 7.0, 2.0
 HOSTS_OF_LIVES = 16
 BUILDINGS = 3
@@ -113,7 +114,7 @@ def cases(folder: Path, only: Sequence[str] = ()) -> list[TraceCase]:
     found = [
         TraceCase(record, notice_s, stores)
         for record in records(folder)
-        for stores in storages()
+        for stores in STORAGES
         for notice_s in NOTICES_S
     ]
     chosen = [case for case in found if not only or any(text in case.name for text in only)]
@@ -123,17 +124,11 @@ def cases(folder: Path, only: Sequence[str] = ()) -> list[TraceCase]:
     return chosen
 
 
-def storages() -> tuple[bool, ...]:
-    """Without and with a storage server."""
-    return (False, True) if "head_stores" in {each.name for each in fields(Protocol)} else (False,)
-
-
 def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
     """The scenario and its trace, in real units. SpecError: a file is no record."""
     case, base = wanted.case, paper_scenario(wanted.seed)
     hosts, days = _size(case.record.files)
     days = min(days, wanted.most_days)
-    protocol: dict[str, Any] = {"head_stores": True} if case.stores else {}
     scenario = replace(
         base,
         name="recorded-owners",
@@ -144,7 +139,7 @@ def recorded_campus(wanted: TraceRun) -> tuple[Scenario, Trace]:
             mix=(GpuShare(RTX3090, 1, 1),),
             reserve=base.campus.research_reserve,
         ),
-        protocol=replace(base.protocol, **protocol),
+        protocol=replace(base.protocol, head_stores=case.stores),
         # the record says when owners come and go
         owners=replace(base.owners, count=None, burst_share=0.0, lent_at_start=1.0),
     )
