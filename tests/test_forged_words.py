@@ -110,10 +110,12 @@ def test_a_job_is_finished_at_its_last_step(campus: Campus) -> None:
 def test_a_killed_job_goes_on_from_its_checkpoint_so_many_times(campus: Campus) -> None:
     for _ in range(MOST_KILLED):
         attempt, host = campus.known.attempt, campus.known.host
+        newest = campus.world.coordinator.cluster.freshest(campus.known)
+        assert newest is not None
         effects = campus.say(host, m.JobEnded("a", attempt, "killed", 0, reason="killed by signal 9"))
         assert facts_of(effects, f.JobStopped)[0].cause == "killed"
         [dispatched] = facts_of(effects, f.JobDispatched)
-        assert dispatched.restore_sequence == campus.sequence
+        assert dispatched.restore_sequence == newest.stored.sequence
         campus.world.run(campus.world.now_s + 0.5)
         while campus.known.phase is Phase.FETCHING:
             campus.world.run(campus.world.now_s + 0.1)

@@ -247,5 +247,6 @@ def test_the_coordinator_decides_on_the_upper_bound_of_the_likeliest_hazard() ->
     estimate = world.hazards.estimate(now_s, host=host)
     levels, profile = world.hazards.likely_by_hour((host,), now_s)
     likely = levels * profile[world.hour(now_s)]
-    upper = world.hazards_now_per_s(now_s)[world.places.number[host]]
+    uppers, day = world.hazard_levels(now_s)  # of departures of any kind, which were emergencies all
+    upper = uppers[world.places.number[host]] * day[world.hour(now_s)]
     assert float(likely[0]) * estimate.upper / estimate.mle == pytest.approx(float(upper))

@@ -93,7 +93,10 @@ def test_rules_meet_the_same_events_and_the_most_restless_host_is_the_worst_rule
 def test_the_default_rule_is_under_way_least() -> None:
     found = measure_moves(400)
     assert next(iter(RULES)) == "expected reclaims"
-    assert getattr(POLICIES["reclaimnet"].select, "keywords", None) == {"second_form": True}
+    assert getattr(POLICIES["reclaimnet"].select, "keywords", None) == {
+        "second_form": True,
+        "congestion": True,  # of which the benchmark has none: its jobs are alone
+    }
     assert min(found, key=lambda name: found[name]["under_way_s"]) == "expected reclaims"
     assert found["eq. 11"]["low"] > 0.0
 
