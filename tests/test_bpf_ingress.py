@@ -267,7 +267,6 @@ def test_connection_to_another_address_of_the_host_is_not_the_remembered_one(dra
         assert verdict(draining, packet) == PASS
         for slot in (slots := live_slots(draining)):
             slot.peer = slot.peer & ~0xFFFF0000 | socket.htons(1) << 16 if slot.peer else 0
-        assert verdict(draining, stranger) == DROP  # found under another hash, or not at all
         (peer,) = {slot.peer for slot in slots if slot.peer}
         for slot in slots:  # in every slot, but for another address
             slot.peer, slot.local[:] = peer, IPv4Address("127.0.0.2").packed
