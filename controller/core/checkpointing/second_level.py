@@ -7,8 +7,9 @@ work lost per second, with hazard lambda,
 
     lambda q V/2 + mu C/V        is least at        V = sqrt(2 mu C/(lambda q)),
 
-Young's formula with the price of the bytes in the place of the pause. For q = 1/36 and mu of a link whose only stream the job is,
-V is some six intervals; over links that nobody needs it is 0: each checkpoint is sent on.
+Young's formula with the price of the bytes in the place of the pause. Beside one equal job, which a link's whole rate b holds to
+lambda C/b^2, that is V = sqrt(2/q) C/b: for q = 1/36 the time to send eight checkpoints. Over links that no stream fills it is 0:
+each checkpoint is sent on.
 
 Two levels with intervals in proportion to one over the root of what each level is needed for: Moody et al., SC 2010.
 """

@@ -16,7 +16,7 @@ from controller.core.checkpointing.intervals import StaticPlanner
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import CheckpointFlow, JobState
 from controller.core.network.bandwidth import bottleneck
-from controller.core.network.links import Floats, Residual, filled, sums
+from controller.core.network.links import Floats, Paths, Residual, filled, sums
 from controller.core.placement import congestion
 from controller.core.placement.hazard import expected_reclaims
 from controller.core.placement.select import Candidates, PlacementRequest
@@ -57,6 +57,14 @@ def fair_share(cluster: Cluster, job: JobState, now_s: float) -> Residual:
     return FairShares(cluster, now_s).of(job)
 
 
+def checkpoint_streams(cluster: Cluster) -> tuple[list[CheckpointFlow], Paths, list[bool]]:
+    """(all flows, their paths, which of them are streams of checkpoints from their jobs' hosts: not copies to a vault)."""
+    keys, paths = cluster.flow_paths()
+    flows = [cluster.flows[key] for key in keys]
+    presync = TrafficClass.PRESYNC
+    return flows, paths, [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
+
+
 class FairShares:
     """What one more stream of checkpoints would get of each link at this moment, bytes/s: an equal part of what is not promised.
 
@@ -65,10 +73,7 @@ class FairShares:
     """
 
     def __init__(self, cluster: Cluster, now_s: float) -> None:
-        keys, paths = cluster.flow_paths()
-        flows = [cluster.flows[key] for key in keys]
-        presync = TrafficClass.PRESYNC  # streams of checkpoints from their jobs' hosts
-        stand = [f.traffic_class is presync and cluster.jobs[f.job].host == f.source for f in flows]
+        flows, paths, stand = checkpoint_streams(cluster)
         self._network = cluster.network
         self._streams = paths.load(np.array(stand, dtype=float), len(cluster.network))
         self._free = residual(cluster, now_s, promised).column

@@ -97,8 +97,11 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
         if host.jobs or host.name in awaited:
             cluster.fence(host, fence_at_s)
     submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
-    if is_cut:
-        _forget(cluster)
+    if is_cut:  # any host may hold a checkpoint of any job by now, and may have been told to start what was on its way there
+        for job in cluster.unfinished():
+            job.keepers.update(cluster.hosts)
+            if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
+                interrupt(cluster, job, "checkpoint_lost")
     listens_from_s = max(now_s, cluster.barred_until_s)
     return Reunion(
         awaited,
@@ -106,14 +109,6 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
         kept=list(submitted),
         is_cut=is_cut or (before is not None and before.is_cut),
     )
-
-
-def _forget(cluster: Cluster) -> None:
-    """Any host may hold a checkpoint of any job by now, and may have been told to start what the journal has on its way there."""
-    for job in cluster.unfinished():
-        job.keepers.update(cluster.hosts)
-        if job.phase is Phase.FETCHING:  # it may have been started since, under this very number
-            interrupt(cluster, job, "checkpoint_lost")
 
 
 def judge(cluster: Cluster, reunion: Reunion) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.core.checkpointing.second_level import second_interval_s
-from controller.core.lifecycle.candidates import aim_s, fair_share, safe_store
+from controller.core.lifecycle.candidates import aim_s, checkpoint_streams, fair_share, safe_store
 from controller.core.lifecycle.grants import (
     close_flow,
     open_flow,
@@ -75,37 +75,29 @@ def price_of(cluster: Cluster, links: Sequence[int]) -> float:
     On each full link that is what its neediest stream would save with more (`congestion.loss_at_reclaim_s`), lambda C/b^2, and
     more where the rate also holds its interval up: P1's multipliers, but for streams that are alone too, which need none there.
     """
-    keys, paths = cluster.flow_paths()
-    flows = [cluster.flows[key] for key in keys]
-    presync = TrafficClass.PRESYNC
-    streams = [flow.traffic_class is presync and cluster.jobs[flow.job].host == flow.source for flow in flows]
-    planned = np.array(
-        [flow.cap_bytes_per_s if own else 0.0 for flow, own in zip(flows, streams, strict=True)]
-    )
-    full = paths.load(planned, len(cluster.network)) >= cluster.spendable_column * FULL
-    neediest, beta = (
-        dict[str, float](),
-        cluster.settings.checkpoint_share,
-    )  # each stream once, however many links it fills
-    for link in links:
-        worths = dict[str, float]()
-        for flow, own in zip(flows, streams, strict=True):
-            if (
-                full[link]
-                and own
-                and flow.cap_bytes_per_s > 0.0
-                and link in cluster.path(flow.source, flow.destination)
-            ):
-                job = cluster.jobs[flow.job]
-                hazards = cluster.hazards_now_per_s([job], cluster.now_s)
-                sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
-                holds = sending_s / beta > float(aim_s(cluster, job, hazards)[0])
-                slope = 1.0 + (0.5 / beta if holds else 0.0)
-                worths[flow.key] = float(hazards[0]) * slope * sending_s / flow.cap_bytes_per_s
-        if worths:
-            first = max(worths, key=lambda key: worths[key])
-            neediest[first] = worths[first]
-    return sum(neediest.values())
+    flows, paths, stand = checkpoint_streams(cluster)
+    planned = np.array([flow.cap_bytes_per_s for flow in flows], dtype=float)
+    full = paths.load(np.where(stand, planned, 0.0), len(cluster.network)) >= cluster.spendable_column * FULL
+    wanted, beta = {link for link in links if full[link]}, cluster.settings.checkpoint_share
+    neediest: dict[
+        int, tuple[float, str]
+    ] = {}  # full link -> (what its neediest stream would save, which that is)
+    for flow, stands in zip(flows, stand, strict=True):
+        shared = wanted.intersection(cluster.path(flow.source, flow.destination)) if stands else set()
+        if not shared or flow.cap_bytes_per_s <= 0.0:
+            continue
+        job = cluster.jobs[flow.job]
+        hazards = cluster.hazards_now_per_s([job], cluster.now_s)
+        sending_s = job.checkpoint_bytes / flow.cap_bytes_per_s
+        holds_up = sending_s / beta > float(aim_s(cluster, job, hazards)[0])
+        saved = (
+            float(hazards[0]) * (1.0 + (0.5 / beta if holds_up else 0.0)) * sending_s / flow.cap_bytes_per_s
+        )
+        for link in shared:
+            neediest[link] = max(neediest.get(link, (0.0, "")), (saved, flow.key))
+    return sum(
+        {key: saved for saved, key in neediest.values()}.values()
+    )  # a stream once, however many links it fills
 
 
 def copies_to_vaults(cluster: Cluster, source: str) -> list[CheckpointFlow]:

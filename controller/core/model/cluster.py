@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -347,7 +348,7 @@ class Cluster:
         jobs = [job for job in jobs if job.phase not in OVER]  # for good
         for job in islice(reversed(self.jobs.values()), len(self.jobs) - submitted):  # since then
             if job.phase not in OVER:
-                insort(jobs, job, key=_name_of)
+                insort(jobs, job, key=attrgetter("name"))
         self._going_on = (len(self.jobs), jobs)
         return jobs
 
@@ -406,10 +407,6 @@ class Cluster:
     def hour(self, now_s: float) -> int:
         """Which 24th of the day it is."""
         return int(self.time_of_day_s(now_s) / self.settings.day_s * HOURS) % HOURS
-
-
-def _name_of(job: JobState) -> str:
-    return job.name
 
 
 def present(cluster: Cluster, host: HostState, name: str, attempt: int) -> JobState | None:
