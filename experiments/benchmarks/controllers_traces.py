@@ -2,7 +2,7 @@
 
 From a record of counts each rise of the number of instances is so many offers, spread evenly over the gap between two
 samples by a draw; from a record of lifetimes each lifetime is the time between two offers, as paper B reads it. Jobs are
-Poisson, as many on average as rises (a rise of sixteen is good for those who wait then, not for sixteen jobs of the next
+Poisson, as many on average as rises (a rise of sixteen is good for the jobs that wait then, not for sixteen jobs of the next
 hours); target delays are `DELTAS` mean times between jobs (3 h and 18 h where paper B has 12 h).
 
 A record is one history, and a short one, so chance is judged by resampling it: a replicate strings together blocks of

@@ -1,4 +1,4 @@
-"""Who leaves together: how well `placement.joint_departures` foretells it, by class of the pair, on histories of owners.
+"""Hosts that leave together: how well `placement.joint_departures` foretells it, by class of the pair, on histories of owners.
 
 At each midnight the estimator says with which probability q another host leaves together with one that is taken back, for each
 class of pairs. The day then has n pairs of a class (a departure, another host that was lent just before) of which k leave

@@ -2,7 +2,7 @@
 
 In memory a fact takes some 400 bytes, and 60 days of 500 hosts have a million of them. Here a run holds the last BLOCK of them,
 and a reader one block more. Blocks are msgpack, which keeps every float (JSON has no infinite ones), in a file without a name:
-it goes with the last who reads it, however the run ends.
+it goes with its last reader, however the run ends.
 """
 
 from __future__ import annotations

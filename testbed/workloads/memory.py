@@ -1,4 +1,4 @@
-"""How much memory a process may still take before the kernel takes it from somebody: the machine's, and its control groups'."""
+"""How much memory a process may still take before the kernel ends a process for it: the machine's, and its control groups'."""
 
 from __future__ import annotations
 

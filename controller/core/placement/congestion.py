@@ -12,8 +12,8 @@ adds to the loss of one reclaim, in seconds of work, is
     w_i(s + C_i/B) + sum over j of (T_ij/T_i) (w_j(s + C_i/B) - w_j(s)),      T_ij = min(T_i, T_j)
 
 with T the time that a job still runs: its neighbour is in the way no longer than both are there. For n equal jobs that is
-(n + 1) w(n + 1) - n w(n), the marginal congestion that Pigou would have each pay; who pays only his own w crowds, since the least
-estimated hazard attracts all until its GPUs are full.
+(n + 1) w(n + 1) - n w(n), the marginal congestion that Pigou would have each pay. Jobs that count only their own w crowd, since
+the least estimated hazard attracts all until its GPUs are full.
 
 Equal times are near the exact allocation's (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
 sqrt(C_j); what is left out is the rest of the path, which lies where P2 has not chosen the standby yet.

@@ -1,4 +1,4 @@
-"""Who leaves together: the probability that host s is gone too when host h is taken back, by how near they are.
+"""Hosts that leave together: the probability that host s is gone too when host h is taken back, by how near they are.
 
 A copy of h's job on s is worth nothing if both owners come back at once: when a course begins in a lab, when a building's power
 is to be saved, when a cloud wants the machines of a zone. Pairs of hosts are far too many to learn one by one; their class is
@@ -109,7 +109,7 @@ class JointWindow:
         self._lent_tally.add(self._stands[number], 1)
 
     def withdraw(self, host: str, now_s: float) -> None:
-        """The host is lent no more, and it was not its owner who ended it (its agent is lost): it departs with nobody."""
+        """The host is lent no more, without its owner's doing (its agent is lost): it departs with no other host."""
         self._slide(now_s)
         number = self._numbered(host)
         if number in self._lent:

@@ -1,4 +1,4 @@
-"""What the past says of owners: the hazard of emergencies, of departures of any kind, their notices, and who leaves together.
+"""What the past says of owners: the hazard of emergencies, all departures, their notices, and hosts that leave together.
 
 `HazardWindow` knows emergencies only, since only they take a host without a word. But most notices are too short for what a job
 would need (most two-minute notices end degraded), and a copy's holder that leaves with notice is gone as well. So

@@ -126,7 +126,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 
 def standing(values: Values, case: str, quantity: str) -> Check:
-    """First: holds; behind somebody: fails; not distinguishable from first: undecided."""
+    """First: holds; behind another: fails; not distinguishable from first: undecided."""
     apart = {
         row.system.removeprefix(f"{OURS} - "): row
         for row in values.rows
