@@ -16,7 +16,7 @@ with T the time that a job still runs: its neighbour is in the way no longer tha
 the least estimated hazard attracts all until its GPUs are full.
 
 Equal times are near the exact allocation's (`checkpointing.planner`), which for a single binding link gives b_j in proportion to
-sqrt(C_j); what is left out is the rest of the path, which lies where P2 has not chosen the standby yet.
+sqrt(C_j). Further on the job's own times are those of its best way; what it costs others beyond the uplink is left out.
 """
 
 from __future__ import annotations
