@@ -40,6 +40,11 @@ class KillSwitch(WritableMap):
         """The mode that was set; a drain past its `isolate_at_ns`, which isolates, still says DRAIN."""
         return Mode(self.u32[0])
 
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Mode and time of the last setting, in two loads: what changes whenever the switch is set."""
+        return self.u32[0], self.u64[_SET_AT]
+
     def set(self, mode: Mode, *, isolate_at_ns: int = 0) -> None:
         """Opens a new record (times and counts of drops begin at zero), then sets the mode as the last store.
 

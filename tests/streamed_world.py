@@ -16,7 +16,7 @@ from ipaddress import IPv4Address
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import trio
 from trio.testing import MockClock
@@ -39,7 +39,6 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
 from testbed.agent.io.coordinator_link import CoordinatorLink
-from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.wire import Channel, Codec
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
@@ -238,11 +237,8 @@ class Body:
     def look_at_switch(self, *, grace: bool = False) -> None:
         pass  # the world's owners say when it is read
 
-    def sample(self, flows: list[m.FlowCount], lag_s: float) -> ev.Sampled:
-        return ev.Sampled({}, flows, None, lag_s)
-
-    async def watch(self, flows: Callable[[], list[m.FlowCount]], handle: Callable[[ev.Event], None]) -> None:
-        await KernelMaps.watch(cast(KernelMaps, self), flows, handle)
+    def sample(self, flows: list[m.FlowCount], lag_s: float) -> list[ev.Sampled]:
+        return [ev.Sampled({}, flows, None, lag_s)]
 
     @contextmanager
     def as_metadata(self, stream: trio.abc.Stream) -> Iterator[None]:

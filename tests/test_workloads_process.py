@@ -20,6 +20,7 @@ import pytest
 import trio
 
 from testbed.errors import LocalProtocolError
+from testbed.workloads.launch import Interpreter, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import (
@@ -59,9 +60,12 @@ class Desk:
     lease: LeaseFile
     jobs: list[WorkloadProcess] = field(default_factory=list)
 
+    async def launch(self, *descriptors: int) -> Launched:
+        return Interpreter(*descriptors, cwd=self.path)
+
     async def start(self, spec: WorkloadSpec, restore: Path | None = None) -> WorkloadProcess:
         job = await WorkloadProcess.start(
-            spec, restore=restore, lease=self.lease, log=self.path / "log", cwd=self.path
+            spec, restore=restore, lease=self.lease, log=self.path / "log", launch=self.launch
         )
         self.jobs.append(job)
         return job

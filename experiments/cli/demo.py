@@ -27,11 +27,20 @@ def demo(
     seed: int,
     records: Sequence[Path],
     owners_gid: int | None,
+    agents_per_process: int | None,
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
     trace = trace_of(scenario, records)
-    return play(console, out, scenario, trace, directed=not records, owners_gid=owners_gid)
+    return play(
+        console,
+        out,
+        scenario,
+        trace,
+        directed=not records,
+        owners_gid=owners_gid,
+        agents_per_process=agents_per_process,
+    )
 
 
 def play(
@@ -42,12 +51,21 @@ def play(
     *,
     directed: bool = False,
     owners_gid: int | None = None,
+    agents_per_process: int | None = None,
 ) -> ExitStatus:
     """Run a scenario live, write the report into `out`, and print the table."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     tell(console, trace.warnings)
     display = partial(Live.of, scenario, console)
-    outcome = run_live(scenario, trace, out, display, directed=directed, owners_gid=owners_gid)
+    outcome = run_live(
+        scenario,
+        trace,
+        out,
+        display,
+        directed=directed,
+        owners_gid=owners_gid,
+        agents_per_process=agents_per_process,
+    )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"
     summary = write_results(console, out, outcome, provenance(scenario), said)

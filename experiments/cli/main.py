@@ -10,6 +10,7 @@ import typer
 
 from experiments.cli.measure import app as measure_app
 from experiments.cli.options import (
+    AgentsPerProcess,
     Hosts,
     Out,
     Owners,
@@ -60,6 +61,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
     trace: Records = None,
     group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -69,7 +71,16 @@ def demo(
     from experiments.cli.demo import demo as run
 
     raise typer.Exit(
-        run(console, out, hosts=hosts, seconds=seconds, seed=seed, records=trace or (), owners_gid=group)
+        run(
+            console,
+            out,
+            hosts=hosts,
+            seconds=seconds,
+            seed=seed,
+            records=trace or (),
+            owners_gid=group,
+            agents_per_process=agents_per_process,
+        )
     )
 
 
@@ -79,6 +90,7 @@ def run(
     seed: Seed = None,
     trace: Records = None,
     group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
     out: Out = Path("out/run"),
 ) -> None:
@@ -88,7 +100,13 @@ def run(
 
     _add(policies)
     raise typer.Exit(
-        play(console, out, *described_with_trace(str(scenario), seed, trace or ()), owners_gid=group)
+        play(
+            console,
+            out,
+            *described_with_trace(str(scenario), seed, trace or ()),
+            owners_gid=group,
+            agents_per_process=agents_per_process,
+        )
     )
 
 
@@ -310,6 +328,7 @@ def up(
         Path | None, typer.Option(help="A file of Mininet commands, instead of a prompt.")
     ] = None,
     group: Owners = None,
+    agents_per_process: AgentsPerProcess = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -326,6 +345,7 @@ def up(
         controller=controller,
         script=script,
         owners_gid=group,
+        agents_per_process=agents_per_process,
     )
 
 

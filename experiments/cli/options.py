@@ -64,6 +64,15 @@ def _gid(group: str | None) -> int | None:
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
 Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
+AgentsPerProcess = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MOST_HOSTS,
+        show_default="1; in campuses of more than 100 hosts 125",
+        help="How many agents share a process: alone they are isolated, together they need less memory and processor.",
+    ),
+]
 Owners = Annotated[
     int | None,
     typer.Option(

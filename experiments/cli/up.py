@@ -32,6 +32,7 @@ def up(
     controller: str | None = None,
     script: Path | None = None,
     owners_gid: int | None = None,
+    agents_per_process: int | None = None,
 ) -> None:
     """Until the user leaves the command line (or the script of its commands ends); everything is removed after."""
     if script is not None:
@@ -47,7 +48,14 @@ def up(
         return
     scenario = Scenario(spec.name, spec).played()
     settings = settings_of(scenario)
-    with live_world(scenario, settings, out, owners_gid=owners_gid, controller=controller) as world:
+    with live_world(
+        scenario,
+        settings,
+        out,
+        owners_gid=owners_gid,
+        controller=controller,
+        agents_per_process=agents_per_process,
+    ) as world:
         _command_line(console, world.campus, script)
 
 

@@ -1,4 +1,4 @@
-"""The agent's trio side: one process a host, inside its namespace. It decides nothing.
+"""The agent's trio side, in the network of its host: alone in a process, or in a pool of several (`pool`). It decides nothing.
 
 Every event goes through `handle` (`testbed.driver`), which lets the core decide and performs what follows; what takes time is
 started as a task and ends as another event. Killing workloads is not one of those: it is done before `handle` returns.
@@ -21,12 +21,14 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.stored import StoredCheckpoints
 from testbed.agent.io.coordinator_link import CoordinatorLink
-from testbed.agent.io.kernel_maps import KernelMaps
+from testbed.agent.io.kernel_maps import KernelMaps, watch
 from testbed.agent.io.owner_socket import listen_to_owner
 from testbed.agent.io.processes import JobProcesses
 from testbed.agent.io.transfers import Transfers
 from testbed.checkpoints import CheckpointStore
 from testbed.driver import Driver, run_process
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
+from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 
 LOG = logging.getLogger("agent")
@@ -37,8 +39,13 @@ class AgentHost(Driver[ev.Event, do.Effect]):
 
     core: AgentCore
 
-    def __init__(self, config: AgentConfig) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: AgentConfig,
+        network: NetworkNamespace = OWN_NETWORK,
+        launch: Launch = start_interpreter,
+    ) -> None:
+        self.config, self._network, self._launch = config, network, launch
         self.equip()
 
     def equip(self) -> None:
@@ -55,25 +62,33 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.lease,
             config.directory / "workloads.log",
             self.handle,
+            launch=self._launch,
             snapshots_stop=config.snapshots_stop,
         )
         self.transfers = Transfers(
-            self.store, self.kernel, lambda: self.core.closed, lambda: self.core.announced, self.handle
+            self.store,
+            self.kernel,
+            lambda: self.core.closed,
+            lambda: self.core.announced,
+            self.handle,
+            self._network,
         )
-        self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle)
+        self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
         self.core = AgentCore(config.host, time.monotonic_ns(), config.data_port, StoredCheckpoints(stored))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Until cancelled; workloads die with it."""
-        if (switch := self.kernel.prepare()) is not None:
+        with self._network.entered():
+            switch = self.kernel.prepare()
+        if switch is not None:
             self.handle(switch)
         listeners = await self.transfers.listen()
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.transfers.serve, listeners)
                 self._nursery.start_soon(self.wake, ev.Woke())
-                self._nursery.start_soon(self.kernel.watch, self.transfers.counts, self.handle)
+                self._nursery.start_soon(self.watch_kernel)
                 if (path := self.config.owner_socket) is not None:
                     await self._nursery.start(
                         listen_to_owner, path, self.config.owners_gid, self.kernel, self.handle
@@ -82,6 +97,17 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 task_status.started()
         finally:
             self.jobs.kill_all()
+
+    async def watch_kernel(self) -> None:
+        """Has `look` called every 100 ms, until cancelled."""
+        await watch([self.look])
+
+    def look(self, lag_s: float) -> None:
+        """Sees what the owner did and what the kernel counted; `lag_s` later than it should."""
+        if (switch := self.kernel.look_at_switch()) is not None:
+            self.handle(switch)
+        for sampled in self.kernel.sample(self.transfers.counts(), lag_s):
+            self.handle(sampled)
 
     def perform(self, effect: do.Effect) -> None:
         """Over the parts."""

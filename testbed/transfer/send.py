@@ -24,6 +24,7 @@ import trio
 
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.messages import (
     ANSWER,
@@ -75,13 +76,14 @@ async def send_checkpoint(
     on_connected: Callable[[socket.socket], None],
     on_progress: Progress | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
+    network: NetworkNamespace = OWN_NETWORK,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
-    `ticket` is the number under which the receiver expects it. `on_connected` gets the connected socket before the first
-    byte: pace and mark it there, and keep it to change the pace later (it is closed when this returns).
-    `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel. Raises TransferFailed; a cancelled or failed
-    transfer can be tried again and sends only what did not arrive.
+    `ticket` is the number under which the receiver expects it, `network` where the connection begins. `on_connected` gets the
+    connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when this
+    returns). `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel. Raises TransferFailed; a cancelled or
+    failed transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -92,7 +94,7 @@ async def send_checkpoint(
     with file:
         if os.fstat(file.fileno()).st_size != manifest.payload_bytes:
             raise TransferFailed(f"this host's own copy is damaged: {path} has another size", retryable=False)
-        sock = await _connect(address, idle_timeout_s)
+        sock = await _connect(address, idle_timeout_s, network)
         with sock:
             on_connected(sock)
             sending = _Sending(sock, file.fileno(), manifest, on_progress, idle_timeout_s)
@@ -226,10 +228,9 @@ def unacknowledged_bytes(sock: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
-async def _connect(address: tuple[str, int], timeout_s: float) -> socket.socket:
+async def _connect(address: tuple[str, int], timeout_s: float, network: NetworkNamespace) -> socket.socket:
     version = ipaddress.ip_address(address[0]).version
-    sock = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_STREAM)
-    sock.setblocking(False)
+    sock = network.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected = False
     try:

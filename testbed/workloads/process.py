@@ -1,8 +1,8 @@
 """The agent's side of a job's process: start it, hear it, snapshot it, end it.
 
 There is no background task: the callers that wait (for an event, for a snapshot) take turns in reading the socket, and sort
-what arrives. The process is started with subprocess.Popen in the thread that runs trio: a helper thread's end would look to
-the kernel like the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
+what arrives. The process is started (`launch`) in the thread that runs trio: a helper thread's end would look to the kernel like
+the agent's death (PR_SET_PDEATHSIG is tied to the thread that forks).
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +22,7 @@ import trio
 
 from testbed.errors import LocalProtocolError, RemoteProtocolError, TestbedError
 from testbed.wire import Channel
+from testbed.workloads.launch import Launch, Launched, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import (
     CODEC,
@@ -88,11 +87,11 @@ class WorkloadProcess:
     process is reaped and its socket closed.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], channel: Channel[Order | Report]) -> None:
+    def __init__(self, launched: Launched, channel: Channel[Order | Report]) -> None:
         self.exited: Exited | None = None
         self._killed_here = False
-        self._popen, self._channel = popen, channel
-        self._pidfd = os.pidfd_open(popen.pid)
+        self._reaped = False
+        self._launched, self._channel = launched, channel
         self._turn = trio.Lock()
         self._events: deque[Event] = deque()
         self._snapshots = 0
@@ -100,7 +99,13 @@ class WorkloadProcess:
 
     @classmethod
     async def start(
-        cls, spec: WorkloadSpec, *, restore: Path | None, lease: LeaseFile, log: Path, cwd: Path | None = None
+        cls,
+        spec: WorkloadSpec,
+        *,
+        restore: Path | None,
+        lease: LeaseFile,
+        log: Path,
+        launch: Launch = start_interpreter,
     ) -> Self:
         """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
 
@@ -111,18 +116,25 @@ class WorkloadProcess:
                 "a job is started in the main thread: its life is tied to the thread that forks"
             )
         ours, theirs = socket.socketpair()
-        with theirs, log.open("ab") as output:
-            popen = _spawn(theirs.fileno(), lease.fileno(), output.fileno(), cwd)
         ours.setblocking(False)
-        process = cls(popen, Channel(trio.SocketStream(trio.socket.from_stdlib_socket(ours)), CODEC))
+        channel: Channel[Order | Report] = Channel(
+            trio.SocketStream(trio.socket.from_stdlib_socket(ours)), CODEC
+        )
         with trio.CancelScope(shield=True):  # a process that was started is always handed out
+            try:
+                with theirs, log.open("ab") as output:
+                    launched = await launch(theirs.fileno(), lease.fileno(), output.fileno())
+            except BaseException:
+                ours.close()
+                raise
+            process = cls(launched, channel)
             await process._send(Start(spec, None if restore is None else str(restore)))
         return process
 
     @property
     def pid(self) -> int:
         """The process id; also its process group."""
-        return self._popen.pid
+        return self._launched.pid
 
     @property
     def events(self) -> AsyncIterator[Event]:
@@ -172,7 +184,7 @@ class WorkloadProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        if self._popen.returncode is None:
+        if not self._reaped:  # else its pid may be another's
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -222,29 +234,17 @@ class WorkloadProcess:
     async def _reap(self) -> None:
         """The socket has ended; so does the process, at once or when it is made to."""
         with trio.move_on_after(STOP_GRACE_S) as grace:
-            await trio.lowlevel.wait_readable(self._pidfd)
+            await trio.lowlevel.wait_readable(self._launched.pidfd)
         self._killed_here |= grace.cancelled_caught
         self._kill_group()  # itself, if it still runs, and what it left
         with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(self._pidfd)
+            await trio.lowlevel.wait_readable(self._launched.pidfd)
             await self._channel.aclose()
-        os.close(self._pidfd)
-        status = self._popen.wait()
+            self._reaped = True
+            status = await self._launched.reap()
+        os.close(self._launched.pidfd)
         reason = _REASONS.get(status, "ended by the workload itself")
         if status < 0:
             reason = f"killed by {signal.Signals(-status).name}"
         self.exited = Exited(status, reason, -status in KILLS and not self._killed_here)
         self._events.append(self.exited)
-
-
-def _spawn(sock: int, lease: int, output: int, cwd: Path | None) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "testbed.workloads", str(os.getpid()), str(sock), str(lease)]
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=(sock, lease),
-        start_new_session=True,
-        cwd=cwd,
-    )

@@ -85,7 +85,7 @@ class LiveRun:
 
     async def _wait_for_agents(self) -> None:
         """Until every agent has registered; SetupError if they do not in time."""
-        hosts = len(self.world.agents)
+        hosts = sum(len(one.hosts) for one in self.world.agents)
         began_s = trio.current_time()
         limit_s = REGISTER_S + REGISTER_PER_HOST_S * hosts
         while trio.current_time() - began_s < limit_s:
@@ -182,10 +182,12 @@ def run_live(
     *,
     directed: bool = False,
     owners_gid: int | None = None,
+    agents_per_process: int | None = None,
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
-    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root. Raises
+    Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root;
+    `agents_per_process` as in `live_world`. Raises
     SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
     can play.
     """
@@ -199,7 +201,9 @@ def run_live(
     same = [host for host in others if host.building == first.building]
     elsewhere = [host for host in others if host.building != first.building]
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
-    with live_world(played, settings_of(played), out, owners_gid=owners_gid) as world:
+    with live_world(
+        played, settings_of(played), out, owners_gid=owners_gid, agents_per_process=agents_per_process
+    ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
         with monitor, display() as shown:

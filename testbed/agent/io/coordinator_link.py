@@ -21,6 +21,7 @@ from testbed import messages as m
 from testbed.agent.core import events as ev
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.errors import ProtocolError
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.wire import Channel, Codec
 
 # between two attempts: doubled each time that none answers
@@ -40,7 +41,7 @@ Open = Callable[[], Awaitable[trio.abc.Stream]]
 class CoordinatorLink:
     """Says what it is told while there is a connection; what is said meanwhile is lost (the next Hello says it all).
 
-    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP.
+    `open_stream` opens a connection, or raises OSError; by default to `coordinator`, by TCP, from `network`.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class CoordinatorLink:
         kernel: KernelMaps,
         handle: Callable[[ev.Event], None],
         open_stream: Open | None = None,
+        network: NetworkNamespace = OWN_NETWORK,
     ) -> None:
         self._coordinator, self._kernel, self._handle = coordinator, kernel, handle
-        self._open = open_stream or partial(_open_tcp, *coordinator)
+        self._open = open_stream or partial(_open_tcp, coordinator, network)
         self._outbox: trio.MemorySendChannel[m.FromAgent] | None = None
 
     def say(self, message: m.FromAgent) -> None:
@@ -115,9 +117,16 @@ class CoordinatorLink:
         self._handle(ev.Disconnected())
 
 
-async def _open_tcp(host: str, port: int) -> trio.SocketStream:
+async def _open_tcp(address: tuple[str, int], network: NetworkNamespace) -> trio.SocketStream:
     """A connection that does not wait to fill packets, and ends when its bytes are not acknowledged for UNHEARD_MS."""
-    stream = await trio.open_tcp_stream(host, port)
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = trio.socket.from_stdlib_socket(network.socket(family))
+    try:
+        await sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    stream = trio.SocketStream(sock)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
     return stream

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 
 import trio
@@ -23,10 +24,22 @@ from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
 SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
+IDLE_SAMPLE_S = 1.0  # of a host that sends nothing: as often as its heartbeats
 NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
 LOG = logging.getLogger("agent")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """All counters at one time, as they lie in memory and as they are told; wire bytes of migrations and of research."""
+
+    at_s: float
+    words: bytes
+    migration_bytes: int
+    research_bytes: int
+    classes: dict[str, m.ClassCount]
 
 
 class KernelMaps:
@@ -36,8 +49,9 @@ class KernelMaps:
         self.config = config
         self.maps = HostMaps.open_pinned(config.pin_dir) if config.pin_dir else None
         self._marked = 0  # connections that are metadata now
-        self._switch_seen: tuple[Mode, int] | None = None
-        self._egress_before: tuple[float, int, int] | None = None
+        self._switch_seen: tuple[int, int] | None = None
+        self._sampled: _Sample | None = None  # the last one
+        self._idle_at_s = -inf  # the last look that saw no difference
 
     def prepare(self) -> ev.SwitchRead | None:
         """Clears what a killed predecessor left and sets the aggregate bucket; a switch that is set already is an event."""
@@ -57,43 +71,38 @@ class KernelMaps:
         """What the owner has set since the last look; None: nothing."""
         if self.maps is None:
             return None
-        status = self.maps.switch.status()
-        seen = (status.mode, status.set_at_ns)
-        if seen == self._switch_seen:
+        if self.maps.switch.seen == self._switch_seen:
             return None
-        self._switch_seen = seen
+        status = self.maps.switch.status()
+        self._switch_seen = (status.mode, status.set_at_ns)
         return _read(status, grace)
 
-    def sample(self, flows: list[m.FlowCount], lag_s: float) -> ev.Sampled:
-        """All counters now, with what left this host since the last sample."""
+    def sample(self, flows: list[m.FlowCount], lag_s: float) -> list[ev.Sampled]:
+        """All counters now, with what left this host since the last sample; nothing, for at most a second, of an idle host."""
         if self.maps is None:
-            return ev.Sampled({}, flows, None, lag_s)
+            return [ev.Sampled({}, flows, None, lag_s)]
+        now_s, words, before = trio.current_time(), self.maps.counters.words(), self._sampled
+        if before is not None and words == before.words and not flows and now_s < before.at_s + IDLE_SAMPLE_S:
+            self._idle_at_s = now_s
+            return []
         traffic = self.maps.counters.read_all()
-        read_s = trio.current_time()
+        migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
+        research = traffic[ClassId.RESEARCH].bytes
         classes = {
             name.value: m.ClassCount(traffic[i].bytes, traffic[i].packets, traffic[i].dropped_packets)
             for name, i in CLASS_IDS.items()
         }
-        migration = traffic[ClassId.PLANNED].bytes + traffic[ClassId.PRESYNC].bytes
-        research = traffic[ClassId.RESEARCH].bytes
-        before, self._egress_before = self._egress_before, (read_s, migration, research)
-        egress = None
-        if before is not None:
-            egress = m.EgressSample(0.0, read_s - before[0], migration - before[1], research - before[2])
-        return ev.Sampled(classes, flows, egress, max(0.0, lag_s))
-
-    async def watch(self, flows: Callable[[], list[m.FlowCount]], handle: Callable[[ev.Event], None]) -> None:
-        """Looks at the switch and reads the counters every SAMPLE_S, until cancelled."""
-        due_s = trio.current_time()
-        while True:
-            due_s += SAMPLE_S
-            await trio.sleep_until(due_s)
-            now_s = trio.current_time()
-            if (switch := self.look_at_switch()) is not None:
-                handle(switch)
-            handle(self.sample(flows(), now_s - due_s))
-            # late once is not early the next time: no period is shorter than it says
-            due_s = max(due_s, now_s)
+        self._sampled = _Sample(now_s, words, migration, research, classes)
+        if before is None:
+            return [ev.Sampled(classes, flows, None, lag_s)]
+        sampled, from_s = [], before.at_s
+        if words != before.words and self._idle_at_s > from_s:  # what left, left since the last look
+            idle = m.EgressSample(0.0, self._idle_at_s - from_s, 0, 0)
+            sampled, from_s = [ev.Sampled(before.classes, [], idle, 0.0)], self._idle_at_s
+        egress = m.EgressSample(
+            0.0, now_s - from_s, migration - before.migration_bytes, research - before.research_bytes
+        )
+        return [*sampled, ev.Sampled(classes, flows, egress, max(0.0, lag_s))]
 
     def guard(self, sock: socket.socket, traffic_class: TrafficClass, rate_bytes_per_s: float) -> FlowGuard:
         """Holds a transfer's socket at a rate, as this agent is configured to.
@@ -136,6 +145,19 @@ class KernelMaps:
         finally:
             self._marked -= 1
             self.maps.flows.delete(key)
+
+
+async def watch(looks: Sequence[Callable[[float], None]]) -> None:
+    """Calls each of `looks` (there may be more of them later) every SAMPLE_S with how late it is, until cancelled."""
+    due_s = trio.current_time()
+    while True:
+        due_s += SAMPLE_S
+        await trio.sleep_until(due_s)
+        now_s = trio.current_time()
+        for look in looks:
+            look(now_s - due_s)
+        # late once is not early the next time: no period is shorter than it says
+        due_s = max(due_s, now_s)
 
 
 def _read(status: SwitchStatus, grace: bool) -> ev.SwitchRead:

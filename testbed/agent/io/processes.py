@@ -15,6 +15,7 @@ from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import SpecError
+from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
@@ -36,9 +37,11 @@ class JobProcesses:
         log: Path,
         handle: Callable[[ev.Event], None],
         *,
+        launch: Launch = start_interpreter,
         snapshots_stop: bool = False,
     ) -> None:
         self._store, self._lease, self._log, self._handle = store, lease, log, handle
+        self._launch = launch
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
         self._expected: set[Key] = set()  # started and not killed
@@ -71,7 +74,11 @@ class JobProcesses:
             if restore is not None:
                 path = self._store.payload(self._store.get(restore.job, restore.sequence))
             process = await WorkloadProcess.start(
-                WorkloadSpec(spec.workload, params_of(spec)), restore=path, lease=self._lease, log=self._log
+                WorkloadSpec(spec.workload, params_of(spec)),
+                restore=path,
+                lease=self._lease,
+                log=self._log,
+                launch=self._launch,
             )
         except (OSError, SpecError, CheckpointError) as error:
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=str(error))))

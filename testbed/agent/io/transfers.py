@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
 from testbed.agent.io.processes import stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
 from testbed.transfer import (
     Hello,
@@ -31,6 +33,7 @@ from testbed.transfer import (
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
 ATTEMPT_KEPT_S = 60.0
+BACKLOG = 1024  # connections that wait to be accepted: as many as the kernel takes at most, by default a campus's senders
 LOG = logging.getLogger("agent")
 
 
@@ -44,7 +47,9 @@ class Transfers:
         is_closed: Callable[[], bool],
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
+        network: NetworkNamespace = OWN_NETWORK,
     ) -> None:
+        self._network = network
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
@@ -95,6 +100,7 @@ class Transfers:
                     ticket=to.ticket,
                     on_connected=outgoing.connected,
                     on_progress=outgoing.progressed,
+                    network=self._network,
                 )
                 ratio = outgoing.goodput_over_grant()
                 outgoing.close()
@@ -123,7 +129,12 @@ class Transfers:
     async def listen(self) -> list[trio.SocketListener]:
         """Where checkpoints arrive from now on."""
         config = self._kernel.config
-        return await trio.open_tcp_listeners(config.data_port, host=str(config.address))
+        family = socket.AF_INET if config.address.version == 4 else socket.AF_INET6
+        sock = trio.socket.from_stdlib_socket(self._network.socket(family))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await sock.bind((str(config.address), config.data_port))
+        sock.listen(BACKLOG)
+        return [trio.SocketListener(sock)]
 
     async def serve(self, listeners: list[trio.SocketListener]) -> None:
         """Takes checkpoints that are announced until cancelled; not while the owner has this host back."""

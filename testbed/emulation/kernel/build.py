@@ -29,6 +29,7 @@ from testbed.emulation.kernel.holders import Holders
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.safety.ledger import MARK, Ledger
+from testbed.namespaces import setns
 
 T = TypeVar("T")
 
@@ -62,7 +63,7 @@ def in_thread(work: Callable[[], T]) -> T:
             try:
                 return work()
             finally:
-                linux.setns(own)
+                setns(own)
                 os.close(own)
         return future.result()
 

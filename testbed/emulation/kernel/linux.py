@@ -13,8 +13,8 @@ import signal
 from pathlib import Path
 
 from testbed.errors import SetupError
+from testbed.namespaces import CLONE_NEWNET, setns
 
-CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 NOTHING_ABOVE = 0x7FFFFFFF  # last descriptor for close_range
 
@@ -25,11 +25,6 @@ def _checked(status: int, what: str) -> None:
     if status != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def setns(fd: int) -> None:
-    """Move the calling thread into the network namespace behind `fd`; OSError with the kernel's reason."""
-    _checked(_libc.setns(fd, CLONE_NEWNET), "setns")
 
 
 def unshare_network() -> None:

@@ -1,0 +1,63 @@
+"""Network namespaces as a process that serves several hosts sees them: sockets are opened in one, and stay there.
+
+A namespace belongs to a thread, a socket to the namespace in which it was made. So a thread can enter a host's network, open a
+socket, and leave again; the socket goes on in the host's network, whatever the thread does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def setns(fd: int) -> None:
+    """Move the calling thread into the network namespace behind `fd`; OSError with the kernel's reason."""
+    if _libc.setns(fd, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+class NetworkNamespace:
+    """Where a host's sockets are opened. `fd` is its namespace's descriptor; None: the process's own namespace."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = fd
+
+    @classmethod
+    def of_process(cls, pid: int) -> NetworkNamespace:
+        """The namespace in which a process is; OSError if it is gone."""
+        return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The calling thread is in it meanwhile. Nothing may be awaited: other tasks of the thread would be in it too."""
+        if self.fd is None:
+            yield
+            return
+        home_fd = _home_fd(os.getpid())
+        setns(self.fd)
+        try:
+            yield
+        finally:
+            setns(home_fd)
+
+    def socket(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> socket.socket:
+        """A new non-blocking socket in it."""
+        with self.entered():
+            return socket.socket(family, kind | socket.SOCK_NONBLOCK)
+
+
+OWN_NETWORK = NetworkNamespace()
+
+
+@cache
+def _home_fd(_pid: int) -> int:
+    """The namespace in which this process began."""
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

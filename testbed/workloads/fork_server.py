@@ -1,0 +1,86 @@
+"""A program of its own: forks job processes that have imported the runner already, for an agent process with many jobs.
+
+`python -m testbed.workloads.fork_server AGENT_PID CONTROL_FD`. It has one thread and does one thing at a time, by order of the
+agent, over a socket of packets (JSON, with descriptors beside it):
+
+    {}              with the job's socket, lease, output [, network namespace]  ->  {"pid": N} and its pidfd, or {"error": why}
+    {"reap": N}     a job that has ended (its pidfd is readable)                 ->  {"status": N}, minus the signal that ended it
+
+A job that ended keeps its pid until it is reaped, so that the agent never signals another process. Jobs die with this process,
+and it dies with the agent (PR_SET_PDEATHSIG). In the child `main` goes on as `python -m testbed.workloads` would have begun.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+
+from testbed.namespaces import setns
+from testbed.workloads import runner
+from testbed.workloads.base import BUILT_IN
+
+ORDER_BYTES = 4096
+JOB_DESCRIPTORS = 4
+
+
+def main(argv: list[str]) -> None:
+    """Serve until the agent closes its end; in each job's process, run the job."""
+    agent, control_fd = (int(word) for word in argv)
+    runner.die_with(agent)
+    for target in BUILT_IN.values():
+        importlib.import_module(target.partition(":")[0])
+    gc.collect()
+    gc.freeze()  # a collection in a job would write to pages that all share
+    job = _serve(socket.socket(fileno=control_fd))
+    if job is not None:
+        runner.main(job)
+
+
+def _serve(control: socket.socket) -> list[str] | None:
+    """Obey until the agent is gone: None. In a forked child: what `runner.main` is to be called with."""
+    me = os.getpid()
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(control, ORDER_BYTES, JOB_DESCRIPTORS)
+        if not text:
+            return None
+        order = json.loads(text)
+        if "reap" in order:
+            _, status = os.waitpid(order["reap"], 0)
+            control.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+            continue
+        try:
+            pid = os.fork()
+        except OSError as error:
+            control.send(json.dumps({"error": f"fork: {error.strerror}"}).encode())
+        else:
+            if pid == 0:
+                control.close()
+                return _become_job(me, descriptors)
+            pidfd = os.pidfd_open(pid)
+            socket.send_fds(control, [json.dumps({"pid": pid}).encode()], [pidfd])
+            os.close(pidfd)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _become_job(server: int, descriptors: list[int]) -> list[str]:
+    """A session, an output and a network of its own."""
+    sock, lease, output, *network = descriptors
+    os.setsid()
+    for fd in network:
+        setns(fd)
+        os.close(fd)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    if numpy := sys.modules.get("numpy"):  # `random` does so by itself
+        numpy.random.seed()
+    return [str(server), str(sock), str(lease)]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,151 @@
+"""The two ways in which a job's process comes to be: an interpreter of its own, or a child of a fork server.
+
+An interpreter takes a third of a second of processor and 12 MB before the job's first step; a child of a fork server some
+milliseconds. An agent process with one host starts interpreters, a pool of agents has a fork server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from testbed.namespaces import OWN_NETWORK, NetworkNamespace
+from testbed.workloads.fork_server import ORDER_BYTES
+
+
+class Launched(Protocol):
+    """A job's process: `pid`, which is also its process group, and `pidfd`, readable once it has ended."""
+
+    pid: int
+    pidfd: int
+
+    async def reap(self) -> int:
+        """Its exit status, or minus the signal that ended it; its pid is free after. Call it once `pidfd` is readable."""
+
+
+# descriptors of the job's socket, lease and output; OSError if no process can be had
+Launch = Callable[[int, int, int], Awaitable[Launched]]
+
+
+class Interpreter:
+    """A Python process that this one has started, in this one's network."""
+
+    def __init__(self, sock: int, lease: int, output: int, cwd: Path | None = None) -> None:
+        argv = [sys.executable, "-m", "testbed.workloads", str(os.getpid()), str(sock), str(lease)]
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(sock, lease),
+            start_new_session=True,
+            cwd=cwd,
+        )
+        self.pid = self._popen.pid
+        self.pidfd = os.pidfd_open(self.pid)
+
+    async def reap(self) -> int:
+        """See `Launched`."""
+        return self._popen.wait()
+
+
+async def start_interpreter(sock: int, lease: int, output: int) -> Launched:
+    """A new interpreter; in the main thread, since the process dies with the thread that starts it."""
+    return Interpreter(sock, lease, output)
+
+
+class ForkServer:
+    """The agent's end of a fork server, which is started by the first job, and again should it die (its jobs die with it)."""
+
+    def __init__(self) -> None:
+        self._turn = trio.Lock()
+        self._control: socket.socket | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+
+    async def launch(
+        self, sock: int, lease: int, output: int, network: NetworkNamespace = OWN_NETWORK
+    ) -> Launched:
+        """A job's process in that network. Call it in the main thread. OSError: it could not be forked."""
+        beside = [] if network.fd is None else [network.fd]
+        async with self._turn:
+            if self._program is not None and self._program.poll() is not None:
+                self.close()
+            if self._control is None:
+                self._start()
+            answer, pidfds = await self._ask({}, [sock, lease, output, *beside])
+        if "error" in answer:
+            raise OSError(answer["error"])
+        return _Forked(answer["pid"], pidfds[0], self._program, self._reap)
+
+    def close(self) -> None:
+        """Ends it, and with it its jobs."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._program is not None:
+            self._program.kill()
+            self._program.wait()
+            self._program = None
+
+    def _start(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        with theirs:
+            words = [sys.executable, "-m", "testbed.workloads.fork_server", os.getpid(), theirs.fileno()]
+            self._program = subprocess.Popen(
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    async def _reap(self, pid: int, program: subprocess.Popen[bytes] | None) -> int:
+        """The status of a job of `program`; minus SIGKILL if that has died, and with it the job."""
+        async with self._turn:
+            if program is self._program:
+                try:
+                    answer, _ = await self._ask({"reap": pid}, [])
+                except OSError:
+                    return -signal.SIGKILL
+                return int(answer["status"])
+        return -signal.SIGKILL
+
+    async def _ask(self, order: dict[str, int], descriptors: list[int]) -> tuple[dict[str, int], list[int]]:
+        """One order and its answer; ConnectionError if the server is gone. An order under way is not cancelled."""
+        control = self._control
+        if control is None:
+            raise ConnectionResetError("the fork server has been closed")
+        with trio.CancelScope(shield=True):
+            socket.send_fds(control, [json.dumps(order).encode()], descriptors)
+            await trio.lowlevel.wait_readable(control)
+            text, received, _, _ = socket.recv_fds(control, ORDER_BYTES, 1)
+        if not text:
+            raise ConnectionResetError("the fork server has ended")
+        return json.loads(text), received
+
+
+class _Forked:
+    """A child of a fork server."""
+
+    def __init__(
+        self,
+        pid: int,
+        pidfd: int,
+        program: subprocess.Popen[bytes] | None,
+        reap: Callable[[int, subprocess.Popen[bytes] | None], Awaitable[int]],
+    ) -> None:
+        self.pid, self.pidfd = pid, pidfd
+        self._program, self._reap = program, reap
+
+    async def reap(self) -> int:
+        """See `Launched`."""
+        return await self._reap(self.pid, self._program)
