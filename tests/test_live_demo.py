@@ -69,6 +69,29 @@ def test_killed_agents_are_started_again_and_no_job_is_lost(tmp_path: Path) -> N
     assert summary["jobs"]["finished"] > 0
 
 
+def test_pool_of_agents_that_is_killed_is_started_again_and_no_job_is_lost(tmp_path: Path) -> None:
+    pools = ["--agents-per-process", "4"]
+    with running(tmp_path, "demo", "--hosts", "6", "--seconds", "14", "--seed", "6", *pools) as run:
+        run.wait_until_jobs_run()
+        assert len(run.pids("agents")) == 2  # six volunteers and two hosts that are paid for
+        pool = run.pids("agents")[0]
+        [server] = _children(pool)
+        jobs = _children(server)
+        assert jobs
+        networks = {Path(f"/proc/{pid}/ns/net").stat().st_ino for pid in (pool, *jobs)}
+        os.kill(pool, signal.SIGKILL)
+        status = run.finish(60)
+        text = run.finish_text()
+    assert status == 0, text
+    assert len(networks) > 1, "jobs are in their own hosts' networks"
+    summary = run.summary()
+    assert [death["subject"] for death in summary["deaths"]] == ["agents of 4 hosts, h1 to h4"]
+    assert summary["jobs"]["lost"] == 0
+    assert summary["jobs"]["finished"] > 0
+    assert summary["migrations"]["in_time"] > 0
+    assert leftovers() == []
+
+
 def test_stopped_agent_cannot_leave_a_second_copy_running(tmp_path: Path) -> None:
     with running(tmp_path, "demo", "--hosts", "5", "--seconds", "16", "--seed", "8") as run:
         run.wait_until_jobs_run()

@@ -52,25 +52,31 @@ def _serve(control: socket.socket) -> list[str] | None:
             _, status = os.waitpid(order["reap"], 0)
             control.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
             continue
+        ready_fd, leads_fd = os.pipe()
         try:
             pid = os.fork()
         except OSError as error:
             control.send(json.dumps({"error": f"fork: {error.strerror}"}).encode())
+            os.close(leads_fd)
         else:
             if pid == 0:
                 control.close()
+                os.close(ready_fd)
+                os.setsid()
+                os.close(leads_fd)
                 return _become_job(me, descriptors)
+            os.close(leads_fd)
+            os.read(ready_fd, 1)  # until it leads its group: the agent may kill that from now on
             pidfd = os.pidfd_open(pid)
             socket.send_fds(control, [json.dumps({"pid": pid}).encode()], [pidfd])
             os.close(pidfd)
-        for descriptor in descriptors:
+        for descriptor in (ready_fd, *descriptors):
             os.close(descriptor)
 
 
 def _become_job(server: int, descriptors: list[int]) -> list[str]:
-    """A session, an output and a network of its own."""
+    """An output and a network of its own."""
     sock, lease, output, *network = descriptors
-    os.setsid()
     for fd in network:
         setns(fd)
         os.close(fd)
