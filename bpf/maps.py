@@ -197,9 +197,9 @@ class ClassCounters(MappedMap):
         first = traffic_class * 4
         return Traffic(*self.u64[first : first + 4])
 
-    def words(self) -> bytes:
-        """All counters as they lie in memory: the same bytes, the same counts."""
-        return self.u64[: 4 * len(ClassId)].tobytes()
+    def words(self, first: ClassId, last: ClassId) -> bytes:
+        """The counters of some classes as they lie in memory: the same bytes, the same counts."""
+        return self.u64[4 * first : 4 * last + 4].tobytes()
 
     def read_all(self) -> dict[ClassId, Traffic]:
         """Counters of every class."""

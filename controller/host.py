@@ -27,6 +27,7 @@ from controller.core.coordinator import Coordinator
 from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as do
 from controller.core.model import events as ev
+from controller.load import Load
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import freeze, program
 from testbed import messages as m
@@ -101,6 +102,7 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
     ending: bool = (
         False  # connections end with this process: a successor will find out which agents come back
     )
+    load: Load = field(default_factory=Load)
     _operator_count: int = 0
     _unknown: AddressSlots = field(init=False)
     _operators: Allotment = field(default_factory=lambda: Allotment(OPERATORS, OPERATORS))
@@ -167,11 +169,14 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
             self.journal.append_input(at_s, event)
             began_s = perf_counter()
             effects = self.core.handle(event, at_s)
-            self.spent_s += perf_counter() - began_s
+            took_s = perf_counter() - began_s
+            self.spent_s += took_s
+            self.load.decisions.add(took_s)
             for effect in effects:
                 if isinstance(effect, do.Record):
                     self.journal.append_fact(at_s, effect.fact)
             self.journal.commit()
+            self.load.writes.add(perf_counter() - began_s - took_s)
         except BaseException:
             self.ending = True  # connections that end with it decide nothing more
             self.journal.undo()
@@ -219,6 +224,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                     nursery.start_soon(peer.send_all)
                     message: m.FromAgent | None = hello
                     while message is not None:
+                        if isinstance(message, m.Heartbeat):
+                            self.load.reports.add(message.answered_s)
                         self.handle(ev.AgentSaid(hello.host, message))
                         message = await channel.receive()
                     nursery.cancel_scope.cancel()

@@ -22,6 +22,7 @@ from controller.core.model import events as ev
 from controller.core.queueing.replay import prepare
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT, CoordinatorHost
+from controller.load import LOAD_FILE
 from controller.persistence.journal import Journal
 from controller.persistence.recovery import (
     check_origin,
@@ -77,6 +78,7 @@ async def _main(config: CoordinatorConfig) -> None:
                 await anext(signals)
             host.ending = True
             nursery.cancel_scope.cancel()
+        host.load.write(config.journal.with_name(LOAD_FILE))
     finally:
         journal.close()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
@@ -40,7 +41,9 @@ class Driver(ABC, Generic[Event, Effect]):
     core: Core[Event, Effect]
     started_s: float = 0.0
     last_s: float = 0.0
-    _changed: trio.Event | None = None  # is set by every event, so that the timer is armed anew
+    # set by an event that brings the deadline forward to before `_armed_s`, for which the timer is armed
+    _changed: trio.Event | None = None
+    _armed_s: float = inf
 
     @property
     def now_s(self) -> float:
@@ -52,7 +55,7 @@ class Driver(ABC, Generic[Event, Effect]):
         at_s = self.last_s = self.now_s
         for effect in self.decide(event, at_s):
             self.perform(effect)
-        if self._changed is not None:
+        if self._changed is not None and self.core.next_deadline_s() < self._armed_s:
             self._changed.set()
 
     def decide(self, event: Event, at_s: float) -> Iterable[Effect]:
@@ -66,10 +69,11 @@ class Driver(ABC, Generic[Event, Effect]):
     async def wake(self, woke: Event) -> None:
         """Hands the core `woke` at each of its deadlines, for ever."""
         while True:
-            self._changed, due_s = trio.Event(), self.core.next_deadline_s()
-            with trio.move_on_at(self.started_s + due_s) as waited:
+            self._changed, self._armed_s = trio.Event(), self.core.next_deadline_s()
+            with trio.move_on_at(self.started_s + self._armed_s) as waited:
                 await self._changed.wait()
-            if waited.cancelled_caught:
+            due_s = self.core.next_deadline_s()
+            if waited.cancelled_caught and due_s <= self._armed_s:  # else it was put off meanwhile
                 self.last_s = max(self.last_s, due_s)  # the sum above may have been rounded down
                 self.handle(woke)
 

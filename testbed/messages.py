@@ -151,6 +151,7 @@ class Heartbeat(Message, frozen=True):
     flows: list[FlowCount] = []
     samples: Annotated[list[EgressSample], Meta(max_length=MOST_SAMPLES)] = []
     loop_lag_s: Seconds = 0.0
+    answered_s: Seconds = 0.0  # how long after its sending the last acknowledged one was acknowledged
 
 
 class OwnerReclaims(Message, frozen=True):

@@ -88,18 +88,29 @@ def test_the_lease_runs_from_the_sending_of_hello_not_from_welcome() -> None:
 
 def test_an_acknowledgement_extends_the_lease_from_when_its_heartbeat_was_sent() -> None:
     core = agent()
-    core.handle(ev.Woke(), 11.2)
+    core.handle(ev.Woke(), 11.7)
     effects = core.handle(ev.Received(m.HeartbeatAck(core.lease.number)), 11.9)
-    assert effects[0] == do.ExtendLease(11.2 + LEASE_S)
+    assert effects[0] == do.ExtendLease(11.7 + LEASE_S)
+    [beat] = said(core.handle(ev.Woke(), 13.2), m.Heartbeat)
+    assert beat.answered_s == pytest.approx(0.2)
+
+
+def test_host_that_runs_nothing_is_silent_for_half_a_lease_until_a_job_begins_there() -> None:
+    core = agent()
+    assert core.lease.heartbeat_at_s == pytest.approx(10.2 + LEASE_S / 2)
+    core.handle(ev.Received(m.StartJob(JOB, 1, None)), 10.5)
+    assert core.lease.heartbeat_at_s == pytest.approx(11.5), "the usual pace from now on"
+    core.handle(ev.Woke(), 11.5)
+    assert core.lease.heartbeat_at_s == pytest.approx(12.5)
 
 
 def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
     core = agent()
     first = core.lease.number
-    core.handle(ev.Woke(), 11.2)
-    core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.3)
-    assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.4) == []
-    assert core.lease.lease_until_s == 11.2 + LEASE_S
+    core.handle(ev.Woke(), 11.7)
+    core.handle(ev.Received(m.HeartbeatAck(first + 1)), 11.8)
+    assert core.handle(ev.Received(m.HeartbeatAck(first)), 11.9) == []
+    assert core.lease.lease_until_s == 11.7 + LEASE_S
 
 
 def test_acknowledgements_of_an_earlier_connection_extend_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.options import Hosts, Out, console
+from experiments.cli.options import MOST_HOSTS, Hosts, Out, console
 from experiments.runtime import native
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
@@ -21,6 +21,31 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
 
     console.print(bringup_table(run(out, hosts)))
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
+
+
+@app.command("scale")
+def measure_scale(
+    hosts: Annotated[
+        str, typer.Option(help="Sizes of campuses, with commas between.")
+    ] = "54,100,250,500,1000,2000",
+    seconds: Annotated[float, typer.Option(min=20.0, help="Length of each run at work.")] = 60.0,
+    out: Out = Path("out/scale"),
+) -> None:
+    """Live campuses of growing size, idle and at work: bring-up, memory, processor, decisions, answers, teardown."""
+    from experiments.benchmarks.scale import measure_scale as run
+    from experiments.benchmarks.scale import scale_table
+
+    words = hosts.split(",")
+    if not all(word.isdigit() and 4 <= int(word) <= MOST_HOSTS for word in words):
+        raise typer.BadParameter(
+            f"--hosts {hosts}: whole numbers from 4 to {MOST_HOSTS}, with commas between"
+        )
+    result = run(out, [int(word) for word in words], seconds=seconds)
+    console.print(scale_table(result))
+    for each in result["runs"]:
+        for reason in (*each["work"]["reasons"], *each["work"]["broken"]):
+            console.print(f"{each['hosts']} hosts: {reason}")
+    console.print(f"{out}/scale.json, {out}/scale.svg")
 
 
 @app.command("fabric")

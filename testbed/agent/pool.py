@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from testbed.namespaces import NetworkNamespace
 from testbed.workloads.launch import ForkServer, Launched
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(host)s: %(message)s"
+SWITCH_INTERVAL_S = 0.0005
 _host: ContextVar[str] = ContextVar("host", default="pool")
 
 
@@ -69,6 +71,7 @@ def run_pool(members: Sequence[PoolMember]) -> None:
     # some fifteen descriptors an agent, and four a job
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     run_process(_serve, members)
 
 

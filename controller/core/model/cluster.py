@@ -307,11 +307,12 @@ class Cluster:
 
     def next_word_s(self) -> float:
         """When the first word is overdue; inf if none is waited for."""
-        if not self.waits:
-            return inf
-        for name in [name for name, wait in self.waits.items() if not wait.holds(self.jobs[name])]:
+        while self.waits:
+            first_s, name = min([(wait.until_s, name) for name, wait in self.waits.items()])
+            if self.waits[name].holds(self.jobs[name]):
+                return first_s
             del self.waits[name]
-        return min([wait.until_s for wait in self.waits.values()], default=inf)
+        return inf
 
     def endpoint(self, flow: CheckpointFlow) -> Endpoint:
         """Where a flow goes, and under which number."""

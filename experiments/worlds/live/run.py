@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -23,6 +23,7 @@ from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
 from experiments.worlds.live.operator import Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork
+from experiments.worlds.live.usage import Usage
 from experiments.worlds.live.world import LiveWorld, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
@@ -50,6 +51,7 @@ class LiveRun:
     ended: str = COMPLETED
     ended_at_s: float = 0.0
     extra_jobs: int = 0
+    used: dict[str, float] = field(default_factory=dict)  # see `Usage`; of a run that was not cut short
 
     def __post_init__(self) -> None:
         self.owners = OwnersAtWork(self.world)
@@ -65,6 +67,7 @@ class LiveRun:
             self.world.start_research()
             self.world.start_prober()
             begin_s, duration_s = trio.current_time(), self.scenario.duration_s
+            usage = Usage(self.world)
             nursery.start_soon(self._watch_facts)
             nursery.start_soon(self._submit_all, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
@@ -78,6 +81,7 @@ class LiveRun:
                 notice_s = 2.0 * (self.scenario.jobs.payload.typical / share + restart_s) + 1.0
                 nursery.start_soon(self.director.direct, begin_s, duration_s, notice_s)
             await trio.sleep_until(begin_s + duration_s)
+            self.used = usage.shares() | usage.memory_bytes()
             nursery.cancel_scope.cancel()
         self.ended_at_s = time.monotonic() - self.world.started_s
 
@@ -211,9 +215,18 @@ def run_live(
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
         measured = monitor.verdict()
+        going_s = time.monotonic()
+    down_s = time.monotonic() - going_s
     facts = list(read_facts(world.journal))
     export_jsonl(world.journal, out / "events.jsonl")
-    figures = {**measured.figures, "agents_registered_s": agents_registered_s(facts)}
+    figures = {
+        **measured.figures,
+        **{f"up_{phase}_s": seconds for phase, seconds in world.campus.phases_s.items()},
+        "agents_registered_s": agents_registered_s(facts),
+        "down_s": down_s,
+        **run.used,
+        **world.load(),
+    }
     ended_s = world.started_s + run.ended_at_s
     context = replace(
         context_of(scenario, trace, row),

@@ -9,6 +9,8 @@ often as it dies, the coordinator, which goes on with its journal, `MOST_RESTART
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import socket
 import time
@@ -21,6 +23,7 @@ from pathlib import Path
 from bpf.build import build
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
+from controller.load import LOAD_FILE
 from controller.process import CoordinatorConfig, run_coordinator
 from controller.warm_up import compile_once
 from experiments.inputs.scenario import Scenario
@@ -42,6 +45,7 @@ DATA_ROOT = Path("/var/tmp/reclaimnet")  # checkpoints live on disk, not on a RA
 RESTART_AFTER_S = 1.0
 COORDINATOR_AFTER_S = 0.3  # and some time to replay its journal: less than a lease, if that is short
 MOST_RESTARTS = 3  # what dies more often than this will die again
+COORDINATOR_NICE = -15  # some thirty times the share of another process, and at once
 END_S = 5.0  # how long the coordinator may take to close its journal
 # agents in pools where nothing else is asked for: above so many hosts, and so many in one process
 POOLS_ABOVE, POOL_HOSTS = 100, 125
@@ -92,6 +96,12 @@ class LiveWorld:
         """The coordinator's journal."""
         return self.out / "journal.sqlite"
 
+    def load(self) -> dict[str, float]:
+        """What the coordinator measured of itself (`controller.load`); empty if it was killed."""
+        path = self.out / LOAD_FILE
+        told = json.loads(path.read_text()) if path.exists() else {}
+        return {f"{what}_{key}": value for what, figures in told.items() for key, value in figures.items()}
+
     def owner_socket(self, host: str) -> Path:
         """Where the owner of a host finds its agent."""
         return self.campus.run_dir / f"{host}.sock"
@@ -130,7 +140,7 @@ class LiveWorld:
         )
         self.coordinator = self.campus.fork(
             host.name,
-            partial(run_coordinator, config),
+            partial(_coordinate, config),
             label="coordinator",
             log=self._log("coordinator"),
         )
@@ -249,7 +259,12 @@ def live_world(
     programs the switches instead of the campus's own (see `LiveCampus`).
     """
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("journal.sqlite*"), *out.glob("research-*.bin"), *out.glob("logs/*.log")):
+    for old in (
+        *out.glob("journal.sqlite*"),
+        *out.glob(LOAD_FILE),
+        *out.glob("research-*.bin"),
+        *out.glob("logs/*.log"),
+    ):
         old.unlink()
     compile_once()
     build()
@@ -266,6 +281,12 @@ def live_world(
             world.end_coordinator()
             if world.prober is not None:
                 world.prober.close()
+
+
+def _coordinate(config: CoordinatorConfig) -> None:
+    """The coordinator, before all else that wants a processor: on a campus it has a machine of its own."""
+    os.setpriority(os.PRIO_PROCESS, 0, COORDINATOR_NICE)
+    run_coordinator(config)
 
 
 def let_owners(campus: LiveCampus, gid: int | None) -> None:

@@ -66,7 +66,7 @@ class HeartbeatElision:
         machine.beats_from_s = None
         self._workloads.report(machine)
         self.tell_steps(machine)
-        period_s, lease_s = lease.heartbeat_s, lease.lease_s
+        period_s, lease_s = lease.pace_s, lease.lease_s
         heard = first_s + period_s * floor((now_s - self._delay_s - first_s) / period_s)
         answered = first_s + period_s * floor((now_s - 2.0 * self._delay_s - first_s) / period_s)
         lease.heartbeat_at_s = first_s + period_s * max(0, floor((now_s - first_s) / period_s) + 1)

@@ -81,7 +81,7 @@ class AgentCore:
             effects.append(do.TakeSnapshot(name, job.attempt, job.begin_snapshot(), final))
         effects += self.outbound.retry(now_s)
         if now_s >= self.lease.heartbeat_at_s:
-            effects += self.lease.beat(self._claims(), now_s)
+            effects += self._beat(now_s)
         return effects
 
     def next_deadline_s(self) -> float:
@@ -147,7 +147,7 @@ class AgentCore:
                 job.snapshot_failed(now_s + RETRY_S)
                 return []
             case ev.Sampled():
-                return self.lease.beat(self._claims(), now_s) if self.lease.note(event) else []
+                return self._beat(now_s) if self.lease.note(event) else []
 
     def _obey(self, message: m.ToAgent, now_s: float) -> list[do.Effect]:
         match message:
@@ -155,7 +155,7 @@ class AgentCore:
                 self.announced.table.clear()
                 return self.lease.welcome(message, now_s)
             case m.HeartbeatAck(number=number):
-                return self.lease.acknowledged(number)
+                return self.lease.acknowledged(number, now_s)
             case m.StartJob():
                 return self._start(message, now_s)
             case m.StopJob(job=name, attempt=attempt):
@@ -281,6 +281,7 @@ class AgentCore:
         before = [] if present is None else self._end(present)  # an older attempt is simply replaced
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order)
+        self.lease.busy(now_s)
         return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
 
     def _workload_ended(self, event: ev.WorkloadEnded) -> list[do.Effect]:
@@ -349,6 +350,10 @@ class AgentCore:
     def _of(self, job: str, attempt: int) -> Running | None:
         running = self.running.get(job)
         return running if running is not None and running.attempt == attempt else None
+
+    def _beat(self, now_s: float) -> list[do.Effect]:
+        idle = not (self.running or self.outbound.table)
+        return self.lease.beat(self._claims(), now_s, idle=idle)
 
     def _claims(self) -> list[m.JobClaim]:
         return [job.claim for _, job in sorted(self.running.items())]

@@ -3,6 +3,9 @@
 A lease runs from the *sending* of the last heartbeat that was acknowledged (Hello counts as number 0, Welcome as its
 acknowledgement). The coordinator counts the same duration from a later moment, so no common clock is needed for the
 agent's copy of a job to be dead before the coordinator dares to start another.
+
+A host that runs nothing and sends nothing has little to say: it is silent for half a lease, where that is longer than the pace
+that the coordinator asked for. In a campus of hundreds most heartbeats are of such hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from testbed.agent.core import events as ev
 from testbed.messages import EgressSample, Heartbeat, JobClaim, Welcome
 
 MAX_UNSENT_SAMPLES = 100  # egress samples kept without a connection: ten seconds of 100 ms
+IDLE_SHARE = 0.5  # of a lease: one late heartbeat of an idle host does not end it
 
 
 @dataclass
@@ -24,12 +28,14 @@ class Lease:
     lease_s: float = 0.0
     lease_until_s: float = -inf
     heartbeat_s: float = 1.0
+    pace_s: float = 1.0  # between the last heartbeat and the next
     heartbeat_at_s: float = inf
     number: int = 0
     unacknowledged: dict[int, float] = field(default_factory=dict)  # heartbeat -> when it was sent
     sampled: ev.Sampled | None = None
     samples: list[EgressSample] = field(default_factory=list)
     told_drops: int = 0
+    answered_s: float = 0.0  # the last acknowledgement came so long after its heartbeat
 
     def greet(self, now_s: float) -> None:
         """Hello is being sent: acknowledgements of another connection's heartbeats count no more."""
@@ -38,31 +44,40 @@ class Lease:
     def welcome(self, message: Welcome, now_s: float) -> list[do.Effect]:
         """Registered: heartbeats begin at once, the first lease runs from Hello."""
         self.lease_s, self.heartbeat_s, self.heartbeat_at_s = message.lease_s, message.heartbeat_s, now_s
-        return self.acknowledged(0)
+        self.pace_s = self.heartbeat_s
+        return self.acknowledged(0, now_s)
 
     def lost(self) -> None:
         """The connection is gone: no more heartbeats; the lease runs on."""
         self.heartbeat_at_s = inf
 
-    def acknowledged(self, number: int) -> list[do.Effect]:
+    def acknowledged(self, number: int, now_s: float) -> list[do.Effect]:
         """The lease is extended, unless this heartbeat is of another connection or acknowledged already."""
         sent_s = self.unacknowledged.pop(number, None)
         if sent_s is None:
             return []
         self.unacknowledged = {n: at_s for n, at_s in self.unacknowledged.items() if n > number}
+        self.answered_s = now_s - sent_s
         self.lease_until_s = sent_s + self.lease_s
         return [do.ExtendLease(self.lease_until_s)]
 
-    def beat(self, claims: list[JobClaim], now_s: float) -> list[do.Effect]:
-        """Send a heartbeat with what was counted since the last one."""
+    def beat(self, claims: list[JobClaim], now_s: float, *, idle: bool) -> list[do.Effect]:
+        """Send a heartbeat with what was counted since the last one; `idle`: the host runs nothing and sends nothing."""
         self.number += 1
-        self.heartbeat_at_s = now_s + self.heartbeat_s
+        self.pace_s = max(self.heartbeat_s, IDLE_SHARE * self.lease_s) if idle else self.heartbeat_s
+        self.heartbeat_at_s = now_s + self.pace_s
         self.unacknowledged[self.number] = now_s
         sampled = self.sampled or ev.Sampled({}, [], None, 0.0)
         samples, self.samples = self.samples, []
         self.told_drops = _drops(sampled)
-        beat = Heartbeat(self.number, claims, sampled.classes, sampled.flows, samples, sampled.loop_lag_s)
-        return [do.Send(beat)]
+        counted = sampled.classes, sampled.flows, samples, sampled.loop_lag_s
+        return [do.Send(Heartbeat(self.number, claims, *counted, self.answered_s))]
+
+    def busy(self, now_s: float) -> None:
+        """A job begins here: the next heartbeat comes at the usual pace."""
+        self.pace_s = self.heartbeat_s
+        if self.heartbeat_at_s < inf:
+            self.heartbeat_at_s = min(self.heartbeat_at_s, now_s + self.pace_s)
 
     def note(self, sampled: ev.Sampled) -> bool:
         """Take in the kernel's counters; whether they are worth a heartbeat at once: another set of flows, or drops."""

@@ -33,7 +33,7 @@ LOG = logging.getLogger("agent")
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """All counters at one time, as they lie in memory and as they are told; wire bytes of migrations and of research."""
+    """Counters at one time: those of data as they lie in memory, all as they are told; wire bytes of migrations and research."""
 
     at_s: float
     words: bytes
@@ -81,7 +81,9 @@ class KernelMaps:
         """All counters now, with what left this host since the last sample; nothing, for at most a second, of an idle host."""
         if self.maps is None:
             return [ev.Sampled({}, flows, None, lag_s)]
-        now_s, words, before = trio.current_time(), self.maps.counters.words(), self._sampled
+        now_s, before = trio.current_time(), self._sampled
+        # without what is said to the coordinator and acknowledged to senders: that alone is not worth a sample
+        words = self.maps.counters.words(ClassId.PLANNED, ClassId.RESEARCH)
         if before is not None and words == before.words and not flows and now_s < before.at_s + IDLE_SAMPLE_S:
             self._idle_at_s = now_s
             return []
