@@ -81,12 +81,12 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
     away = [name for name in away if name not in base.owners.loyal]
     burst = [OwnerEvent(at_s, name, "reclaim", 100.0) for name in away]
     returns = [OwnerEvent(at_s + 300.0, name, "return") for name in away]
-    owners = replace(base.owners, hazard_per_s=1.0 / HOUR_S, peaks=(), script=(*burst, *returns))
+    owners = replace(base.owners, hazard_per_s=0.5 / HOUR_S, peaks=(), script=(*burst, *returns))
     jobs = replace(
         base.jobs,
         interarrival=InverseLaw("exponential", run_time.mean() / busy),
         initial=busy,
-        payload=InverseLaw("lognormal", 3.2e9, 0.8, 1e9, 10e9),
+        payload=InverseLaw("lognormal", 1.2e9, 0.8, 0.4e9, 4e9),
         run_time=run_time,
         min_capabilities=(0.0,),
     )

@@ -24,7 +24,7 @@ from testbed.transfer import TransferFailed
 from topologies.spec import TrafficClass
 
 SAMPLE_S = 0.1  # paper A, section V-E: egress counters at 100 ms
-IDLE_SAMPLE_S = 1.0  # of a host that sends nothing: as often as its heartbeats
+IDLE_SAMPLE_S = 2.0  # of a host that sends nothing
 NO_END_S = 1e6  # a drain that was given no end
 # of a host's flow table, what connections that only acknowledge may take: the rest is for transfers of its own.
 MARKED_MOST = MAX_FLOWS // 2
@@ -78,7 +78,7 @@ class KernelMaps:
         return _read(status, grace)
 
     def sample(self, flows: list[m.FlowCount], lag_s: float) -> list[ev.Sampled]:
-        """All counters now, with what left this host since the last sample; nothing, for at most a second, of an idle host."""
+        """All counters now, with what left this host since the last sample; nothing, for at most two seconds, of an idle host."""
         if self.maps is None:
             return [ev.Sampled({}, flows, None, lag_s)]
         now_s, before = trio.current_time(), self._sampled
