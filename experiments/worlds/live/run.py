@@ -36,6 +36,7 @@ STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
 AGAIN_S = 0.1  # pause before a coordinator that does not answer is tried again
 REGISTER_S, REGISTER_PER_HOST_S = 15.0, 0.05  # agents must have registered by then
+ASK_PER_HOST_S = 0.0005
 COMPLETED, COORDINATOR_DIED, INTERRUPTED = "completed", "coordinator died", "interrupted"
 
 
@@ -96,7 +97,8 @@ class LiveRun:
             with suppress(OSError, trio.BrokenResourceError):
                 async with connected(self.world.operator_socket) as operator:
                     while any(h.state == "absent" for h in (await operator.status()).hosts):
-                        await trio.sleep(0.02)
+                        # the coordinator has Hellos to answer: what it tells of all hosts is asked for the less often
+                        await trio.sleep(ASK_PER_HOST_S * hosts)
                     return
             await trio.sleep(0.02)
         raise SetupError(
