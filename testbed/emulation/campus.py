@@ -19,8 +19,10 @@ import resource
 import secrets
 import select
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +47,17 @@ from testbed.emulation.safety.capabilities import explain_failure, require_befor
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import Ledger
 from testbed.emulation.safety.settings import raise_settings
-from testbed.errors import CommandFailed, SetupError, TestbedError
+from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
 from topologies import spec as description
+from topologies.units import format_rate, parse_rate
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import PortCounters
+    from bpf.ports import Limit, PortCounters
 
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
+# of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
+LEAST_RATE_BYTES_PER_S, MOST_RATE_BYTES_PER_S = 1_000.0, 12.5e9
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
 
@@ -79,14 +84,14 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     ) -> None:
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        self.plan: CampusPlan = plan(spec, ipv6=ipv6)
-        if ipv6 and self.plan.openflow:
+        planned = plan(spec, ipv6=ipv6)
+        if ipv6 and planned.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
             raise SetupError(
                 f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
             )
-        if controller and not self.plan.openflow:
+        if controller and not planned.openflow:
             raise SetupError(
                 f"controller {controller}: this campus has no switch that OpenFlow could program"
             )
@@ -102,10 +107,11 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._ports: PortEnforcement | None = None
         if enforcement:
             self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
-            self._ports = PortEnforcement(self.plan, ipv6=ipv6, hold_migrations=hold_migrations)
-        self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if self.plan.openflow else None
+            self._ports = PortEnforcement(planned, ipv6=ipv6, hold_migrations=hold_migrations)
+        self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if planned.openflow else None
         fabric = self.openflow or BridgeFabric()
-        self._kernel = KernelCampus(self.plan, fabric, self._programs, self._ports, ipv6=ipv6)
+        self._changes = threading.Lock()
+        self._kernel = KernelCampus(planned, fabric, self._programs, self._ports, ipv6=ipv6)
         # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
         before, Mininet.inited = Mininet.inited, True
         try:
@@ -136,7 +142,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 switch.environment = self.openflow.environment
             self._adopt(self.switches, switch)
         for cable in self.plan.cables:
-            self.links.append(self.link(self._side(cable.a), self._side(cable.b), prefix_length()))
+            link = self.link(self._side(cable.a), self._side(cable.b), prefix_length())
+            link.change = self._change_interface
+            self.links.append(link)
         self.built = True
 
     def _adopt(self, group: list[Any], node: Any) -> None:
@@ -374,6 +382,50 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Namespaces of the campus, for read-back while it runs."""
         return self._kernel
 
+    @property
+    def plan(self) -> CampusPlan:
+        """Every object of the campus as it is to be now: as described, and as `set_link` has changed it."""
+        return self._kernel.plan
+
+    def set_link(self, a: str, b: str, *, rate: float | str | None = None, up: bool | None = None) -> None:
+        """Change the link of two nodes in place, in both directions, and read it back; what is not named stays as it is.
+
+        `rate`: bytes/s on the wire, or text with its unit ("100 Mbit/s"); the research reserve and the limits of a host's
+        port follow it. `up`: whether the cable carries anything. SpecError for a value or a node that cannot be, SetupError
+        if the campus does not run, KernelMismatch if the kernel reports something else.
+        """
+        self._change(a, b, (a, b), rate=rate, up=up)
+
+    def _change_interface(self, interface: Any, **wanted: Any) -> None:
+        """`set_link` of what leaves through one interface."""
+        other = interface.link.intf2 if interface is interface.link.intf1 else interface.link.intf1
+        source, target = interface.node.name, other.node.name
+        self._change(source, target, (source,), **wanted)
+
+    def _change(
+        self,
+        a: str,
+        b: str,
+        sources: tuple[str, ...],
+        *,
+        rate: float | str | None = None,
+        up: bool | None = None,
+    ) -> None:
+        if not self.running:
+            raise SetupError(f"link {a}-{b}: start() the campus before it is changed")
+        with self._changes:
+            cable = self.plan.cable_between(a, b)
+
+            def changed(end: CableEnd) -> CableEnd:
+                if end.node not in sources:
+                    return end
+                shape = end.shape
+                if rate is not None:
+                    shape = self.plan.shape_at(end, _rate_bytes_per_s(f"links.{a}-{b}.rate", rate))
+                return replace(end, shape=shape, is_up=end.is_up if up is None else up)
+
+            self._kernel.change(replace(cable, a=changed(cable.a), b=changed(cable.b)))
+
     def maps(self, host: str) -> HostMaps:
         """The BPF maps of a host (flows, aggregate, counters, switch), for this process: a forked one opens the pins in
         `pin_dir`/HOST itself. SetupError if the campus has none."""
@@ -391,6 +443,13 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
+        raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
+
+    def port_limits(self, host: str) -> tuple[Limit, Limit | None]:
+        """What the switch takes from the host at most: in all, in the testbed's own classes (bpf.ports). SetupError as `maps`."""
+        if self._ports:
+            with contextlib.suppress(KeyError, ValueError):
+                return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def make_directory(self, base: Path) -> Path:
@@ -426,6 +485,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
         if self._ledger:
             self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
+
+
+def _rate_bytes_per_s(key: str, rate: float | str) -> float:
+    """A rate as people or programs write it; SpecError."""
+    try:
+        value = parse_rate(rate) if isinstance(rate, str) else float(rate)
+    except (TypeError, ValueError) as error:
+        raise SpecError(key, rate, f"{error}, or a number of bytes/s") from None
+    if not LEAST_RATE_BYTES_PER_S <= value <= MOST_RATE_BYTES_PER_S:
+        allowed = f"{format_rate(LEAST_RATE_BYTES_PER_S)} to {format_rate(MOST_RATE_BYTES_PER_S)}"
+        raise SpecError(key, rate, allowed)
+    return value
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bpf.layout import FIRST_PORT
 from testbed.emulation.description.shaping import Shape
+from topologies.errors import SpecError
 from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
 
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
@@ -34,6 +35,7 @@ class CableEnd:
     ifindex: int  # in the node's namespace
     mac: bytes
     shape: Shape  # of what leaves through it
+    is_up: bool = True
 
     @property
     def mac_text(self) -> str:
@@ -86,10 +88,47 @@ class CampusPlan:
         """Interface numbers of the ports that hosts hang on."""
         return {cable.a.ifindex for cable in self.host_cables.values()}
 
+    @cached_property
+    def masters(self) -> dict[int, int]:
+        """Interface number of the kernel bridge of each end that is a port of one."""
+        return {
+            i: self.bridges[end.node].ifindex
+            for i, end in self.fabric_ends.items()
+            if end.node not in self.openflow or i in self.host_ports
+        }
+
     @property
     def needs_netem(self) -> list[Link]:
         """Links that have delay or loss."""
         return [cable.link for cable in self.cables if cable.a.shape.needs_netem]
+
+    def cable_between(self, a: str, b: str) -> Cable:
+        """The cable that joins two nodes, whichever is named first; SpecError if there is none."""
+        for cable in self.cables:
+            if {cable.a.node, cable.b.node} == {a, b}:
+                return cable
+        nodes = {node.name for node in self.spec.nodes}
+        unknown = [node for node in (a, b) if node not in nodes]
+        if unknown:
+            raise SpecError("link", unknown[0], "the name of a host or a switch")
+        raise SpecError("link", f"{a}-{b}", f"a link of {a}: to {', '.join(sorted(self.spec.neighbours[a]))}")
+
+    def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> Shape:
+        """The shape of an end whose link has another rate: the reserve follows by the campus's rule."""
+        return replace(
+            end.shape,
+            rate_bytes_per_s=round(rate_bytes_per_s),
+            reserve_bytes_per_s=round(self.spec.research_reserve.reserve_bytes_per_s(rate_bytes_per_s)),
+        )
+
+    def with_cable(self, changed: Cable) -> CampusPlan:
+        """The same campus, but for this cable."""
+        host_cables = {
+            name: changed if cable.a.ifindex == changed.a.ifindex else cable
+            for name, cable in self.host_cables.items()
+        }
+        trunks = tuple(changed if t.a.ifindex == changed.a.ifindex else t for t in self.trunks)
+        return replace(self, host_cables=host_cables, trunks=trunks)
 
 
 def host_mac(address: ipaddress.IPv4Address) -> bytes:

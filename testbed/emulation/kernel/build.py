@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     IPV6_PREFIX,
+    Cable,
+    CableEnd,
     CampusPlan,
     ipv6_address,
     prefix_length,
@@ -180,6 +183,35 @@ class KernelCampus:
                 self._ports.attach(socket)
         with self.phases.timed("read_back"):
             self.read_back_fabric()
+
+    def change(self, cable: Cable) -> None:
+        """Make a standing cable like `cable`, in place, and read it back. NetlinkRefused or KernelMismatch: it is neither the
+        old nor the new one, and every later read-back says so."""
+        before = self.plan.cable_between(cable.a.node, cable.b.node)
+        for old, new in ((before.a, cable.a), (before.b, cable.b)):
+            if new != old:
+                in_thread(partial(self._change_end, old, new))
+        host = cable.b.node
+        if host in self.plan.host_cables and before.b.shape != cable.b.shape:
+            if self._ports:
+                self._ports.change(host, cable.b.shape)
+            if self._enforcement:
+                self._enforcement.change(host, cable.b.shape)
+        self.plan = self.plan.with_cable(cable)
+
+    def _change_end(self, old: CableEnd, new: CableEnd) -> None:
+        linux.enter_network_of(self.holder_pids.get(new.node, self.fabric_pid))
+        batch = []
+        if new.shape != old.shape:
+            batch += shaping.changes(new.ifindex, new.shape, new.name)
+        if new.is_up != old.is_up:
+            batch.append(link_requests.set_up(new.ifindex, new.name, new.is_up))
+            if new.is_up and self._ipv6 and new.node in self.holder_pids:  # it went when the interface did
+                own6 = ipv6_address(self.plan.spec.host_by_name[new.node].address)
+                batch.append(link_requests.address(new.ifindex, own6, IPV6_PREFIX.prefixlen, new.name))
+        with NetlinkSocket() as socket:
+            socket.send(batch)
+            readback.check_ends(socket, {new.ifindex: new}, self.plan.masters)
 
     def read_back_fabric(self) -> None:
         """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""

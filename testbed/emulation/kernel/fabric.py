@@ -57,12 +57,7 @@ class BridgeFabric:
 
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
-        masters = {
-            i: plan.bridges[end.node].ifindex
-            for i, end in plan.fabric_ends.items()
-            if end.node not in plan.openflow or i in plan.host_ports
-        }
-        readback.check_ends(socket, plan.fabric_ends, masters)
+        readback.check_ends(socket, plan.fabric_ends, plan.masters)
 
 
 def disable_ipv6() -> None:
