@@ -15,7 +15,6 @@ from testbed.emulation.campus import LiveCampus
 from testbed.emulation.description import shaping
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
-from testbed.emulation.safety.capabilities import Need, probe
 from testbed.emulation.safety.ledger import default_root, running_campuses
 from testbed.errors import KernelMismatch, SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
@@ -298,26 +297,6 @@ def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
             1.02 * 0.7 * GBIT_PER_S / 5, rel=1e-3
         )
         read_back(net)
-
-
-def test_delay_without_netem_is_refused_before_anything_exists() -> None:
-    (netem,) = probe([Need.NETEM])
-    if netem.present:
-        pytest.skip("this kernel has netem")
-    before = machine()
-    root_before = sorted(default_root().glob("*")) if default_root().exists() else []
-    with pytest.raises(SetupError, match=r"netem.*h1-s1"):
-        LiveCampus(small_campus(1, delay_s=0.01), enforcement=False).start()
-    assert machine() == before
-    assert (sorted(default_root().glob("*")) if default_root().exists() else []) == root_before
-
-
-def test_delay_is_applied_where_netem_exists() -> None:
-    (netem,) = probe([Need.NETEM])
-    if not netem.present:
-        pytest.skip("this kernel has no netem")
-    with LiveCampus(small_campus(1, delay_s=0.01), enforcement=False) as net:
-        assert "delay 10" in net.get("h1").cmd("tc qdisc show dev h1-eth0")
 
 
 def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from testbed.emulation.safety.ledger import MARK
 from testbed.errors import SetupError
 from topologies.units import MBIT_PER_S
 
-CHANGEABLE = ("bw",)
+CHANGEABLE = ("bw", "delay", "jitter", "loss")
 FIXED = "a campus's nodes and links come from its description: change them there"
 PROMPT = chr(127)  # of Mininet's shells: ends a command's output
 Started = Callable[[Popen[Any], str], None]
@@ -41,6 +41,9 @@ class CampusIntf(Intf):  # type: ignore[misc]
     def config(
         self,
         bw: float | None = None,  # Mbit/s
+        delay: str | None = None,  # as "5ms"
+        jitter: str | None = None,
+        loss: float | None = None,  # percent
         **params: Any,
     ) -> dict[str, Any]:
         """Change what leaves through this interface, as Mininet's TCIntf does; what is not named stays as it is.
@@ -52,8 +55,14 @@ class CampusIntf(Intf):  # type: ignore[misc]
                 f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands "
                 f"({', '.join(CHANGEABLE)} can): {FIXED}"
             )
+        wanted: dict[str, Any] = {"delay": delay, "jitter": jitter}
         if bw is not None:
-            self.link.change(self, rate=bw * MBIT_PER_S)
+            wanted["rate"] = bw * MBIT_PER_S
+        if loss is not None:
+            wanted["loss"] = loss / 100.0
+        wanted = {key: value for key, value in wanted.items() if value is not None}
+        if wanted:
+            self.link.change(self, **wanted)
         return {}
 
     def ifconfig(self, *args: Any) -> str:
@@ -86,7 +95,7 @@ class CampusLink(Link):  # type: ignore[misc]
         self.intf1 = CampusIntf(a[0], a[1], self, a[2], prefix)
         self.intf2 = CampusIntf(b[0], b[1], self, b[2], prefix)
 
-    # (interface, rate=, up=): change what leaves through it; the campus sets it
+    # (interface, rate=, delay=, ...): change what leaves through it; the campus sets it
     change: Callable[..., None] | None = None
 
     def stop(self) -> None:

@@ -79,6 +79,12 @@ def set_up(ifindex: int, name: str, is_up: bool) -> NetlinkRequest:
     return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"{name} {'up' if is_up else 'down'}")
 
 
+def move(end: CableEnd, pid: int) -> NetlinkRequest:
+    """Take an interface with its number and its name to the namespace of `pid`; it is down there, its queues are gone."""
+    body = _link(end.ifindex, 0, [("IFLA_NET_NS_PID", pid)])
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"move of {end.name}")
+
+
 def address(
     ifindex: int, value: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int, name: str
 ) -> NetlinkRequest:

@@ -79,6 +79,9 @@ class Shape:
     loss: float = 0.0
     reserve_bytes_per_s: int = 0  # what research is guaranteed
     ipv6: bool = False  # whether IPv6 has to be told apart too
+    jitter_s: float = 0.0
+    reorders: bool = False  # whether jitter lets frames overtake each other
+    by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -98,8 +101,8 @@ class Shape:
 
     @property
     def needs_netem(self) -> bool:
-        """Delay and loss are netem's work."""
-        return self.delay_s > 0.0 or self.loss > 0.0
+        """Delay and loss are netem's work, unless the delay line makes them."""
+        return not self.by_line and (self.delay_s > 0.0 or self.loss > 0.0)
 
     @property
     def burst_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,13 +161,13 @@ class PortEnforcement:
         if found != wanted:
             raise KernelMismatch(f"limits of the port of {host}", wanted, found)
 
-    def attach(self, socket: NetlinkSocket) -> None:
-        """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
+    def attach(self, socket: NetlinkSocket, hosts: Iterable[str] | None = None) -> None:
+        """Attach the program to the ports of some hosts (default: all), in one batch; NetlinkRefused names one."""
         assert self._program is not None
         fd = self._program.fd
         requests = []
-        for cable in self._plan.host_cables.values():
-            ifindex, name = cable.a.ifindex, cable.a.name
+        for host in self._plan.host_cables if hosts is None else hosts:
+            ifindex, name = self._plan.host_cables[host].a.ifindex, self._plan.host_cables[host].a.name
             requests.append(attachment.clsact(ifindex, name))
             requests.append(attachment.direct_action(ifindex, attachment.INGRESS, fd, "reclaim_port", name))
         socket.send(requests)
