@@ -102,11 +102,7 @@ class Meters(WritableMap):
     def set_rate(self, slot: int, rate_bytes_per_s: int, burst_bytes: int) -> None:
         """Another grant; credit and counters stay. ValueError outside of what cannot overflow."""
         check_grant(rate_bytes_per_s, burst_bytes)
-        at = slot * _BYTES // 8
-        self.u64[at + _RATE] = 0
-        self.u64[at + _FILL] = fill_ns(rate_bytes_per_s, burst_bytes)
-        self.u64[at + _BURST] = burst_bytes
-        self.u64[at + _RATE] = rate_bytes_per_s
+        store_grant(self.u64, slot * _BYTES // 8, rate_bytes_per_s, burst_bytes)
 
     def set_credit(self, slot: int, credit: int | None = None, last_ns: int | None = None) -> None:
         """Credit (default: full) as true at `last_ns` (default: now). Only while no packet uses the slot."""
@@ -124,6 +120,14 @@ class Meters(WritableMap):
             if not self.is_in_use(slot):
                 return slot
         raise BpfError(f"all {MAX_FLOWS} flows that a host can have are in use", errno.E2BIG)
+
+
+def store_grant(words: memoryview[int], meter: int, rate_bytes_per_s: int, burst_bytes: int) -> None:
+    """Write the three words of a grant into the meter at word `meter` of a map's memory, in the order said above."""
+    words[meter + _RATE] = 0
+    words[meter + _FILL] = fill_ns(rate_bytes_per_s, burst_bytes)
+    words[meter + _BURST] = burst_bytes
+    words[meter + _RATE] = rate_bytes_per_s
 
 
 def check_grant(rate_bytes_per_s: int, burst_bytes: int) -> None:

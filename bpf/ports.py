@@ -19,7 +19,7 @@ from bpf.layout import (
     fill_ns,
 )
 from bpf.memory import WritableMap
-from bpf.meters import Traffic, check_grant
+from bpf.meters import Traffic, check_grant, store_grant
 from bpf.objects import loaded, map_fd, program_fd
 
 _BYTES = ctypes.sizeof(PortStruct)
@@ -73,6 +73,22 @@ class PortTable(WritableMap):
             link=_meter(rule.link),
         )
         self.u8[port * _BYTES : (port + 1) * _BYTES] = bytes(record)
+
+    def set_limits(self, port: int, link: Limit, own: Limit | None) -> None:
+        """Other limits of a port that is in use; counters and credit stay. ValueError for a rate out of range."""
+        for limit, meter in ((link, PortStruct.link), (own, PortStruct.own)):
+            if limit is not None:
+                check_grant(limit.rate_bytes_per_s, limit.burst_bytes)
+                at = (port * _BYTES + meter.offset) // 8
+                store_grant(self.u64, at, limit.rate_bytes_per_s, limit.burst_bytes)
+
+    def limits(self, port: int) -> tuple[Limit, Limit | None]:
+        """Limits of a port as the program sees them: in all, and in the testbed's own classes (None: counted only)."""
+        record = PortStruct.from_buffer_copy(self.u8[port * _BYTES : (port + 1) * _BYTES])
+        link, own = (
+            Limit(m.bucket.rate_bytes_per_s, m.bucket.burst_bytes) for m in (record.link, record.own)
+        )
+        return link, None if record.own.mode == BucketMode.ACCOUNT else own
 
     def counters(self, port: int) -> PortCounters:
         """Traffic that a port has let through and dropped since it was set."""

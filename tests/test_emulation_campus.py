@@ -12,15 +12,20 @@ from mininet.cli import CLI
 from mininet.log import setLogLevel
 
 from testbed.emulation.campus import LiveCampus
+from testbed.emulation.description import shaping
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.build import in_thread
-from testbed.emulation.safety.capabilities import Need, probe
 from testbed.emulation.safety.ledger import default_root, running_campuses
-from testbed.errors import KernelMismatch, SetupError
+from testbed.errors import KernelMismatch, SetupError, SpecError
 from tests.emulation_campuses import kernel, machine, small_campus
 from topologies.units import GBIT_PER_S
 
 pytestmark = kernel
+
+
+def read_back(campus: LiveCampus) -> None:
+    in_thread(campus.kernel.read_back_fabric)
+    in_thread(campus.kernel.read_back_hosts)
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +137,7 @@ def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> N
         lambda: campus.delNode(host),
         lambda: campus.delLink(link),
         lambda: campus.delLinkBetween(host, campus["s1"]),
-        lambda: host.intf().config(bw=10),
+        lambda: host.intf().config(ip="10.0.9.9/8"),
         lambda: host.intf().delete(),
         lambda: host.setIP("10.0.9.9"),
         lambda: host.setMAC("02:00:00:00:00:09"),
@@ -148,9 +153,63 @@ def test_what_would_change_a_standing_campus_is_refused(campus: LiveCampus) -> N
 
 
 def test_link_that_was_cut_and_joined_carries_again(campus: LiveCampus) -> None:
-    campus.configLinkStatus("h2", "s2", "down")
-    campus.configLinkStatus("h2", "s2", "up")
-    assert campus.ping([campus["h1"], campus["h2"]], timeout="2") == 0.0
+    for cut in (
+        lambda up: campus.configLinkStatus("h2", "s2", "up" if up else "down"),
+        lambda up: campus.set_link("s2", "h2", up=up),
+    ):
+        cut(False)
+        read_back(campus)
+        assert campus.ping([campus["h1"], campus["h2"]], timeout="0.3") == 100.0
+        cut(True)
+        read_back(campus)
+        assert campus.ping([campus["h1"], campus["h2"]], timeout="2") == 0.0
+
+
+def test_rate_changes_in_place_in_both_directions_or_one(campus: LiveCampus) -> None:
+    host, switch, other = campus["h1"], campus["s1"], campus["h2"]
+    # two hosts on two switches; a connection that stands while its link's rate changes twice goes on
+    campus.set_link("h1", "s1", rate="80 Mbit/s")
+    port = campus.plan.host_cables["h1"].a.name
+    for node, name in ((host, "h1-eth0"), (switch, port)):
+        assert "rate 80Mbit ceil 80Mbit" in node.cmd(f"tc class show dev {name} classid 1:1")
+    read_back(campus)
+    _, client = campus.iperf((host, other), seconds=0.5)
+    assert client.endswith("Mbits/sec") and float(client.split()[0]) < 120
+    host.intf().config(bw=40)
+    assert "rate 40Mbit ceil 40Mbit" in host.cmd("tc class show dev h1-eth0 classid 1:1")
+    assert "rate 80Mbit ceil 80Mbit" in switch.cmd(f"tc class show dev {port} classid 1:1")
+    campus.set_link("s1", "h1", rate=10 * GBIT_PER_S)
+    read_back(campus)
+    _, client = campus.iperf((host, other), seconds=0.5)
+    assert client.endswith("Gbits/sec") or float(client.split()[0]) > 120
+
+
+def test_rate_that_the_kernel_does_not_have_is_noticed(
+    campus: LiveCampus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(shaping, "changes", lambda *_: [])
+        with pytest.raises(KernelMismatch, match="shaping of s1-eth"):
+            campus.set_link("h1", "s1", rate="1 Gbit/s")
+    read_back(campus)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "change", "said"),
+    [
+        ("h1", "s2", {"rate": 1e6}, "a link of h1: to s1"),
+        ("h1", "s9", {"rate": 1e6}, "the name of a host or a switch"),
+        ("h1", "s1", {"rate": "fast"}, "100 Mbit/s"),
+        ("h1", "s1", {"rate": 0}, "8 kbit/s to 100 Gbit/s"),
+        ("h1", "s1", {"rate": float("nan")}, "8 kbit/s to 100 Gbit/s"),
+    ],
+)
+def test_change_that_cannot_be_is_refused(
+    campus: LiveCampus, a: str, b: str, change: dict[str, object], said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        campus.set_link(a, b, **change)  # type: ignore[arg-type]
+    read_back(campus)
 
 
 @pytest.mark.parametrize("command", ["printf 'whole\\npart'; sleep 1000", "printf 'whole\\npart'"])
@@ -222,24 +281,22 @@ def test_enforcement_is_attached_and_pinned_for_every_host() -> None:
             in_thread(net.kernel.read_back_hosts)
 
 
-def test_delay_without_netem_is_refused_before_anything_exists() -> None:
-    (netem,) = probe([Need.NETEM])
-    if netem.present:
-        pytest.skip("this kernel has netem")
-    before = machine()
-    root_before = sorted(default_root().glob("*")) if default_root().exists() else []
-    with pytest.raises(SetupError, match=r"netem.*h1-s1"):
-        LiveCampus(small_campus(1, delay_s=0.01), enforcement=False).start()
-    assert machine() == before
-    assert (sorted(default_root().glob("*")) if default_root().exists() else []) == root_before
+def test_limits_in_the_kernels_programs_follow_the_rate() -> None:
+    from testbed.enforcement import set_aggregate
 
-
-def test_delay_is_applied_where_netem_exists() -> None:
-    (netem,) = probe([Need.NETEM])
-    if not netem.present:
-        pytest.skip("this kernel has no netem")
-    with LiveCampus(small_campus(1, delay_s=0.01), enforcement=False) as net:
-        assert "delay 10" in net.get("h1").cmd("tc qdisc show dev h1-eth0")
+    with LiveCampus(small_campus(1, rate_bytes_per_s=GBIT_PER_S)) as net:
+        maps = net.maps("h1")
+        net.set_link("h1", "s1", rate=GBIT_PER_S / 10)
+        assert maps.aggregate.state().rate_bytes_per_s == 0  # no agent has set it
+        set_aggregate(maps, 50e6)
+        net.set_link("h1", "s1", rate=GBIT_PER_S / 5)
+        assert maps.aggregate.state().rate_bytes_per_s == pytest.approx(0.7 * GBIT_PER_S / 5, rel=1e-3)
+        link, own = net.port_limits("h1")
+        assert link.rate_bytes_per_s == int(1.05 * GBIT_PER_S / 5)
+        assert own is not None and own.rate_bytes_per_s == pytest.approx(
+            1.02 * 0.7 * GBIT_PER_S / 5, rel=1e-3
+        )
+        read_back(net)
 
 
 def test_failed_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,13 @@ import sys, time
 from pathlib import Path
 from testbed.emulation.campus import LiveCampus
 from tests.emulation_campuses import small_campus
-net = LiveCampus(small_campus(3), root=Path(sys.argv[1]))
+net = LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1]))
 net.start()
 ready = sys.argv[1] + ".ready"  # else the shell's end might strike before nohup does
 start = f"setsid nohup sh -c 'touch {ready}; exec sleep 1000' >/dev/null 2>&1 &"
 net.get("h1").cmd(f"{start} until [ -e {ready} ]; do sleep .02; done")
 net.fork("h2", lambda: time.sleep(1000), label="agent")
-print(net.id, *[p for p in net.kernel.holder_pids.values()], flush=True)
+print(net.id, net.kernel.line.pid, *[p for p in net.kernel.holder_pids.values()], flush=True)
 time.sleep(1000)
 """
 

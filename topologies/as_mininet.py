@@ -46,6 +46,8 @@ class CampusTopo(Topo):  # type: ignore[misc]
             options: dict[str, Any] = {"bw": link.rate_bytes_per_s / MBIT_PER_S}
             if link.delay_s:
                 options["delay"] = f"{link.delay_s * 1e6:.0f}us"
+            if link.jitter_s:
+                options["jitter"] = f"{link.jitter_s * 1e6:.0f}us"
             if link.loss:
                 options["loss"] = link.loss * 100
             self.addLink(link.a, link.b, **options)

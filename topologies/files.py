@@ -1,7 +1,7 @@
 """Campus files: TOML in, TOML out.
 
 A file has a `name`, a list of `buildings`, `[gpu_models.NAME]` tables, and three lists: `switches`, `hosts`, `links`.
-To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, `loss`; a switch of
+To keep files short a host or a switch may say itself where its cable goes (`link_to`, `rate`, `delay`, ...; a switch of
 an Open vSwitch fabric may name several, `link_to = ["core1", "core2"]`), and
 `[[groups]]` stands for so many identical hosts on one switch. An address that is left out is the next free one of the
 host's building. `dumps` writes the long form, one line a node, and `loads` gives back exactly the same campus. A network
@@ -18,7 +18,7 @@ from topologies import toml
 from topologies.addresses import MOST_BUILDINGS, building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Choice, Key, Quantity, Section, Text, Texts, Whole
+from topologies.keys import Choice, Flag, Key, Quantity, Section, Text, Texts, Whole
 from topologies.spec import (
     NAME_RULE,
     Building,
@@ -59,8 +59,10 @@ GPU_MODEL = Section(
 )
 CABLE = Section(
     rate=Key(RATE, "of the cable, on the wire, in each direction"),
-    delay=Key(DURATION, "of the cable, one way; needs a kernel with netem", 0.0),
-    loss=Key(PROBABILITY, "of a packet on the cable; needs a kernel with netem", 0.0),
+    delay=Key(DURATION, "of the cable, one way", 0.0),
+    loss=Key(PROBABILITY, "of a packet on the cable", 0.0),
+    jitter=Key(DURATION, "a packet takes the delay, more or less by at most this", 0.0),
+    reorders=Key(Flag(), "whether packets may overtake each other by their jitter", False),
 )
 LINK = Section(
     between=Key(Texts('two names, such as ["h1", "a1"]'), "the two nodes that the cable joins"), **CABLE
@@ -70,8 +72,7 @@ LINKED = Section(
         Text("the name of a switch"), "the switch that its cable goes to; `rate` is then required", None
     ),
     rate=Key(RATE, CABLE["rate"].meaning, None),
-    delay=CABLE["delay"],
-    loss=CABLE["loss"],
+    **{key: CABLE[key] for key in ("delay", "loss", "jitter", "reorders")},
 )
 SWITCH = Section(
     name=Key(Text("the name of the switch"), NAME_RULE),
@@ -181,7 +182,7 @@ def campus_lines(campus: Campus, prefix: str = "") -> Iterator[str]:
     ))  # fmt: skip
     yield from toml.rows("links", (
         LINK.inline(between=(link.a, link.b), rate=link.rate_bytes_per_s, delay=link.delay_s or None,
-                    loss=link.loss or None)
+                    loss=link.loss or None, jitter=link.jitter_s or None, reorders=link.reorders or None)
         for link in campus.links
     ))  # fmt: skip
     reserve = campus.research_reserve

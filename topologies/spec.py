@@ -151,8 +151,12 @@ class Link:
     a: str
     b: str
     rate_bytes_per_s: float = field(metadata=RATE)
-    delay_s: float = field(default=0.0, metadata=DURATION)  # one way; needs a kernel with netem
-    loss: float = field(default=0.0, metadata=NUMBER)  # probability of losing a packet; needs netem
+    delay_s: float = field(default=0.0, metadata=DURATION)  # one way
+    loss: float = field(default=0.0, metadata=NUMBER)  # probability of losing a packet
+    jitter_s: float = field(
+        default=0.0, metadata=DURATION
+    )  # a packet takes delay_s, more or less by at most this
+    reorders: bool = False  # whether a packet may overtake another by its jitter
 
     def __post_init__(self) -> None:
         key = f"links.{self.a}-{self.b}"
@@ -161,6 +165,10 @@ class Link:
             raise SpecError(f"{key}.delay", self.delay_s, "a duration of 0 s or more")
         if not 0.0 <= self.loss < 1.0:
             raise SpecError(f"{key}.loss", self.loss, "a probability of at least 0 and less than 1")
+        if not 0.0 <= self.jitter_s <= self.delay_s:
+            raise SpecError(
+                f"{key}.jitter", self.jitter_s, f"a duration of at most the delay, {self.delay_s} s"
+            )
         if self.a == self.b:
             raise SpecError(key, self.a, "a link joins two different nodes")
 

@@ -19,8 +19,10 @@ import resource
 import secrets
 import select
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from mininet.net import Mininet
 
 from testbed.emulation import processes
 from testbed.emulation.description.plan import (
+    Cable,
     CableEnd,
     CampusPlan,
     plan,
@@ -35,24 +38,31 @@ from testbed.emulation.description.plan import (
 )
 from testbed.emulation.kernel import linux
 from testbed.emulation.kernel.build import KernelCampus, pids_in
+from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric
 from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
 from testbed.emulation.safety import ledger as ledgers
-from testbed.emulation.safety.capabilities import explain_failure, require_before_start
+from testbed.emulation.safety.capabilities import explain_failure, has_netem, require_before_start
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
 from testbed.emulation.safety.ledger import Ledger
 from testbed.emulation.safety.settings import raise_settings
-from testbed.errors import CommandFailed, SetupError, TestbedError
+from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
 from topologies import spec as description
+from topologies.dimension import Dimension
+from topologies.units import format_rate
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import PortCounters
+    from bpf.ports import Limit, PortCounters
 
 KILL_ROUNDS = 100  # of processes inside hosts: a program that forks may escape one round
+# of a link that is changed: a class takes a packet a second at least; the BPF buckets' arithmetic ends above
+LEAST_RATE_BYTES_PER_S, MOST_RATE_BYTES_PER_S = 1_000.0, 12.5e9
+MOST_DELAY_S = 10.0
+IMPAIRMENTS = {"delay", "loss", "jitter", "reorders"}
 DESCRIPTORS_A_HOST = 4  # two programs until they are attached; pidfds of what is forked
 
 
@@ -79,14 +89,14 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     ) -> None:
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        self.plan: CampusPlan = plan(spec, ipv6=ipv6)
-        if ipv6 and self.plan.openflow:
+        planned = self._described = plan(spec, ipv6=ipv6)
+        if ipv6 and planned.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
             raise SetupError(
                 f"controller {controller}: allowed are tcp:ADDRESS:PORT, ssl:ADDRESS:PORT, unix:PATH"
             )
-        if controller and not self.plan.openflow:
+        if controller and not planned.openflow:
             raise SetupError(
                 f"controller {controller}: this campus has no switch that OpenFlow could program"
             )
@@ -102,10 +112,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         self._ports: PortEnforcement | None = None
         if enforcement:
             self._programs = HostEnforcement(self.pin_dir, spec.coordinator.address, ipv6=ipv6)
-            self._ports = PortEnforcement(self.plan, ipv6=ipv6, hold_migrations=hold_migrations)
-        self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if self.plan.openflow else None
+            self._ports = PortEnforcement(planned, ipv6=ipv6, hold_migrations=hold_migrations)
+        self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if planned.openflow else None
         fabric = self.openflow or BridgeFabric()
-        self._kernel = KernelCampus(self.plan, fabric, self._programs, self._ports, ipv6=ipv6)
+        self._changes = threading.Lock()
+        line = DelayLine(self.run_dir, self.id)
+        self._kernel = KernelCampus(planned, fabric, self._programs, self._ports, line=line, ipv6=ipv6)
         # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
         before, Mininet.inited = Mininet.inited, True
         try:
@@ -136,7 +148,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 switch.environment = self.openflow.environment
             self._adopt(self.switches, switch)
         for cable in self.plan.cables:
-            self.links.append(self.link(self._side(cable.a), self._side(cable.b), prefix_length()))
+            link = self.link(self._side(cable.a), self._side(cable.b), prefix_length())
+            link.change = self._change_interface
+            self.links.append(link)
         self.built = True
 
     def _adopt(self, group: list[Any], node: Any) -> None:
@@ -181,6 +195,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """
         if self._ledger:
             raise SetupError(f"campus {self.id} is already running")
+        self._kernel.plan = self._described
+        # netem lets packets overtake by their jitter
+        if self.plan.impaired and (any(link.jitter_s for link in self.plan.impaired) or not has_netem()):
+            self._kernel.plan = self.plan.through_line()
         require_before_start(self.plan)
         self._put_signals_back = end_by_exit()
         atexit.register(self.stop)  # an interrupt may strike on the way to `stop`
@@ -374,6 +392,93 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         """Namespaces of the campus, for read-back while it runs."""
         return self._kernel
 
+    @property
+    def plan(self) -> CampusPlan:
+        """Every object of the campus as it is to be now: as described, and as `set_link` has changed it."""
+        return self._kernel.plan
+
+    def set_link(
+        self,
+        a: str,
+        b: str,
+        *,
+        rate: float | str | None = None,
+        delay: float | str | None = None,
+        loss: float | None = None,
+        jitter: float | str | None = None,
+        reorders: bool | None = None,
+        up: bool | None = None,
+    ) -> None:
+        """Change the link of two nodes in place, in both directions, and read it back; what is not named stays as it is.
+
+        `rate`: bytes/s on the wire, or text with its unit ("100 Mbit/s"); the research reserve and the limits of a host's
+        port follow it. `delay` (one way), `jitter` (at most the delay): seconds, or text ("5 ms"). `loss`: a probability.
+        `reorders`: whether jitter lets packets overtake each other. A cable that had none of these is cut for the delay line:
+        it carries nothing for some 20 ms. `up`: whether the cable carries anything. SpecError for a value or a node that
+        cannot be, SetupError if the campus does not run, KernelMismatch if the kernel reports something else.
+        """
+        wanted = {
+            "rate": rate,
+            "delay": delay,
+            "loss": loss,
+            "jitter": jitter,
+            "reorders": reorders,
+            "up": up,
+        }
+        self._change(a, b, (a, b), {key: value for key, value in wanted.items() if value is not None})
+
+    def _change_interface(self, interface: Any, **wanted: Any) -> None:
+        """`set_link` of what leaves through one interface."""
+        other = interface.link.intf2 if interface is interface.link.intf1 else interface.link.intf1
+        source, target = interface.node.name, other.node.name
+        self._change(source, target, (source,), wanted)
+
+    def _change(self, a: str, b: str, sources: Sequence[str], wanted: Mapping[str, Any]) -> None:
+        """Change what leaves these nodes through the cable between a and b."""
+        if not self.running:
+            raise SetupError(f"link {a}-{b}: start() the campus before it is changed")
+        with self._changes:
+            cable = self.plan.cable_between(a, b)
+            if IMPAIRMENTS & wanted.keys() and not cable.a.shape.needs_netem:
+                cable = cable.through_line()
+            ends = [
+                self._changed(cable, end, wanted) if end.node in sources else end
+                for end in (cable.a, cable.b)
+            ]
+            self._kernel.change(replace(cable, a=ends[0], b=ends[1]))
+
+    def _changed(self, cable: Cable, end: CableEnd, wanted: Mapping[str, Any]) -> CableEnd:
+        """The end with other properties; SpecError for one that cannot be."""
+        key, shape = f"links.{cable.link.a}-{cable.link.b}", end.shape
+        if "rate" in wanted:
+            rate = _quantity(f"{key}.rate", Dimension.RATE, wanted["rate"])
+            if not LEAST_RATE_BYTES_PER_S <= rate <= MOST_RATE_BYTES_PER_S:
+                allowed = f"{format_rate(LEAST_RATE_BYTES_PER_S)} to {format_rate(MOST_RATE_BYTES_PER_S)}"
+                raise SpecError(f"{key}.rate", wanted["rate"], allowed)
+            shape = self.plan.shape_at(end, rate)
+        shape = replace(
+            shape,
+            delay_s=_quantity(f"{key}.delay", Dimension.DURATION, wanted.get("delay", shape.delay_s)),
+            loss=_quantity(f"{key}.loss", Dimension.NUMBER, wanted.get("loss", shape.loss)),
+            jitter_s=_quantity(f"{key}.jitter", Dimension.DURATION, wanted.get("jitter", shape.jitter_s)),
+            reorders=wanted.get("reorders", shape.reorders),
+        )
+        replace(  # its own checks
+            cable.link,
+            rate_bytes_per_s=shape.rate_bytes_per_s,
+            delay_s=shape.delay_s,
+            loss=shape.loss,
+            jitter_s=shape.jitter_s,
+        )
+        if shape.delay_s > MOST_DELAY_S:
+            raise SpecError(f"{key}.delay", wanted["delay"], f"at most {MOST_DELAY_S:.0f} s")
+        if end.shape.needs_netem and (shape.jitter_s or not shape.needs_netem):
+            allowed = (
+                "delay or loss above 0 and no jitter: netem makes this link's, and it cannot be taken off"
+            )
+            raise SpecError(key, dict(wanted), allowed)
+        return replace(end, shape=shape, is_up=wanted.get("up", end.is_up))
+
     def maps(self, host: str) -> HostMaps:
         """The BPF maps of a host (flows, aggregate, counters, switch), for this process: a forked one opens the pins in
         `pin_dir`/HOST itself. SetupError if the campus has none."""
@@ -391,6 +496,13 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         if self._ports:
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.counters(host)
+        raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
+
+    def port_limits(self, host: str) -> tuple[Limit, Limit | None]:
+        """What the switch takes from the host at most: in all, in the testbed's own classes (bpf.ports). SetupError as `maps`."""
+        if self._ports:
+            with contextlib.suppress(KeyError, ValueError):
+                return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
     def make_directory(self, base: Path) -> Path:
@@ -426,6 +538,14 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
         if self._ledger:
             self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
+
+
+def _quantity(key: str, dimension: Dimension, value: float | str) -> float:
+    """A quantity as people write it, or a number; SpecError."""
+    try:
+        return dimension.parse(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError) as error:
+        raise SpecError(key, value, f"{error}, or a number") from None
 
 
 def _wait_listening(server: Any, port: int, transport: str, attempts: int = 200) -> None:

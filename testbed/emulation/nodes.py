@@ -22,7 +22,9 @@ from mininet.node import Host, Node, Switch
 from testbed.emulation.description.plan import CableEnd
 from testbed.emulation.safety.ledger import MARK
 from testbed.errors import SetupError
+from topologies.units import MBIT_PER_S
 
+CHANGEABLE = ("bw", "delay", "jitter", "loss")
 FIXED = "a campus's nodes and links come from its description: change them there"
 PROMPT = chr(127)  # of Mininet's shells: ends a command's output
 Started = Callable[[Popen[Any], str], None]
@@ -36,13 +38,39 @@ class CampusIntf(Intf):  # type: ignore[misc]
         super().__init__(end.name, node=node, port=end.port, link=link, mac=end.mac_text, moveIntfFn=stay)
         self.ip, self.prefixLen = address, prefix if address else None
 
-    def config(self, **params: Any) -> dict[str, Any]:
-        """Nothing, if nothing is asked: netlink configures all interfaces in one batch. SetupError for any parameter."""
+    def config(
+        self,
+        bw: float | None = None,  # Mbit/s
+        delay: str | None = None,  # as "5ms"
+        jitter: str | None = None,
+        loss: float | None = None,  # percent
+        **params: Any,
+    ) -> dict[str, Any]:
+        """Change what leaves through this interface, as Mininet's TCIntf does; what is not named stays as it is.
+
+        SetupError for any other parameter: addresses, offloads and queues come from the description.
+        """
         if params:
             raise SetupError(
-                f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands: {FIXED}"
+                f"{self.name}: {', '.join(sorted(params))} cannot change on a campus that stands "
+                f"({', '.join(CHANGEABLE)} can): {FIXED}"
             )
+        wanted: dict[str, Any] = {"delay": delay, "jitter": jitter}
+        if bw is not None:
+            wanted["rate"] = bw * MBIT_PER_S
+        if loss is not None:
+            wanted["loss"] = loss / 100.0
+        wanted = {key: value for key, value in wanted.items() if value is not None}
+        if wanted:
+            self.link.change(self, **wanted)
         return {}
+
+    def ifconfig(self, *args: Any) -> str:
+        """Mininet's; "up" and "down" are the campus's to do, so that what it expects of the kernel stays true."""
+        if args in (("up",), ("down",)) and self.link.change:
+            self.link.change(self, up=args == ("up",))
+            return ""
+        return str(super().ifconfig(*args))
 
     def setIP(self, ipstr: str, prefixLen: int | None = None) -> Any:  # noqa: N802, N803 - Mininet's
         """SetupError: the switch takes frames of the planned address only."""
@@ -66,6 +94,9 @@ class CampusLink(Link):  # type: ignore[misc]
         self.fast = True
         self.intf1 = CampusIntf(a[0], a[1], self, a[2], prefix)
         self.intf2 = CampusIntf(b[0], b[1], self, b[2], prefix)
+
+    # (interface, rate=, delay=, ...): change what leaves through it; the campus sets it
+    change: Callable[..., None] | None = None
 
     def stop(self) -> None:
         """Nothing: the kernel removes links with their namespaces."""

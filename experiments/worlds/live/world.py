@@ -182,9 +182,7 @@ class LiveWorld:
 
     def _agent_config(self, host: Host) -> AgentConfig:
         spec, protocol = self.campus.spec, self.scenario.protocol
-        share = spec.research_reserve.migration_share_bytes_per_s(
-            spec.access_link(host.name).rate_bytes_per_s
-        )
+        share = self.campus.plan.host_cables[host.name].b.shape.unreserved_bytes_per_s
         return AgentConfig(
             host.name,
             host.address,

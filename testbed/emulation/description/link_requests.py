@@ -73,6 +73,18 @@ def up(ifindex: int, name: str) -> NetlinkRequest:
     return NetlinkRequest(_up(ifindex), f"{name} up")
 
 
+def set_up(ifindex: int, name: str, is_up: bool) -> NetlinkRequest:
+    """Bring an interface up, or take it down; its addresses stay (IPv4), its route goes while it is down."""
+    body = _link(ifindex, IFF_UP if is_up else 0, [], change=IFF_UP)
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"{name} {'up' if is_up else 'down'}")
+
+
+def move(end: CableEnd, pid: int) -> NetlinkRequest:
+    """Take an interface with its number and its name to the namespace of `pid`; it is down there, its queues are gone."""
+    body = _link(end.ifindex, 0, [("IFLA_NET_NS_PID", pid)])
+    return NetlinkRequest(_encoded(body, RTM_NEWLINK, 0), f"move of {end.name}")
+
+
 def address(
     ifindex: int, value: ipaddress.IPv4Address | ipaddress.IPv6Address, prefix: int, name: str
 ) -> NetlinkRequest:
@@ -94,11 +106,11 @@ def _up(ifindex: int) -> bytes:
     return _encoded(_link(ifindex, IFF_UP, []), RTM_NEWLINK, 0)
 
 
-def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]]) -> Any:
+def _link(ifindex: int, flags: int, attrs: list[tuple[str, Any]], change: int | None = None) -> Any:
     body = ifinfmsg()
     body["index"] = ifindex
     body["flags"] = flags
-    body["change"] = flags
+    body["change"] = flags if change is None else change
     body["attrs"] = attrs
     return body
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bpf.layout import FIRST_PORT
 from testbed.emulation.description.shaping import Shape
+from topologies.errors import SpecError
 from topologies.spec import MAX_PORTS, SUBNET, Campus, Fabric, Host, Link
 
 HOST_IFINDEX = 100  # above the tunnel devices that some kernels put into every new namespace
 FIRST_BRIDGE_IFINDEX = 1000
+# above the ends that keep their number in the delay line's namespace
+INNER_IFINDEX = 1 << 20
 FIRST_PORT_IFINDEX = FIRST_PORT  # hosts' ports come first, in the order of the hosts: port.bpf.c counts on it
 # OpenFlow number of the port to a switch's own hosts, above those of cables; 100 Gbit/s: more than the machine moves
 EDGE_PORT, EDGE_BYTES_PER_S = MAX_PORTS + 1, 12_500_000_000
@@ -34,6 +37,7 @@ class CableEnd:
     ifindex: int  # in the node's namespace
     mac: bytes
     shape: Shape  # of what leaves through it
+    is_up: bool = True
 
     @property
     def mac_text(self) -> str:
@@ -48,6 +52,29 @@ class Cable:
     link: Link
     a: CableEnd
     b: CableEnd
+
+    @property
+    def name(self) -> str:
+        """s1-eth2-h3-eth0."""
+        return f"{self.a.name}-{self.b.name}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the delay line lies between its ends."""
+        return self.a.shape.by_line
+
+    def through_line(self) -> Cable:
+        """The same cable, cut: delay, jitter and loss are the delay line's."""
+        a, b = (replace(end, shape=replace(end.shape, by_line=True)) for end in (self.a, self.b))
+        return replace(self, a=a, b=b)
+
+    @property
+    def inner_end(self) -> CableEnd:
+        """Of a cut cable, in the delay line's namespace: the end that faces `a`. (Facing `b` is the end that `a` was.)"""
+        ifindex = self.a.ifindex + INNER_IFINDEX
+        return CableEnd(
+            self.b.node, self.b.name, self.b.port, ifindex, b"\x02\x03" + ifindex.to_bytes(4), self.a.shape
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +113,55 @@ class CampusPlan:
         """Interface numbers of the ports that hosts hang on."""
         return {cable.a.ifindex for cable in self.host_cables.values()}
 
+    @cached_property
+    def masters(self) -> dict[int, int]:
+        """Interface number of the kernel bridge of each end that is a port of one."""
+        return {
+            i: self.bridges[end.node].ifindex
+            for i, end in self.fabric_ends.items()
+            if end.node not in self.openflow or i in self.host_ports
+        }
+
     @property
-    def needs_netem(self) -> list[Link]:
+    def impaired(self) -> list[Link]:
         """Links that have delay or loss."""
-        return [cable.link for cable in self.cables if cable.a.shape.needs_netem]
+        return [cable.link for cable in self.cables if cable.link.delay_s > 0.0 or cable.link.loss > 0.0]
+
+    def through_line(self) -> CampusPlan:
+        """The same campus, its links with delay or loss cut: they go through the delay line, not netem."""
+        changed = self
+        for cable in self.cables:
+            if cable.a.shape.needs_netem:
+                changed = changed.with_cable(cable.through_line())
+        return changed
+
+    def cable_between(self, a: str, b: str) -> Cable:
+        """The cable that joins two nodes, whichever is named first; SpecError if there is none."""
+        for cable in self.cables:
+            if {cable.a.node, cable.b.node} == {a, b}:
+                return cable
+        nodes = {node.name for node in self.spec.nodes}
+        unknown = [node for node in (a, b) if node not in nodes]
+        if unknown:
+            raise SpecError("link", unknown[0], "the name of a host or a switch")
+        raise SpecError("link", f"{a}-{b}", f"a link of {a}: to {', '.join(sorted(self.spec.neighbours[a]))}")
+
+    def shape_at(self, end: CableEnd, rate_bytes_per_s: float) -> Shape:
+        """The shape of an end whose link has another rate: the reserve follows by the campus's rule."""
+        return replace(
+            end.shape,
+            rate_bytes_per_s=round(rate_bytes_per_s),
+            reserve_bytes_per_s=round(self.spec.research_reserve.reserve_bytes_per_s(rate_bytes_per_s)),
+        )
+
+    def with_cable(self, changed: Cable) -> CampusPlan:
+        """The same campus, but for this cable."""
+        host_cables = {
+            name: changed if cable.a.ifindex == changed.a.ifindex else cable
+            for name, cable in self.host_cables.items()
+        }
+        trunks = tuple(changed if t.a.ifindex == changed.a.ifindex else t for t in self.trunks)
+        return replace(self, host_cables=host_cables, trunks=trunks)
 
 
 def host_mac(address: ipaddress.IPv4Address) -> bytes:
@@ -175,4 +247,4 @@ class _Wiring:
     def _shape(self, link: Link) -> Shape:
         rate = link.rate_bytes_per_s
         reserve = round(self._spec.research_reserve.reserve_bytes_per_s(rate))
-        return Shape(round(rate), link.delay_s, link.loss, reserve, self._ipv6)
+        return Shape(round(rate), link.delay_s, link.loss, reserve, self._ipv6, link.jitter_s, link.reorders)

@@ -79,6 +79,9 @@ class Shape:
     loss: float = 0.0
     reserve_bytes_per_s: int = 0  # what research is guaranteed
     ipv6: bool = False  # whether IPv6 has to be told apart too
+    jitter_s: float = 0.0
+    reorders: bool = False  # whether jitter lets frames overtake each other
+    by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -87,14 +90,19 @@ class Shape:
         return min(max(self.reserve_bytes_per_s, least), self.rate_bytes_per_s - least)
 
     @property
+    def unreserved_bytes_per_s(self) -> int:
+        """What the reserve leaves to migrations: 0 where it is the whole link."""
+        return max(0, self.rate_bytes_per_s - self.reserve_bytes_per_s)
+
+    @property
     def migration_bytes_per_s(self) -> int:
         """Guaranteed to the testbed's own classes."""
         return self.rate_bytes_per_s - self.research_bytes_per_s
 
     @property
     def needs_netem(self) -> bool:
-        """Delay and loss are netem's work."""
-        return self.delay_s > 0.0 or self.loss > 0.0
+        """Delay and loss are netem's work, unless the delay line makes them."""
+        return not self.by_line and (self.delay_s > 0.0 or self.loss > 0.0)
 
     @property
     def burst_bytes(self) -> int:
@@ -145,47 +153,73 @@ def expected(shape: Shape) -> Found:
 
 def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
-    rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
     words = (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
-    if shape.needs_netem:
-        netem = struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
-        queues = [
-            NetlinkRequest(_qdisc(ifindex, handle, parent, "netem", netem), f"netem of {name}")
-            for parent, handle in LEAF_HANDLES.items()
-        ]
-    else:
-        limit = struct.pack("=I", shape.queue_bytes)
-        leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit)
-        queues = [NetlinkRequest(leaf, f"bfifo queue of {name}")]
+    made = CREATE | EXCL
     return [
-        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init), f"HTB of {name}"),
-        NetlinkRequest(
-            _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate), f"HTB class of {name} at {rate} bytes/s"
+        NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init, made), f"HTB of {name}"),
+        *(
+            NetlinkRequest(data, f"{what} of {name}")
+            for data, what in (*_classes(ifindex, shape, made), *_queues(ifindex, shape, made))
         ),
-        NetlinkRequest(
-            _class(ifindex, shape, RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO),
-            f"research class of {name} at {research} bytes/s",
-        ),
-        NetlinkRequest(
-            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, shape.migration_bytes_per_s, MIGRATION_PRIO),
-            f"migration class of {name} at {shape.migration_bytes_per_s} bytes/s",
-        ),
-        *queues,
         *(NetlinkRequest(_own_filter(ifindex, mask, value), f"filter of {name}") for mask, value in words),
     ]
 
 
-def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> bytes:
+def changes(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
+    """What makes the classes and queues of `requests` those of another shape, in place: nothing that waits in them is lost."""
+    return [
+        NetlinkRequest(data, f"{what} of {name}")
+        for data, what in (*_classes(ifindex, shape, 0), *_queues(ifindex, shape, 0))
+    ]
+
+
+def _classes(ifindex: int, shape: Shape, flags: int) -> list[tuple[bytes, str]]:
+    """Requests for the three classes, and words for each."""
+    rate, research, migration = (
+        shape.rate_bytes_per_s,
+        shape.research_bytes_per_s,
+        shape.migration_bytes_per_s,
+    )
+    return [
+        (
+            _class(ifindex, shape, ROOT_CLASS, HTB_HANDLE, rate, 0, flags),
+            f"HTB class at {rate} bytes/s",
+        ),
+        (
+            _class(ifindex, shape, RESEARCH_CLASS, ROOT_CLASS, research, RESEARCH_PRIO, flags),
+            f"research class at {research} bytes/s",
+        ),
+        (
+            _class(ifindex, shape, MIGRATION_CLASS, ROOT_CLASS, migration, MIGRATION_PRIO, flags),
+            f"migration class at {migration} bytes/s",
+        ),
+    ]
+
+
+def _queues(ifindex: int, shape: Shape, flags: int) -> list[tuple[bytes, str]]:
+    """Requests for the queues below the classes, and words for each."""
+    if shape.needs_netem:
+        netem = struct.pack("=6I", shape.delay_ticks, NETEM_QUEUE_PACKETS, shape.loss_fraction, 0, 0, 0)
+        return [
+            (_qdisc(ifindex, handle, parent, "netem", netem, flags), "netem")
+            for parent, handle in LEAF_HANDLES.items()
+        ]
+    limit = struct.pack("=I", shape.queue_bytes)
+    leaf = _qdisc(ifindex, LEAF_HANDLES[RESEARCH_CLASS], RESEARCH_CLASS, "bfifo", limit, flags)
+    return [(leaf, "bfifo queue")]
+
+
+def _qdisc(ifindex: int, handle: int, parent: int, kind: str, options: bytes, flags: int) -> bytes:
     body = (
         TC_MESSAGE.pack(0, 0, 0, ifindex, handle, parent, 0)
         + text(TCA_KIND, kind)
         + attribute(TCA_OPTIONS, options)
     )
-    return message(RTM_NEWQDISC, CREATE | EXCL, body)
+    return message(RTM_NEWQDISC, flags, body)
 
 
-def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int = 0) -> bytes:
+def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio: int, flags: int) -> bytes:
     ceil = shape.rate_bytes_per_s
     buffers = _ticks(shape.burst_bytes, rate), _ticks(shape.burst_bytes, ceil)
     parameters = _rate_spec(rate) + _rate_spec(ceil) + struct.pack("=5I", *buffers, QUANTUM_BYTES, 0, prio)
@@ -193,7 +227,7 @@ def _class(ifindex: int, shape: Shape, number: int, parent: int, rate: int, prio
     header = TC_MESSAGE.pack(0, 0, 0, ifindex, number, parent, 0)
     return message(
         RTM_NEWTCLASS,
-        CREATE | EXCL,
+        flags,
         header + text(TCA_KIND, "htb") + attribute(TCA_OPTIONS | NESTED, options),
     )
 

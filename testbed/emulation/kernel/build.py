@@ -11,24 +11,29 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     IPV6_PREFIX,
+    Cable,
+    CableEnd,
     CampusPlan,
     ipv6_address,
     prefix_length,
 )
 from testbed.emulation.kernel import linux, readback
+from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric, disable_ipv6
 from testbed.emulation.kernel.holders import Holders
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.safety.ledger import MARK, Ledger
+from testbed.errors import KernelMismatch
 from testbed.namespaces import setns
 
 T = TypeVar("T")
@@ -78,6 +83,7 @@ class KernelCampus:
         enforcement: HostEnforcement | None,
         ports: PortEnforcement | None,
         *,
+        line: DelayLine,
         ipv6: bool,
     ) -> None:
         self.plan = plan
@@ -86,11 +92,13 @@ class KernelCampus:
         self.fabric_pid = 0
         self._fabric, self._enforcement, self._ports, self._ipv6 = fabric, enforcement, ports, ipv6
         self._holders: Holders | None = None
+        self.line = line
+        self._ledger: Ledger | None = None
 
     def build(self, ledger: Ledger, campus_id: str, check: Callable[[], None]) -> None:
         """Make everything and read it back; `check` is called between the phases. SetupError, NetlinkRefused, KernelMismatch,
         or what `check` raises: then call `tear_down`."""
-        hosts = list(self.plan.host_cables)
+        hosts, self._ledger = list(self.plan.host_cables), ledger
         with self.phases.timed("fork"):
             holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
             ledger.record(ledger.process(holders.parent_pid, "holders"))
@@ -107,6 +115,11 @@ class KernelCampus:
             in_thread(self._build_fabric)
             check()
             in_thread(self._build_hosts)
+            if through_line := [cable for cable in self.plan.cables if cable.is_cut]:
+                check()
+                with self.phases.timed("delay_line"):
+                    self._cut(through_line)
+            in_thread(self._build_switches)
         for phase in (self._finish_hosts, self._finish_fabric):
             check()
             in_thread(phase)
@@ -133,6 +146,11 @@ class KernelCampus:
         self._fabric.prepare()
         with NetlinkSocket() as socket:
             self._fabric.build(socket, self.plan, self.holder_pids, self.phases.timed)
+
+    def _build_switches(self) -> None:
+        linux.enter_network_of(self.fabric_pid)
+        with NetlinkSocket() as socket:
+            self._fabric.build_switches(socket, self.plan, self.phases.timed)
 
     def _build_hosts(self) -> None:
         for host in self.plan.spec.hosts:
@@ -181,13 +199,92 @@ class KernelCampus:
         with self.phases.timed("read_back"):
             self.read_back_fabric()
 
+    def _cut(self, cables: Sequence[Cable], *, attach_ports: bool = False) -> None:
+        """Put cables that stand through the delay line. Each end `a` moves into the line's namespace and faces `b` from there;
+        another of its name and number takes its place. What is under way is lost, and `b` sees its carrier go and return."""
+        assert self._ledger is not None
+        line_pid = self.line.start(self._ledger)
+
+        def in_fabric() -> None:
+            linux.enter_network_of(self.fabric_pid)
+            with NetlinkSocket() as socket:
+                batch = []
+                for cable in cables:
+                    a, bridged = cable.a, cable.a.ifindex in self.plan.masters
+                    batch.append(link_requests.move(a, line_pid))
+                    fresh = replace(cable, b=cable.inner_end)
+                    master = self.plan.bridges[a.node] if bridged else None
+                    batch.append(link_requests.cable(fresh, master, line_pid))
+                    batch += shaping.requests(a.ifindex, a.shape, a.name)
+                    if not a.is_up:
+                        batch.append(link_requests.set_up(a.ifindex, a.name, False))
+                socket.send(batch)
+                if self._ports and attach_ports:
+                    hosts = [c.b.node for c in cables if c.b.node in self.plan.host_cables]
+                    self._ports.attach(socket, hosts)
+
+        def in_line() -> None:
+            linux.enter_network_of(line_pid)
+            disable_ipv6()
+            with NetlinkSocket() as socket:
+                ends = [(i, c.name) for c in cables for i in (c.a.ifindex, c.inner_end.ifindex)]
+                socket.send([link_requests.up(ifindex, name) for ifindex, name in ends])
+
+        in_thread(in_fabric)
+        in_thread(in_line)
+        for cable in cables:
+            self.line.add(cable.name, cable.inner_end.ifindex, cable.a.ifindex)
+            self.line.set(cable.name, 0, cable.a.shape)
+            self.line.set(cable.name, 1, cable.b.shape)
+
+    def change(self, cable: Cable) -> None:
+        """Make a standing cable like `cable`, in place, and read it back. NetlinkRefused or KernelMismatch: it is neither the
+        old nor the new one, and every later read-back says so."""
+        before = self.plan.cable_between(cable.a.node, cable.b.node)
+        if cable.is_cut and not before.is_cut:
+            before = before.through_line()
+            with self._fabric.without_ports(self.plan, [before.a]):
+                self._cut([before], attach_ports=True)
+        for side, (old, new) in enumerate(((before.a, cable.a), (before.b, cable.b))):
+            if new != old:
+                in_thread(partial(self._change_end, old, new))
+                if new.shape.by_line:
+                    self.line.set(cable.name, side, new.shape)
+        host = cable.b.node
+        if host in self.plan.host_cables and before.b.shape != cable.b.shape:
+            if self._ports:
+                self._ports.change(host, cable.b.shape)
+            if self._enforcement:
+                self._enforcement.change(host, cable.b.shape)
+        self.plan = self.plan.with_cable(cable)
+
+    def _change_end(self, old: CableEnd, new: CableEnd) -> None:
+        linux.enter_network_of(self.holder_pids.get(new.node, self.fabric_pid))
+        batch = []
+        if new.shape != old.shape:
+            batch += shaping.changes(new.ifindex, new.shape, new.name)
+        if new.is_up != old.is_up:
+            batch.append(link_requests.set_up(new.ifindex, new.name, new.is_up))
+            if new.is_up and self._ipv6 and new.node in self.holder_pids:  # it went when the interface did
+                own6 = ipv6_address(self.plan.spec.host_by_name[new.node].address)
+                batch.append(link_requests.address(new.ifindex, own6, IPV6_PREFIX.prefixlen, new.name))
+        with NetlinkSocket() as socket:
+            socket.send(batch)
+            readback.check_ends(socket, {new.ifindex: new}, self.plan.masters)
+
     def read_back_fabric(self) -> None:
         """KernelMismatch if a switch end is not as planned; changes the calling thread's namespace."""
+        cut = [cable for cable in self.plan.cables if cable.is_cut]
+        if cut and self.line.pid is None:
+            raise KernelMismatch("delay line", "a running process", "none")
         linux.enter_network_of(self.fabric_pid)
         with NetlinkSocket() as socket:
             self._fabric.read_back(socket, self.plan)
             if self._ports:
                 self._ports.read_back(socket)
+        for cable in cut:
+            self.line.check(cable.name, 0, cable.a.shape)
+            self.line.check(cable.name, 1, cable.b.shape)
 
     def read_back_hosts(self) -> None:
         """KernelMismatch if a host end is not as planned; changes the calling thread's namespace."""
@@ -212,6 +309,7 @@ class KernelCampus:
         finally:
             with self.phases.timed("kill"):
                 self._fabric.close()
+                self.line.close()
                 if self._holders:
                     self._holders.close()
             self._holders = None
@@ -222,8 +320,14 @@ class KernelCampus:
         linux.enter_network_of(self.fabric_pid)
         if linux.network_inode() == own:
             return  # the holder had not unshared yet: there are no cables
-        with NetlinkSocket() as socket:
-            socket.send([link_requests.remove_cables()])
+        for pid in (
+            self.fabric_pid,
+            self.line.pid,
+        ):  # ends that the delay line was given are in its namespace
+            if pid is not None:
+                linux.enter_network_of(pid)
+                with NetlinkSocket() as socket:
+                    socket.send([link_requests.remove_cables()])
 
 
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.plan import CampusPlan
+from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
 from testbed.emulation.kernel.netlink import NetlinkSocket
 
@@ -55,14 +55,17 @@ class BridgeFabric:
             ends = plan.fabric_ends.values()
             socket.send([r for end in ends for r in shaping.requests(end.ifindex, end.shape, end.name)])
 
+    def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
+        """Make the switches that take ports which stand already: none."""
+
+    @contextlib.contextmanager
+    def without_ports(self, plan: CampusPlan, ends: Sequence[CableEnd]) -> Iterator[None]:
+        """Let go of ends that are replaced while the block runs; nothing for a kernel bridge, which an end joins by itself."""
+        yield
+
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
-        masters = {
-            i: plan.bridges[end.node].ifindex
-            for i, end in plan.fabric_ends.items()
-            if end.node not in plan.openflow or i in plan.host_ports
-        }
-        readback.check_ends(socket, plan.fabric_ends, masters)
+        readback.check_ends(socket, plan.fabric_ends, plan.masters)
 
 
 def disable_ipv6() -> None:

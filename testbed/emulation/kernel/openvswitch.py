@@ -12,13 +12,14 @@ directory. `fail_mode=secure`: without a controller a switch goes on with the ta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import msgspec
 
 from testbed.emulation.description import link_requests
 from testbed.emulation.description.openflow import topology_of
-from testbed.emulation.description.plan import CampusPlan
+from testbed.emulation.description.plan import CableEnd, CampusPlan
 from testbed.emulation.kernel.fabric import BridgeFabric, Timed
 from testbed.emulation.kernel.netlink import NetlinkSocket
 from testbed.emulation.safety.ledger import MARK
@@ -39,6 +40,8 @@ SCHEMAS = ("/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvsw
 CONTROLLER = "tcp:127.0.0.1:6653"
 # vswitchd opens 50 ports in .2 s, a controller programs 300 switches in some seconds; ten times that on a busy machine
 START_LIMIT_S = 60.0
+# without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
+LEFT_ALONE = ("--id=@shaped", "create", "qos", "type=linux-noop")
 # the longest wait of a switch between two tries to reach its controller
 MAX_BACKOFF_MS = 1000
 
@@ -97,9 +100,8 @@ class OpenvSwitchFabric(BridgeFabric):
         )
         self._spawn("ovs-vswitchd", f"unix:{socket}")
 
-    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
-        """Bridges of hosts, all cables and shapers, as with bridges; then the switches with their ports, in one transaction."""
-        super().build(socket, plan, pids, timed)
+    def build_switches(self, socket: NetlinkSocket, plan: CampusPlan, timed: Timed) -> None:
+        """The OpenFlow switches with their ports, in one transaction."""
         if not plan.openflow:
             return
         with timed("openvswitch"):
@@ -111,8 +113,7 @@ class OpenvSwitchFabric(BridgeFabric):
             socket.send(made)
             datapath = "system" if kernel_datapath() else "netdev"
             numbers = topology_of(plan).switches
-            # without a QoS record Open vSwitch removes every qdisc that it finds: this one means "leave them alone"
-            command = ["--id=@shaped", "create", "qos", "type=linux-noop"]
+            command = list(LEFT_ALONE)
             for switch in plan.openflow:
                 command += [
                     "--",
@@ -127,13 +128,23 @@ class OpenvSwitchFabric(BridgeFabric):
                 command += ["fail_mode=secure", "protocols=OpenFlow13", "other_config:disable-in-band=true"]
                 command += [f"other_config:datapath-id={numbers[switch]:016x}"]
             for port, (switch, number) in _ports(plan).items():
-                command += ["--", "add-port", switch, port]
-                command += ["--", "set", "interface", port, f"ofport_request={number}"]
-                command += ["--", "set", "port", port, "qos=@shaped"]
+                command += _add_port(port, switch, number)
             for switch in plan.openflow:
                 command += ["--", "set-controller", switch, self._remote or CONTROLLER]
                 command += ["--", "set", "controller", switch, f"max_backoff={MAX_BACKOFF_MS}"]
             self._vsctl(*command)
+
+    @contextlib.contextmanager
+    def without_ports(self, plan: CampusPlan, ends: Sequence[CableEnd]) -> Iterator[None]:
+        """Take ends out of their switches and, when others of the same names stand, put those in; the controller hears both."""
+        ports = {end.name: _ports(plan)[end.name] for end in ends if end.name in _ports(plan)}
+        if not ports:
+            yield
+            return
+        self._vsctl(*(word for port in ports for word in ("--", "del-port", port)))
+        yield
+        added = [word for port, (switch, number) in ports.items() for word in _add_port(port, switch, number)]
+        self._vsctl(*LEFT_ALONE, *added)
 
     def start_controller(self, plan: CampusPlan) -> None:
         """Start the campus's own controller; `read_back` waits for it. Nothing, if it runs or another's was given."""
@@ -247,6 +258,15 @@ class OpenvSwitchFabric(BridgeFabric):
         if done.returncode:
             raise CommandFailed(list(command), done.returncode, done.stderr)
         return done.stdout
+
+
+def _add_port(port: str, switch: str, number: int) -> list[str]:
+    """Words of a transaction that begins with LEFT_ALONE."""
+    return [
+        "--", "add-port", switch, port,
+        "--", "set", "interface", port, f"ofport_request={number}",
+        "--", "set", "port", port, "qos=@shaped",
+    ]  # fmt: skip
 
 
 def _ports(plan: CampusPlan) -> dict[str, tuple[str, int]]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.emulation.description.plan import CableEnd, CampusPlan, ipv6_address
+from testbed.emulation.description.shaping import Shape
 from testbed.emulation.kernel import attachment
 from testbed.emulation.kernel.netlink import NetlinkSocket
-from testbed.errors import SetupError
+from testbed.errors import KernelMismatch, SetupError
 
 if TYPE_CHECKING:
     from bpf.maps import HostMaps
-    from bpf.ports import PortCounters, PortProgram
+    from bpf.ports import Limit, PortCounters, PortProgram
 
 # over the shares that shapers and pacing inside the host hold exactly: metadata (EF) and ARP ride beside the grants
 OWN_SLACK = 1.02
@@ -87,6 +89,15 @@ class HostEnforcement:
             self._opened[host] = HostMaps.open_pinned(self._pin_dir / host)
         return self._opened[host]
 
+    def change(self, host: str, shape: Shape) -> None:
+        """Give the host's aggregate bucket, if its agent has set it, the migration share of another shape of its end."""
+        from bpf.layout import BucketMode
+        from testbed.enforcement import payload_rate, set_aggregate
+
+        maps = self.maps(host)
+        if maps.aggregate.state().mode is not BucketMode.ACCOUNT:
+            set_aggregate(maps, payload_rate(shape.unreserved_bytes_per_s))
+
     def close(self) -> None:
         """Close all descriptors; pins stay until they are removed."""
         for loaded in self._loaded.values():
@@ -114,33 +125,49 @@ class PortEnforcement:
         from bpf import ports
         from bpf.errors import BpfError
 
-        def limit(rate_bytes_per_s: float) -> ports.Limit:
-            burst_bytes = max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S))
-            return ports.Limit(int(rate_bytes_per_s), burst_bytes)
-
         try:
             self._program = ports.load_port_program(len(self._plan.host_cables))
         except BpfError as error:
             raise SetupError(f"BPF program of the hosts' ports: {error}") from error
         self._program_id = attachment.program_id(self._program.fd)
         for number, (host, cable) in enumerate(self._plan.host_cables.items()):
-            address, shape = self._plan.spec.host_by_name[host].address, cable.a.shape
+            address, (link, own) = self._plan.spec.host_by_name[host].address, self._limits(cable.b.shape)
             rule = ports.PortRule(
                 mac=cable.b.mac,
                 ipv4=address,
                 ipv6=ipv6_address(address) if self._ipv6 else None,
-                link=limit(shape.rate_bytes_per_s * LINK_SLACK),
-                own=limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None,
+                link=link,
+                own=own,
             )
             self._program.table.set(number, rule)
 
-    def attach(self, socket: NetlinkSocket) -> None:
-        """Attach the program to every host's port, in one batch; NetlinkRefused names one."""
+    def _limits(self, shape: Shape) -> tuple[Limit, Limit | None]:
+        """What a host may send, in all and in the testbed's own classes, if its end of the cable has this shape."""
+        from bpf import ports
+
+        def limit(rate_bytes_per_s: float) -> Limit:
+            burst_bytes = max(PORT_BURST_BYTES, int(rate_bytes_per_s * PORT_BURST_S))
+            return ports.Limit(int(rate_bytes_per_s), burst_bytes)
+
+        own = limit(shape.migration_bytes_per_s * OWN_SLACK) if self._holds else None
+        return limit(shape.rate_bytes_per_s * LINK_SLACK), own
+
+    def change(self, host: str, shape: Shape) -> None:
+        """Hold the host's port to another shape of the host's end, while it is in use; KernelMismatch if it did not take."""
+        assert self._program is not None
+        number, wanted = list(self._plan.host_cables).index(host), self._limits(shape)
+        self._program.table.set_limits(number, *wanted)
+        found = self._program.table.limits(number)
+        if found != wanted:
+            raise KernelMismatch(f"limits of the port of {host}", wanted, found)
+
+    def attach(self, socket: NetlinkSocket, hosts: Iterable[str] | None = None) -> None:
+        """Attach the program to the ports of some hosts (default: all), in one batch; NetlinkRefused names one."""
         assert self._program is not None
         fd = self._program.fd
         requests = []
-        for cable in self._plan.host_cables.values():
-            ifindex, name = cable.a.ifindex, cable.a.name
+        for host in self._plan.host_cables if hosts is None else hosts:
+            ifindex, name = self._plan.host_cables[host].a.ifindex, self._plan.host_cables[host].a.name
             requests.append(attachment.clsact(ifindex, name))
             requests.append(attachment.direct_action(ifindex, attachment.INGRESS, fd, "reclaim_port", name))
         socket.send(requests)
@@ -151,6 +178,12 @@ class PortEnforcement:
             attachment.check_attached(
                 socket, cable.a.ifindex, attachment.INGRESS, self._program_id, "port", cable.a.name
             )
+
+    def limits(self, host: str) -> tuple[Limit, Limit | None]:
+        """What the switch takes from a host at most, in all and in the testbed's own classes; KeyError as `counters`."""
+        if self._program is None:
+            raise KeyError(host)
+        return self._program.table.limits(list(self._plan.host_cables).index(host))
 
     def counters(self, host: str) -> PortCounters:
         """Traffic that the switch took from a host, and dropped; KeyError: no such host or not loaded."""

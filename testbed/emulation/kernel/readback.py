@@ -66,7 +66,7 @@ def check_ends(socket: NetlinkSocket, ends: Mapping[int, CableEnd], masters: Map
     """
     states = link_states(socket)
     for ifindex, end in ends.items():
-        wanted = LinkState(end.name, end.mac, True, masters.get(ifindex, 0))
+        wanted = LinkState(end.name, end.mac, end.is_up, masters.get(ifindex, 0))
         if states.get(ifindex) != wanted:
             raise KernelMismatch(f"interface {end.name}", wanted, states.get(ifindex))
     check_shapes(socket, ends)

@@ -26,10 +26,10 @@ from testbed.emulation.description.plan import (
 )
 from testbed.emulation.kernel import attachment, linux
 from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.kernel.delay_line.compile import compiled
 from testbed.emulation.kernel.netlink import (
     CREATE,
     EXCL,
-    NetlinkRefused,
     NetlinkRequest,
     NetlinkSocket,
     message,
@@ -49,6 +49,7 @@ SCRATCH_BRIDGE = Bridge("probebr", 102, b"\x02\0\0\0\0\3")
 SYS_BPF = 321 if os.uname().machine == "x86_64" else 280
 BPF_PROG_LOAD, BPF_PROG_TYPE_SCHED_CLS = 5, 3
 TCP_CONGESTION, SO_MAX_PACING_RATE = 13, 47
+SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23
 
 
 class Need(StrEnum):
@@ -56,7 +57,7 @@ class Need(StrEnum):
 
     CAMPUS = "campus"  # every campus
     ENFORCEMENT = "enforcement"  # a campus with the BPF programs
-    NETEM = "delay or loss"  # a campus with delay or loss on a link
+    DELAY = "delay or loss"  # a campus with delay or loss on a link
     OPTIONAL = "optional"
 
 
@@ -92,13 +93,13 @@ def probe(needs: Collection[Need] = tuple(Need)) -> list[Capability]:
 
 
 def require_before_start(plan: CampusPlan) -> None:
-    """SetupError if the machine lacks what must be known before anything is made: root, programs, netem if a link asks.
+    """SetupError if the machine lacks what must be known before anything is made: root, programs, a delay line if a link asks.
 
     The rest is not probed here: a scratch namespace takes the kernel some 50 ms to remove, in the background of the start.
     """
     _require([_try(p) for p in PROBES if p.need is Need.CAMPUS and p.cheap], plan)
-    if plan.needs_netem:
-        _require(probe([Need.NETEM]), plan)
+    if any(cable.is_cut for cable in plan.cables):
+        _require(probe([Need.DELAY]), plan)
 
 
 def explain_failure(plan: CampusPlan, *, enforcement: bool) -> None:
@@ -110,8 +111,8 @@ def _require(found: Sequence[Capability], plan: CampusPlan) -> None:
     lines = []
     for lack in (c for c in found if not c.present):
         line = f"{lack.name} is missing ({lack.detail}): {lack.meaning}; {lack.mend}"
-        if lack.need is Need.NETEM:
-            links = ", ".join(f"{link.a}-{link.b}" for link in plan.needs_netem[:5])
+        if lack.need is Need.DELAY:
+            links = ", ".join(f"{link.a}-{link.b}" for link in plan.impaired[:5])
             line += f". Links of this campus that ask for it: {links}"
         lines.append(line)
     if lines:
@@ -136,7 +137,7 @@ def doctor_table(found: Sequence[Capability] | None = None) -> Table:
 def _try(p: _Probe) -> Capability:
     try:
         present, detail = True, in_thread(p.run)
-    except (OSError, NetlinkRefused, Absent) as error:
+    except (OSError, TestbedError) as error:
         present, detail = False, str(error)
     return Capability(p.name, present, detail, p.meaning, p.mend, p.need)
 
@@ -278,12 +279,33 @@ def _bpffs() -> str:
 
 # what some campuses need, and what makes them better
 
+
+@_feature(
+    "delay line",
+    Need.DELAY,
+    "a campus with delay or loss on a link is refused, unless there is netem",
+    "apt-get install clang; " + _KERNEL,
+)
+def _delay_line() -> str:
+    program = compiled()
+    linux.unshare_network()
+    with sockets.socket(sockets.AF_PACKET, sockets.SOCK_RAW) as packets:
+        for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):
+            packets.setsockopt(SOL_PACKET, option, 1)
+    return f"compiled ({program.name}); makes delay, jitter and loss where netem does not"
+
+
 _feature(
     "netem",
-    Need.NETEM,
-    "a campus with delay or loss on a link is refused",
+    Need.OPTIONAL,
+    "the delay line makes delay and loss",
     "modprobe sch_netem, or " + _KERNEL,
 )(_shaper("netem"))
+
+
+def has_netem() -> bool:
+    """Whether this kernel holds packets back by itself."""
+    return _try(next(p for p in PROBES if p.name == "netem")).present
 
 
 @_feature("BPF JIT", Need.OPTIONAL, "programs run some ten times slower", "sysctl net.core.bpf_jit_enable=1")

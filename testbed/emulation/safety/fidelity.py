@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import KernelMismatch, SetupError
 from topologies.paths import Routes
@@ -30,6 +31,7 @@ from topologies.units import PAYLOAD_SHARE
 
 PERIOD_S = 0.02  # of the watching thread's timer
 WINDOW_S = 1.0  # processor use is judged over windows of this length
+LEAST_FRAMES = 1000  # of a direction through the delay line: fewer are judged only together with all others
 LAG_SAMPLES = 200_000  # kept: over an hour at 50 a second
 WARM_UP_S = 0.25  # slow start and the class's burst are over
 PROBE_PORT = 7979
@@ -50,6 +52,8 @@ class Bounds:
     steal_share: float = 0.05
     # of a timer: the paper's agents report every 100 ms, so it may be a quarter of that late
     lag_p99_s: float = 0.025
+    # of a direction's frames through the delay line: late by more than a tenth of the delay, or lost for want of time or room
+    delay_wrong_share: float = 0.01
     # measured over declared payload rate
     rate_low: float = 0.90
     rate_high: float = 1.02
@@ -124,6 +128,7 @@ class FidelityMonitor:
         self._steal: list[float] = []
         self._rates: list[LinkRate] = []
         self._pressure_share = 0.0
+        self._line_before: dict[tuple[str, int], LineStatistics] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -137,6 +142,7 @@ class FidelityMonitor:
     def start(self) -> None:
         """Begin to watch, in a thread."""
         self._stopping.clear()
+        self._line_before = self._campus.kernel.line.statistics()
         self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
         self._thread.start()
 
@@ -188,7 +194,13 @@ class FidelityMonitor:
             "lag_max_s": quantile(lags, 1.0),
             **{f"rate_{r.source}_{r.target}": r.ratio for r in self._rates},
         }
+        line = {
+            name: counted.since(self._line_before.get(name))
+            for name, counted in self._campus.kernel.line.statistics().items()
+        }
+        figures |= line_figures(line)
         reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
+        reasons += judge_line(line, self._bounds)
         if self._campus.running:
             try:
                 in_thread(self._campus.kernel.read_back_fabric)
@@ -229,6 +241,33 @@ def judge_rates(rates: Iterable[LinkRate], bounds: Bounds) -> list[str]:
         f"path {r.source} to {r.target}: {r.ratio:.3f} of its declared rate, allowed {bounds.rate_low} to {bounds.rate_high}"
         for r in rates
         if not bounds.rate_low <= r.ratio <= bounds.rate_high
+    ]
+
+
+def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, float]:
+    """Lateness of all frames that went through the delay line, and the share that it treated wrongly; none without one."""
+    if not line:
+        return {}
+    lateness = [sum(counts) for counts in zip(*(counted.lateness for counted in line.values()), strict=True)]
+    seen = sum(counted.seen for counted in line.values())
+    return {
+        "delay_line_frames": float(seen),
+        "delay_line_late_p50_s": lateness_quantile_s(lateness, 0.50),
+        "delay_line_late_p99_s": lateness_quantile_s(lateness, 0.99),
+        "delay_line_wrong": sum(counted.wrong for counted in line.values()) / max(1, seen),
+    }
+
+
+def judge_line(line: Mapping[tuple[str, int], LineStatistics], bounds: Bounds) -> list[str]:
+    """Directions whose frames were not delayed as declared, and all directions together if that is so of them."""
+    judged = [(f"{name} {'back' if side else 'out'}", s.wrong, s.seen) for (name, side), s in line.items()]
+    whole = ("all cables together", sum(s.wrong for s in line.values()), sum(s.seen for s in line.values()))
+    judged = [one for one in judged if one[2] >= LEAST_FRAMES] + [whole]
+    return [
+        f"delay line, {name}: {wrong / seen:.2%} of {seen} frames late by more than a tenth of the delay, or lost, "
+        f"allowed {bounds.delay_wrong_share:.0%}"
+        for name, wrong, seen in judged
+        if seen and wrong / seen > bounds.delay_wrong_share
     ]
 
 

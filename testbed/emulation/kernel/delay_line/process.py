@@ -1,0 +1,229 @@
+"""The delay line's process: started, told what each cable is to do, asked what it does, read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import struct
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed.emulation.description.shaping import Shape
+from testbed.emulation.kernel.delay_line.compile import compiled
+from testbed.emulation.safety.ledger import MARK, Ledger
+from testbed.errors import KernelMismatch, SetupError
+
+MOST_CABLES = 16384  # the machine's limit of interfaces is lower
+ANSWER_LIMIT_S = 10.0  # it answers within some 10 us; this is for a machine that is stopped
+BUCKETS = 64
+_DIRECTION = struct.Struct(f"=8Q{BUCKETS}Q")  # struct statistics of delay_line.c
+# of a direction's waiting frames: twice what its rate puts into the delay, and never less than this
+LEAST_LIMIT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LineStatistics:
+    """What the delay line did with one direction of a cable so far."""
+
+    frames: int  # sent on; super-packets count as one
+    bytes: int  # of those
+    late: int  # of those, sent later than due by more than a tenth of the delay
+    lost: int  # segments that the cable was to lose
+    overflown: int  # frames lost because more waited than the limit
+    unheard: int  # frames lost because the process did not read in time
+    refused: int  # frames that the kernel would not send, as when an end is down
+    waiting_bytes: int
+    lateness: tuple[int, ...]  # frames by lateness; bucket i ends at `lateness_end_s(i)`
+
+    @property
+    def wrong(self) -> int:
+        """Frames that the cable did not treat as it should have."""
+        return self.late + self.overflown + self.unheard
+
+    @property
+    def seen(self) -> int:
+        """Frames that it sent on, or should have."""
+        return self.frames + self.overflown + self.unheard
+
+    def since(self, earlier: LineStatistics | None) -> LineStatistics:
+        """What was done between two readings; None is the beginning."""
+        if earlier is None:
+            return self
+        counted = ("frames", "bytes", "late", "lost", "overflown", "unheard", "refused")
+        lateness = (now - then for now, then in zip(self.lateness, earlier.lateness, strict=True))
+        return replace(
+            self,
+            lateness=tuple(lateness),
+            **{name: getattr(self, name) - getattr(earlier, name) for name in counted},
+        )
+
+
+def lateness_end_s(bucket: int) -> float:
+    """The longest lateness that a bucket counts; the last one counts what is longer, too."""
+    doublings, quarter = divmod(bucket - 1, 4)
+    return 1.024e-6 if bucket == 0 else 1.024e-6 * 2.0**doublings * (1.0 + (quarter + 1) / 4.0)
+
+
+def lateness_quantile_s(counts: Sequence[int], share: float) -> float:
+    """The end of the bucket below which at least `share` of the frames lie; 0 of none."""
+    wanted, seen = share * sum(counts), 0
+    for bucket, count in enumerate(counts):
+        seen += count
+        if count and seen >= wanted:
+            return lateness_end_s(bucket)
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What one direction of a cable does, as the process counts it."""
+
+    delay_ns: int
+    jitter_ns: int
+    loss: int  # share of 2**32
+    reorders: int
+    limit_bytes: int
+
+    @classmethod
+    def of(cls, shape: Shape) -> _Settings:
+        held_bytes = shape.rate_bytes_per_s * (shape.delay_s + shape.jitter_s)
+        return cls(
+            round(shape.delay_s * 1e9),
+            round(shape.jitter_s * 1e9),
+            shape.loss_fraction,
+            int(shape.reorders),
+            max(LEAST_LIMIT_BYTES, round(2 * held_bytes)),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.reorders} {self.limit_bytes}"
+
+
+class DelayLine:
+    """The process, in a network namespace of its own. `add` cables, `set` what each direction does."""
+
+    def __init__(self, run_dir: Path, campus_id: str) -> None:
+        self._file = run_dir / "delay_line"
+        self._campus_id = campus_id
+        self._process: subprocess.Popen[bytes] | None = None
+        self._telling = threading.Lock()
+        self._cables: list[str] = []  # what each is called, in the process's order
+        self._memory: mmap.mmap | bytes = b""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that holds its namespace, while it runs."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self, ledger: Ledger) -> int:
+        """Compile it if need be, start it if it does not run, and return its pid. SetupError: it cannot."""
+        if self._process is not None:
+            if self.pid is None:
+                raise SetupError(f"the delay line ended: {self._said()}")
+            return self._process.pid
+        program = compiled()
+        self._cables.clear()
+        # a process dies with the *thread* that forked it: only the main one lives as long as the campus. Else the end of its
+        # standard input, which the kernel closes with this process, is what ends it
+        parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+        self._process = subprocess.Popen(
+            [program, str(self._file), str(MOST_CABLES), str(parent)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, MARK: self._campus_id},
+            cwd="/",
+            bufsize=0,
+            start_new_session=True,
+        )
+        ledger.record(ledger.process(self._process.pid, "delay line"))
+        if self._read_answer() != "ready":
+            raise SetupError(f"the delay line did not start: {self._said()}")
+        with self._file.open("rb") as file:
+            self._memory = mmap.mmap(
+                file.fileno(), 2 * MOST_CABLES * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
+            )
+        return self._process.pid
+
+    def add(self, name: str, ifindex_a: int, ifindex_b: int) -> None:
+        """Take what comes in at one of its namespace's interfaces to the other. SetupError: a socket was refused."""
+        answer = self._ask(f"cable {len(self._cables)} {ifindex_a} {ifindex_b}")
+        if answer != "ok":
+            raise SetupError(f"delay line of {name}: {answer}")
+        self._cables.append(name)
+
+    def set(self, name: str, side: int, shape: Shape) -> None:
+        """Delay, jitter and loss of one direction (side 0: what leaves the cable's end a) from now on; KernelMismatch if the
+        process says something else."""
+        wanted = str(_Settings.of(shape))
+        self._compare(name, side, wanted, self._ask(f"set {self._cables.index(name)} {side} {wanted}"))
+
+    def check(self, name: str, side: int, shape: Shape) -> None:
+        """KernelMismatch unless the direction does what the shape says."""
+        found = self._ask(f"get {self._cables.index(name)} {side}")
+        self._compare(name, side, str(_Settings.of(shape)), found)
+
+    def _compare(self, name: str, side: int, wanted: str, found: str) -> None:
+        if found != wanted:
+            raise KernelMismatch(f"delay line of {name}, side {side}", wanted, found)
+
+    def statistics(self) -> dict[tuple[str, int], LineStatistics]:
+        """(cable, side) -> what it did so far; readable after the process has ended, too."""
+        found = {}
+        for number, name in enumerate(self._cables):
+            for side in (0, 1):
+                words = _DIRECTION.unpack_from(self._memory, (2 * number + side) * _DIRECTION.size)
+                frames, size, late, lost, overflown, unheard, refused, waiting, *lateness = words
+                found[name, side] = LineStatistics(
+                    frames, size, late, lost, overflown, unheard, refused, waiting, tuple(lateness)
+                )
+        return found
+
+    def close(self) -> None:
+        """End the process; safe to repeat. Its statistics stay readable."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream:
+                stream.close()
+        self._process = None
+        if isinstance(self._memory, mmap.mmap):
+            shared, self._memory = self._memory, self._memory[: 2 * len(self._cables) * _DIRECTION.size]
+            shared.close()
+
+    def _ask(self, line: str) -> str:
+        with self._telling:
+            if self._process is None or self._process.stdin is None:
+                raise SetupError("the delay line does not run")
+            try:
+                self._process.stdin.write(f"{line}\n".encode())
+            except BrokenPipeError:
+                raise SetupError(f"the delay line ended: {self._said()}") from None
+            return self._read_answer()
+
+    def _read_answer(self) -> str:
+        assert self._process is not None and self._process.stdout is not None
+        poller, line = select.poll(), b""
+        poller.register(self._process.stdout, select.POLLIN)
+        while not line.endswith(b"\n"):
+            if not poller.poll(ANSWER_LIMIT_S * 1e3):
+                raise SetupError(f"the delay line did not answer within {ANSWER_LIMIT_S:.0f} s")
+            piece = self._process.stdout.read(4096)
+            if not piece:
+                raise SetupError(f"the delay line ended: {self._said()}")
+            line += piece
+        return line.decode().rstrip("\n")
+
+    def _said(self) -> str:
+        assert self._process is not None and self._process.stderr is not None
+        self._process.wait()
+        return (
+            self._process.stderr.read().decode(errors="replace").strip()
+            or f"status {self._process.returncode}"
+        )

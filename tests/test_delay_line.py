@@ -1,0 +1,290 @@
+"""Cables with delay, jitter and loss on this machine: what crosses them, when, in which order, and what is said of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from mininet.log import setLogLevel
+
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel.build import in_thread
+from testbed.emulation.kernel.delay_line.process import (
+    BUCKETS,
+    LineStatistics,
+    lateness_end_s,
+    lateness_quantile_s,
+)
+from testbed.emulation.processes import ForkRequest
+from testbed.emulation.safety import capabilities
+from testbed.emulation.safety.fidelity import Bounds, FidelityMonitor, judge_line, line_figures
+from testbed.errors import SetupError, SpecError
+from tests.emulation_campuses import kernel, machine, small_campus
+from topologies.units import GBIT_PER_S
+
+PORT = 7001
+
+
+@pytest.fixture(scope="module")
+def campus() -> Iterator[LiveCampus]:
+    setLogLevel("error")
+    spec = small_campus(3, rate_bytes_per_s=GBIT_PER_S, delay_s=0.005)
+    patch = pytest.MonkeyPatch()
+    patch.setattr("testbed.emulation.campus.has_netem", lambda: False)  # on kernels that have it, too
+    with LiveCampus(spec) as net:
+        for name in ("h2", "h3"):
+            net.set_link(name, switch_of(net, name), delay=0)
+        yield net
+    patch.undo()
+
+
+def counted(frames: int, late: int = 0, overflown: int = 0, lateness: tuple[int, ...] = ()) -> LineStatistics:
+    counts = lateness + (0,) * (BUCKETS - len(lateness))
+    return LineStatistics(frames, 0, late, 0, overflown, 0, 0, 0, counts)
+
+
+def test_frames_that_are_late_or_lost_for_want_of_room_make_a_run_invalid() -> None:
+    good, late, full = counted(2000, late=20), counted(2000, late=21), counted(1980, overflown=30)
+    few = counted(10, late=1)
+    assert judge_line({("a", 0): good, ("b", 1): few}, Bounds()) == [
+        "delay line, all cables together: 1.04% of 2010 frames late by more than a tenth of the delay, or lost, allowed 1%"
+    ]
+    assert judge_line({("a", 0): good}, Bounds()) == judge_line({}, Bounds()) == []
+    said = judge_line({("a", 0): good, ("b", 0): late, ("c", 1): full}, Bounds())
+    assert [words.split(":")[0] for words in said] == [
+        "delay line, b out",
+        "delay line, c back",
+        "delay line, all cables together",
+    ]
+
+
+def test_lateness_is_read_at_the_end_of_its_bucket() -> None:
+    ends = [lateness_end_s(bucket) for bucket in range(BUCKETS)]
+    assert ends == sorted(ends) and ends[0] == 1.024e-6 and ends[4] == pytest.approx(2.048e-6)
+    counts = (0, 98, 1, 1)
+    assert lateness_quantile_s(counts, 0.98) == ends[1] and lateness_quantile_s(counts, 1.0) == ends[3]
+    assert line_figures({("a", 0): counted(100, lateness=counts)})["delay_line_late_p99_s"] == ends[2]
+    assert line_figures({}) == {} and lateness_quantile_s((), 0.5) == 0.0
+
+
+class TestKernel:
+    """On one campus, whose h1 is 5 ms away by description; the other cables are as they come."""
+
+    pytestmark = kernel
+
+    def test_packet_takes_the_declared_time_in_each_direction(self, campus: LiveCampus) -> None:
+        assert 10.0 <= least_rtt_ms(campus, "h1", "h2") < 20.0
+        assert least_rtt_ms(campus, "h3", "h2") < 5.0
+        in_thread(campus.kernel.read_back_fabric)
+        in_thread(campus.kernel.read_back_hosts)
+
+    def test_delay_changes_while_it_runs_for_one_direction_or_both(self, campus: LiveCampus) -> None:
+        campus.get("h2").intf().config(delay="20ms")
+        assert 30.0 <= least_rtt_ms(campus, "h1", "h2") < 40.0
+        campus.set_link(switch_of(campus, "h2"), "h2", delay=0.001, jitter="1 ms")
+        assert 10.0 <= least_rtt_ms(campus, "h1", "h2") < 20.0
+        campus.set_link("h2", switch_of(campus, "h2"), delay=0, jitter=0)
+        in_thread(campus.kernel.read_back_fabric)
+
+    def test_trunk_that_had_no_delay_is_cut_while_it_runs(self, campus: LiveCampus) -> None:
+        a, b = switch_of(campus, "h2"), switch_of(campus, "h3")
+        assert a != b
+        campus.set_link("core", a, delay="3 ms")
+        in_thread(campus.kernel.read_back_fabric)
+        assert 6.0 <= least_rtt_ms(campus, "h2", "h3") < 12.0
+        campus.set_link("core", a, up=False)
+        assert received(campus, "h2", "h3") == 0
+        campus.set_link("core", a, up=True, delay=0)
+        assert received(campus, "h2", "h3") > 0
+
+    def test_bytes_that_cross_a_lossy_cable_are_those_that_were_sent(self, campus: LiveCampus) -> None:
+        """Super-packets lose segments in their middle: what is left of them must be right to the last byte."""
+        campus.set_link("h3", switch_of(campus, "h3"), delay="1 ms", loss=0.02)
+        before = line_of(campus, "h3")
+        data = os.urandom(1 << 20) * 16
+        digest = transfer(campus, "h3", "h2", data)
+        after = line_of(campus, "h3").since(before)
+        campus.set_link("h3", switch_of(campus, "h3"), delay=0, loss=0)
+        assert digest == hashlib.sha256(data).hexdigest()
+        # drawn for each segment: some 11 700, with resent ones, of which many came in one frame
+        segments = len(data) / 1448
+        assert after.frames < segments * 0.7, "no super-packets: this tests nothing"
+        assert 0.5 * 0.02 * segments < after.lost < 2.0 * 0.02 * segments
+        assert after.refused == after.overflown == after.unheard == 0
+
+    @pytest.mark.parametrize("reorders", [False, True])
+    def test_jitter_keeps_the_order_unless_it_may_not(self, campus: LiveCampus, reorders: bool) -> None:
+        campus.set_link("h3", switch_of(campus, "h3"), delay="5 ms", jitter="5 ms", reorders=reorders)
+        numbers = datagrams(campus, "h3", "h2", 200)
+        campus.set_link("h3", switch_of(campus, "h3"), delay=0, jitter=0, reorders=False)
+        assert len(numbers) == 200
+        assert (numbers == sorted(numbers)) is not reorders
+
+    def test_tagged_frame_keeps_its_tag(self, campus: LiveCampus) -> None:
+        """The kernel takes a VLAN tag out of a frame that it hands to a packet socket."""
+        tag, words = bytes.fromhex("81000007"), b"a tagged frame of no protocol" * 3
+        macs = [campus.plan.host_cables[name].b.mac for name in ("h2", "h1")]
+        frame = macs[0] + macs[1] + tag + b"\x88\xb5" + words
+
+        def listen() -> bytes:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as hears:
+                hears.settimeout(5)
+                hears.setsockopt(263, 8, 1)  # PACKET_AUXDATA
+                while True:
+                    heard, ancillary, _, _ = hears.recvmsg(2000, 200)
+                    if words in heard:
+                        tci = int.from_bytes(ancillary[0][2][16:18], "little")
+                        return tci.to_bytes(2) + heard[12:14]
+
+        def speak() -> None:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
+                out.bind(("h1-eth0", 0))
+                out.send(frame)
+
+        assert answer_of(campus, "h2", listen, "h1", speak) == b"\x00\x07\x88\xb5"
+
+    def test_monitor_judges_what_happened_while_it_watched(self, campus: LiveCampus) -> None:
+        with FidelityMonitor(campus) as monitor:
+            assert received(campus, "h1", "h2") > 0
+        figures = monitor.verdict().figures
+        assert 0 < figures["delay_line_frames"] < 200
+        assert 0 < figures["delay_line_late_p50_s"] <= figures["delay_line_late_p99_s"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "said"),
+        [
+            ({"delay": "soon"}, "200 us"),
+            ({"delay": -1.0}, "0 s or more"),
+            ({"delay": 60.0}, "at most 10 s"),
+            ({"loss": 1.0}, "less than 1"),
+            ({"delay": "1 ms", "jitter": "2 ms"}, "at most the delay"),
+        ],
+    )
+    def test_impairment_that_cannot_be_is_refused(
+        self, campus: LiveCampus, wanted: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(SpecError, match=said):
+            campus.set_link("h2", switch_of(campus, "h2"), **wanted)
+        in_thread(campus.kernel.read_back_fabric)
+
+    def test_killed_delay_line_is_noticed_and_its_campus_leaves_nothing(self) -> None:
+        before = machine()
+        net = LiveCampus(small_campus(1, delay_s=0.001), enforcement=False)
+        with net:
+            pid = net.kernel.line.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(SetupError, match="delay line ended"):
+                while True:
+                    net.set_link("h1", "s1", delay="2 ms")
+                    time.sleep(0.01)
+            assert "delay line" in " ".join(FidelityMonitor(net).verdict().reasons)
+        assert machine() == before
+
+
+@pytest.mark.kernel
+def test_delay_is_refused_before_anything_exists_where_nothing_can_make_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> str:
+        raise SetupError("no C compiler")
+
+    monkeypatch.setattr(capabilities, "compiled", refused)
+    monkeypatch.setattr("testbed.emulation.campus.has_netem", lambda: False)
+    before = machine()
+    with pytest.raises(SetupError, match=r"delay line is missing \(no C compiler\).*h1-s1"):
+        LiveCampus(small_campus(1, delay_s=0.01), enforcement=False).start()
+    assert machine() == before
+
+
+def switch_of(net: LiveCampus, host: str) -> str:
+    return net.plan.host_cables[host].a.node
+
+
+def line_of(net: LiveCampus, host: str) -> LineStatistics:
+    """What leaves the host."""
+    return net.kernel.line.statistics()[net.plan.host_cables[host].name, 1]
+
+
+def least_rtt_ms(net: LiveCampus, a: str, b: str) -> float:
+    text = net.get(a).cmd(f"ping -c6 -i0.05 -W2 -q {net.get(b).IP()}")
+    found = re.search(r"= ([0-9.]+)/", text)
+    assert found, text
+    return float(found[1])
+
+
+def received(net: LiveCampus, a: str, b: str) -> int:
+    text = net.get(a).cmd(f"ping -c3 -i0.05 -W0.3 -q {net.get(b).IP()}")
+    return int(re.findall(r"(\d+) received", text)[0])
+
+
+def answer_of(
+    net: LiveCampus, listener: str, listen: Callable[[], bytes], speaker: str, speak: Callable[[], None]
+) -> bytes:
+    """What `listen` returns in one host, after `speak` began in another."""
+    read_fd, write_fd = os.pipe()
+
+    def tell() -> None:
+        os.write(write_fd, listen())
+
+    def wait() -> None:
+        time.sleep(0.2)
+        speak()
+
+    children = net.fork_all([
+        ForkRequest(listener, tell, "listener", keep=(write_fd,)), ForkRequest(speaker, wait, "speaker")
+    ])  # fmt: skip
+    os.close(write_fd)
+    with os.fdopen(read_fd, "rb") as answer:
+        heard = answer.read()
+    for child in children:
+        child.kill()
+        child.wait()
+    return heard
+
+
+def transfer(net: LiveCampus, source: str, target: str, data: bytes) -> str:
+    """Hash of what arrived of a TCP connection that carried `data`."""
+
+    def listen() -> bytes:
+        digest = hashlib.sha256()
+        with socket.create_server((net.get(target).IP(), PORT)) as server:
+            connection, _ = server.accept()
+            while piece := connection.recv(1 << 16):
+                digest.update(piece)
+        return digest.hexdigest().encode()
+
+    return answer_of(net, target, listen, source, partial(send, net.get(target).IP(), data)).decode()
+
+
+def send(address: str, data: bytes) -> None:
+    with socket.create_connection((address, PORT)) as connection:
+        connection.sendall(data)
+
+
+def datagrams(net: LiveCampus, source: str, target: str, count: int) -> list[int]:
+    """Numbers of datagrams, sent at once and in order, as they arrive."""
+    address = net.get(target).IP()
+
+    def listen() -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as hears:
+            hears.bind((address, PORT))
+            hears.settimeout(3)
+            return json.dumps([int.from_bytes(hears.recv(100)) for _ in range(count)]).encode()
+
+    def speak() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            for number in range(count):
+                out.sendto(number.to_bytes(4), (address, PORT))
+
+    numbers: list[int] = json.loads(answer_of(net, target, listen, source, speak))
+    return numbers
