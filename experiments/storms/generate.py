@@ -276,6 +276,17 @@ def _kill(draft: _Draft, at_s: float) -> None:
     draft.say(at_s + rng.choice([0.01, 0.3, 2.0, 6.0]), "start")
 
 
+@_fault(1)
+def _pool(draft: _Draft, at_s: float) -> None:
+    """The process that several agents share dies, and with it all of them and their jobs; they begin again together."""
+    rng = draft.rng
+    first = rng.randrange(len(draft.hosts))
+    together = draft.hosts[first : first + rng.choice([2, 3, 5])]
+    for host in together:
+        draft.say(at_s, "kill", host, 0.004)
+    draft.say(at_s + rng.choice([1.0, 4.0]), "start", *together)
+
+
 @_fault(2)
 def _pause(draft: _Draft, at_s: float) -> None:
     draft.say(at_s, "pause", draft.host(), draft.rng.choice([0.1, 1.0, 1.9, 2.1, 5.0]))
