@@ -82,8 +82,7 @@ OLD = {
 }
 NEWER = {
     "OPENBLAS_CORETYPE": "Haswell",
-    "NPY_DISABLE_CPU_FEATURES": "X86_V4",
-    "NUMBA_CPU_NAME": "haswell",  # has fused multiply-add
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4",  # the machine's own code of numba has fused multiply-add, as Haswell's
 }
 RUN = """
 import hashlib

@@ -111,7 +111,7 @@ def test_an_interrupt_in_a_callback_from_c_is_not_lost(
     def told_in_a_callback() -> None:
         ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signum))()
         after.append("the callback swallowed it")
-        time.sleep(20.0)
+        time.sleep(20.0)  # which it ends
         after.append("lost")
 
     assert ending.run(told_in_a_callback) == ExitStatus.CUT_SHORT

@@ -6,7 +6,6 @@ script, and none of them may look like a broken promise.
 
 from __future__ import annotations
 
-import _thread
 import errno
 import os
 import signal
@@ -171,7 +170,9 @@ def _interrupt_again(ignored: sys.UnraisableHookArgs) -> None:
     if isinstance(ignored.exc_value, _INTERRUPTS):
         signum = signal.SIGINT if isinstance(ignored.exc_value, KeyboardInterrupt) else signal.SIGTERM
         _SWALLOWED.append(signum)
-        later = threading.Timer(AGAIN_S, _thread.interrupt_main, (signum,))
+        # a real signal, which ends a sleep of the main thread, too
+        main = threading.main_thread().ident
+        later = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signum))
         later.daemon = True
         later.start()
     else:
