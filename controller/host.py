@@ -36,6 +36,7 @@ from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import AddressSlots, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
 from testbed.workloads.submission import cannot_run
+from topologies.spec import DirectedLink
 
 AGENT_PORT = 7100
 HELLO_TIMEOUT_S = 5.0  # a connection that does not introduce itself in this time is closed
@@ -279,6 +280,15 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 self.handle(ev.JobSubmitted(job, self.draws.random(), number))
                             case m.StatusRequest():
                                 peer.tell(self.core.status(self.now_s))
+                            case m.ChangeLinks(rates):
+                                known = self.core.cluster.share
+                                for source, target, _ in rates:
+                                    if DirectedLink(source, target) not in known:
+                                        raise RemoteProtocolError(
+                                            f"this campus has no link {source}-{target}"
+                                        )
+                                self.handle(ev.LinksChanged(rates))
+                                peer.tell(m.Noted())
                             case m.Watch():
                                 peer.watching = True
                     nursery.cancel_scope.cancel()

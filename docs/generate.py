@@ -12,9 +12,9 @@ from typing import Any
 
 from controller.core.model import facts
 from experiments.inputs.scenario.background import BackgroundLaw
-from experiments.inputs.scenario.fields import Random
+from experiments.inputs.scenario.fields import Perhaps, Random
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
-from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
+from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
 from experiments.results.summary import MEANINGS
 from topologies import files
 from topologies.keys import Choice, Flag, Kind, Numbers, Quantity, Section, Text, Texts, Whole
@@ -29,6 +29,7 @@ SECTIONS: dict[str, type[Any]] = {
     "one of `owners.peaks`": Peak,
     "one of `owners.script`": OwnerEvent,
     "[[research]]": ResearchFlow,
+    "[[events]]": LinkEvent,
     "[background]": BackgroundLaw,
 }
 HEAD = """# Scenario keys
@@ -113,6 +114,8 @@ def row(key: str, kind: Kind, default: object, meaning: str) -> str:
 def takes(kind: Kind) -> str:
     """What a key takes."""
     match kind:
+        case Perhaps(of):
+            return takes(of)
         case Quantity(dimension, low, high, above, infinite, about):
             if about:
                 return about

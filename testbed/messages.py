@@ -427,7 +427,16 @@ class Watch(Message, frozen=True):
     """Send every fact from now on, as it is recorded."""
 
 
-FromOperator = Submit | StatusRequest | Watch
+class ChangeLinks(Message, frozen=True):
+    """Cables work at other rates: (source, target, wire bytes/s; 0: down), by direction. Answered by Noted, once it is in the
+    journal."""
+
+    rates: Annotated[
+        list[tuple[Name, Name, Annotated[float, Meta(ge=0.0, le=1e15)]]], Meta(max_length=100_000)
+    ]
+
+
+FromOperator = Submit | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
@@ -495,6 +504,10 @@ class Status(Message, frozen=True):
     counts: dict[str, int]
 
 
+class Noted(Message, frozen=True):
+    """What was said is in the journal."""
+
+
 class Observed(Message, frozen=True):
     """One recorded fact, as JSON (see controller/core/model/facts.py)."""
 
@@ -502,7 +515,7 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Rejected | Status | Observed | Refused
+ToOperator = Accepted | Rejected | Status | Noted | Observed | Refused
 
 # ---------------------------------------------------------------- owner -> agent (a local datagram; the map is what counts)
 

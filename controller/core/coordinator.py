@@ -17,6 +17,7 @@ from controller.core.lifecycle import membership, resync
 from controller.core.lifecycle.announcements import announce
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.conclusion import conclude
+from controller.core.lifecycle.grants import links_changed
 from controller.core.lifecycle.job_reports import job_ended, job_started, snapshot_taken
 from controller.core.lifecycle.migration import retry_degraded
 from controller.core.lifecycle.offers import (
@@ -151,6 +152,8 @@ class Coordinator:
                     self._learn_s = now_s if cluster.queue.controller.work() else inf
             case ev.LinksMeasured(research):
                 cluster.links_measured({DirectedLink(source, to): rate for source, to, rate in research})
+            case ev.LinksChanged(rates):
+                links_changed(cluster, {DirectedLink(source, to): rate for source, to, rate in rates})
             case ev.Restarted(silent_s, cuts):
                 self._reunion = resync.begin(cluster, self._reunion, cuts)
                 cluster.record(facts.CoordinatorRestarted(silent_s, sorted(self._reunion.awaited)))
@@ -187,7 +190,7 @@ class Coordinator:
                 membership.heartbeat(self.cluster, self.cluster.hosts[name], beat)
             case ev.AgentGone(name, _):
                 reunion.went(self.cluster, self.cluster.hosts[name])
-            case ev.AgentSaid() | ev.JobSubmitted() | ev.LinksMeasured():
+            case ev.AgentSaid() | ev.JobSubmitted() | ev.LinksMeasured() | ev.LinksChanged():
                 reunion.kept.append(event)
 
     def _do_what_is_due(self) -> None:

@@ -61,6 +61,19 @@ def measure_fabric(
     console.print(f"{out}/fabric.json")
 
 
+@app.command("links")
+def measure_links(
+    out: Out = Path("out/links"),
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds.")] = False,
+) -> None:
+    """Links that delay, lose and change: round trips, throughput, lateness of the delay line, beside their goals."""
+    from experiments.benchmarks.links import links_table
+    from experiments.benchmarks.links import measure_links as run
+
+    console.print(links_table(run(out, quick=quick)))
+    console.print(f"{out}/links.json")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False

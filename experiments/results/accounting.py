@@ -53,6 +53,7 @@ from experiments.results.summary import (
     TrafficFigures,
     value_of,
 )
+from topologies.paths import Routes
 from topologies.units import format_duration
 
 WITH_LEVEL = (f.JobQueued, f.JobRedirected, f.LevelLearned)
@@ -74,7 +75,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=_migrations(journal, ended_s),
+        migrations=_migrations(journal, ended_s, Routes(context.campus)),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         lost_time=_lost_time(facts, context),
@@ -220,8 +221,8 @@ def _jobs(journal: _Journal) -> JobFigures:
     )
 
 
-def _migrations(journal: _Journal, ended_s: float) -> MigrationFigures:
-    found, due = notices(journal.telling), overdue(journal.telling, ended_s)
+def _migrations(journal: _Journal, ended_s: float, routes: Routes) -> MigrationFigures:
+    found, due = notices(journal.telling), overdue(journal.telling, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)
     in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
     excuses = [

@@ -18,6 +18,7 @@ from experiments.results.history import (
     notices,
     only,
 )
+from topologies.paths import Routes
 
 # As played: an agent that stands still is known as lost a lease and a little more after its last word.
 SILENCE_S = 5.0
@@ -27,6 +28,7 @@ KINDS = (
     f.CoordinatorRestarted,
     f.HostLost,
     f.EgressMeasured,
+    f.LinkChanged,
     f.HostReclaimed,
     f.HostReturned,
     f.JobFinished,
@@ -53,11 +55,12 @@ class Overdue:
     excuse: str | None
 
 
-def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
-    """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due."""
+def overdue(facts: Sequence[Timed], ended_s: float, routes: Routes | None = None) -> list[Overdue]:
+    """All of a run that ended at `ended_s`, from facts in the journal's order; those still under notice then are not due.
+    `routes`: of the campus; without them no changed link excuses anything."""
     causes = list(only(facts, KINDS))
     return [
-        Overdue(notice, excuse(notice, causes))
+        Overdue(notice, excuse(notice, causes, routes))
         for notice in notices(facts)
         if notice.admitted_s is not None
         and not notice.in_time
@@ -65,7 +68,7 @@ def overdue(facts: Sequence[Timed], ended_s: float) -> list[Overdue]:
     ]
 
 
-def excuse(notice: Notice, facts: Sequence[Timed]) -> str | None:
+def excuse(notice: Notice, facts: Sequence[Timed], routes: Routes | None = None) -> str | None:
     """The first cause among these facts, in words; None if none of them excuses the migration."""
     ends = {notice.source: "source", notice.destination: "destination"}
     for at_s, fact in facts:
@@ -82,6 +85,10 @@ def excuse(notice: Notice, facts: Sequence[Timed]) -> str | None:
                     return f"the agent of its {ends[host]} {host} stood still"
             case _ if at_s >= notice.deadline_s:
                 continue
+            case f.LinkChanged(source=a, target=b) if (
+                routes and notice.destination and (a, b) in routes.route(notice.source, notice.destination)
+            ):
+                return f"the link {a}-{b} changed during the notice"
             case f.HostReclaimed(host=host, notice_s=notice_s) if host == notice.source:
                 if at_s > notice.admitted_s and (notice_s <= 0.0 or notice.was_cut):
                     return f"the owner of its source {host} took it before the notice was over"

@@ -29,6 +29,7 @@ from experiments.results.history import (
     telling,
     whereabouts,
 )
+from experiments.results.link_rates import LinkRates
 from experiments.results.losses import work_lost
 from experiments.results.lost_time import LostPart, balances
 from experiments.results.narration import concerns, describe
@@ -36,6 +37,7 @@ from experiments.results.run_context import (
     SUPER_PACKET_BYTES,
     WIRE_PER_PAYLOAD,
     RunContext,
+    migration_share,
     research_shares,
 )
 from topologies.errors import SpecError
@@ -45,6 +47,7 @@ from topologies.units import format_duration, format_rate
 
 RATE_TOLERANCE = 1e-6  # relative: what rounding may add to a sum of rates
 ROUNDING_S = 1e-6  # of a sum of seconds
+TOLD_S = 3.0  # the longest from the kernel's change of a link to an agent's counters of a window before it
 SAMPLE_S = 0.1  # the sampling period behind peak_migration_bytes_per_s
 OF_LIVES = frozenset(
     (
@@ -379,7 +382,8 @@ def restores_give_the_same_state(facts: Sequence[Timed], context: RunContext) ->
 def grants_stay_within_the_share(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
     """At every moment, what is granted over a link is no more than what migrations may use of it."""
     account = _GrantAccount(context)
-    for at_s, moment in groupby(only(facts, (f.Granted, f.GrantEnded)), key=lambda timed: timed[0]):
+    kinds = (f.Granted, f.GrantEnded, f.LinkChanged, f.HostLost, f.HostJoined)
+    for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
         changed: set[DirectedLink] = set()
         for _, fact in moment:
             try:
@@ -394,12 +398,24 @@ class _GrantAccount:
     """The grants in force on each link, payload bytes/s."""
 
     def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._routes = Routes(context.campus)
-        self._share = context.share
+        self._share = dict(context.share)
+        self._changed: set[DirectedLink] = set()  # links that have not their described rate any more
+        self._lost: set[str] = set()  # hosts that cannot be told anything: they keep the rate that they have
         self._on: dict[DirectedLink, dict[tuple[str, str, str], float]] = {}
 
     def note(self, fact: f.AnyFact) -> set[DirectedLink]:
         """Take in a fact; returns the links on which grants rose. SpecError: the campus has no such hosts."""
+        match fact:
+            case f.LinkChanged(source, target, rate):
+                link, keeps = DirectedLink(source, target), self._context.keeps_reserve
+                self._share[link] = migration_share(self._context.campus, rate, keeps_reserve=keeps)
+                self._changed.add(link)
+            case f.HostLost(host=host):
+                self._lost.add(host)
+            case f.HostJoined(host=host):
+                self._lost.discard(host)
         if not isinstance(fact, f.Granted | f.GrantEnded):
             return set()
         flow = (fact.job, fact.source, fact.destination)
@@ -415,6 +431,8 @@ class _GrantAccount:
     def excess(self, link: DirectedLink) -> str | None:
         """What is wrong on a link, if anything is. (Written so that a rate that is no number is wrong too.)"""
         flows = self._on[link]
+        if link in self._changed:  # a sender that cannot be told of it keeps the rate that fitted before
+            flows = {flow: rate for flow, rate in flows.items() if flow[1] not in self._lost}
         granted, share = sum(flows.values()), self._share.get(link, 0.0)
         if granted <= share * (1.0 + RATE_TOLERANCE):
             return None
@@ -428,6 +446,7 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
     Allowed in a window are the rate of the host's aggregate bucket times the window, its burst, and one super-packet of
     debt; for the peak the window is one sample.
     """
+    rates = LinkRates(context.campus, facts)
     for at_s, fact in facts:
         if not isinstance(fact, f.EgressMeasured):
             continue
@@ -436,7 +455,12 @@ def migrations_leave_within_the_share(facts: Sequence[Timed], context: RunContex
             continue
         link = context.campus.access_link(fact.host)
         up = DirectedLink(fact.host, link.b if link.a == fact.host else link.a)
-        rate = context.share.get(up, 0.0) * WIRE_PER_PAYLOAD * context.guard_slack
+        # counters lie a heartbeat back, and the kernel's change a moment before the coordinator's word of it
+        _, fastest = rates.extremes(up, at_s - fact.window_s - TOLD_S, at_s + TOLD_S)
+        share = migration_share(context.campus, fastest, keeps_reserve=context.keeps_reserve)
+        if fastest == context.campus.capacity_bytes_per_s.get(up):
+            share = context.share.get(up, 0.0)
+        rate = share * WIRE_PER_PAYLOAD * context.guard_slack
         burst = max(context.guard_burst_bytes, rate * context.guard_burst_s) + SUPER_PACKET_BYTES
         for what, size, window_s in (
             ("migration bytes sent", fact.migration_bytes, fact.window_s),
@@ -454,7 +478,7 @@ def admitted_migrations_are_in_time(facts: Sequence[Timed], context: RunContext)
 
     Not judged are those whose notice still ran when the run ended, and those that `excuses` names.
     """
-    for due in overdue(facts, end_s(facts, context.ended_at_s)):
+    for due in overdue(facts, end_s(facts, context.ended_at_s), Routes(context.campus)):
         if due.excuse is not None:
             continue
         notice = due.notice

@@ -22,6 +22,7 @@ __all__ = [
     "ResearchShare",
     "RunContext",
     "SwitchProbe",
+    "migration_share",
     "migration_shares",
     "research_shares",
 ]
@@ -130,6 +131,8 @@ class RunContext:
     research_tolerance: float = 0.05
     # rule of `experiments.results.promises` -> why the system that ran does not promise it
     not_promised: Mapping[str, str] = field(default_factory=dict)
+    # whether the system that ran leaves research its reserve
+    keeps_reserve: bool = True
     # what the trace does not put to the test
     warnings: Sequence[str] = ()
     # by how much of itself a step takes longer on hosts with an owner, because a replica computes it too
@@ -147,13 +150,18 @@ def migration_shares(campus: Campus, *, keeps_reserve: bool = True) -> dict[Dire
     For judges: computed from the campus's description alone, not by the code that decides. `keeps_reserve` False: for a
     system that leaves research nothing.
     """
-    beta, least = campus.research_reserve.beta, campus.research_reserve.minimum_bytes_per_s
     shares: dict[DirectedLink, float] = {}
     for link in campus.links:
-        kept = max(beta * link.rate_bytes_per_s, least) if keeps_reserve else 0.0
-        share = max(0.0, link.rate_bytes_per_s - kept) / WIRE_PER_PAYLOAD
+        share = migration_share(campus, link.rate_bytes_per_s, keeps_reserve=keeps_reserve)
         shares |= dict.fromkeys(link.directions(), share)
     return shares
+
+
+def migration_share(campus: Campus, wire_bytes_per_s: float, *, keeps_reserve: bool = True) -> float:
+    """The same of one link of this rate."""
+    beta, least = campus.research_reserve.beta, campus.research_reserve.minimum_bytes_per_s
+    kept = max(beta * wire_bytes_per_s, least) if keeps_reserve else 0.0
+    return max(0.0, wire_bytes_per_s - kept) / WIRE_PER_PAYLOAD
 
 
 def research_shares(context: RunContext) -> list[ResearchShare]:

@@ -37,6 +37,7 @@ def context_of(scenario: Scenario, trace: Trace, row: Policy) -> RunContext:
         campus=played.campus,
         share=migration_shares(played.campus, keeps_reserve=row.enforced),
         not_promised=not_promised(row),
+        keeps_reserve=row.enforced,
         on_demand_cost=played.queue.on_demand_cost,
         level_max=played.queue.level_max,
         target_delay_s=played.queue.target_delay_s,

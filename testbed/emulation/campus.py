@@ -21,7 +21,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
     own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
     plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); `controller` programs an Open vSwitch fabric
-    instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the fabric's namespace); `root` is where
+    instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the fabric's namespace); `cut` names links (their two
+    nodes) that will get delay or loss: they go through the delay line from the start; `root` is where
     ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its planned addresses only.
     Raises SetupError on start if the machine lacks what the description needs.
     """
@@ -85,6 +86,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         hold_migrations: bool = True,
         ipv6: bool = False,
         controller: str | None = None,
+        cut: Collection[tuple[str, ...]] = (),
         root: Path | None = None,
     ) -> None:
         self.spec = spec
@@ -115,7 +117,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             self._ports = PortEnforcement(planned, ipv6=ipv6, hold_migrations=hold_migrations)
         self.openflow = OpenvSwitchFabric(self.run_dir, self.id, controller) if planned.openflow else None
         fabric = self.openflow or BridgeFabric()
-        self._changes = threading.Lock()
+        self._changes, self._cut = threading.Lock(), cut
         line = DelayLine(self.run_dir, self.id)
         self._kernel = KernelCampus(planned, fabric, self._programs, self._ports, line=line, ipv6=ipv6)
         # Mininet's first network raises a dozen machine-wide limits and never puts them back, unless it believes that it has
@@ -199,6 +201,10 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         # netem lets packets overtake by their jitter
         if self.plan.impaired and (any(link.jitter_s for link in self.plan.impaired) or not has_netem()):
             self._kernel.plan = self.plan.through_line()
+        for a, b in self._cut:
+            cable = self.plan.cable_between(a, b)
+            if not cable.a.shape.needs_netem:
+                self._kernel.plan = self.plan.with_cable(cable.through_line())
         require_before_start(self.plan)
         self._put_signals_back = end_by_exit()
         atexit.register(self.stop)  # an interrupt may strike on the way to `stop`

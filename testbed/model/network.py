@@ -218,6 +218,10 @@ class FluidNetwork:
 
     # ------------------------------------------------------------ questions
 
+    def has_link(self, link: DirectedLink) -> bool:
+        """Whether the network has it."""
+        return link in self._index
+
     def next_end_s(self) -> float:
         """When the next flow ends; inf if none does."""
         ends = self._ends

@@ -109,9 +109,7 @@ class Cluster:
     regrant_at_s: float = inf  # when the timetable of promised migrations next changes a rate
 
     def __post_init__(self) -> None:
-        self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
-        self._promisable_column = self.network.column(self.promisable)
-        self.withheld_column = LEAST_FALL * self.network.column(self.share)
+        self._share_out()
         volunteers = [name for name, host in self.hosts.items() if host.is_volunteer]
         self.places = Places(self.campus, volunteers, self.network, self.routes)
         self.volunteers = [self.hosts[name] for name in self.places.hosts]
@@ -119,6 +117,13 @@ class Cluster:
         self.taken_column = np.array([len(host.jobs) for host in self.volunteers], dtype=float)
         self._in_order = list(self.hosts.values())
         self._number = {host.name: number for number, host in enumerate(self._in_order)}
+
+    def _share_out(self) -> None:
+        """What follows from `share`."""
+        self.promisable = {link: rate * (1.0 - LEAST_FALL) for link, rate in self.share.items()}
+        self._promisable_column = self.network.column(self.promisable)
+        self.withheld_column = LEAST_FALL * self.network.column(self.share)
+        self._spendable, self._spendable_column = None, None
 
     # ------------------------------------------------------------ effects
 
@@ -214,6 +219,13 @@ class Cluster:
         self.bandwidth.tell(research_bytes_per_s)
         self._spendable, self._spendable_column = None, None
         self.plan_stale = True
+
+    def links_changed(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        """Cables work at other rates: shares, and all that is planned and granted, follow."""
+        self.bandwidth.change(wire_bytes_per_s)
+        self.share.update({link: self.bandwidth.share(link) for link in wire_bytes_per_s})
+        self._share_out()
+        self.plan_stale = self.rates_stale = True
 
     def put_flow(self, flow: CheckpointFlow) -> None:
         """The flow is open, in place of one of its key."""

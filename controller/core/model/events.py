@@ -43,6 +43,12 @@ class LinksMeasured(Struct, frozen=True, tag=True):
     research: list[tuple[str, str, float]]
 
 
+class LinksChanged(Struct, frozen=True, tag=True):
+    """Cables work at other rates: (source, target, wire bytes/s; 0: down), of each direction that has changed."""
+
+    rates: list[tuple[str, str, float]]
+
+
 class Restarted(Struct, frozen=True, tag=True):
     """The coordinator's process began again from its journal, whose last event is `silent_s` older: no connection is left.
 
@@ -53,4 +59,4 @@ class Restarted(Struct, frozen=True, tag=True):
     cuts: int = 0
 
 
-Event = AgentSaid | AgentGone | JobSubmitted | Woke | LinksMeasured | Restarted
+Event = AgentSaid | AgentGone | JobSubmitted | Woke | LinksMeasured | LinksChanged | Restarted

@@ -316,6 +316,14 @@ class LevelLearned(Fact, frozen=True):
     level: float
 
 
+class LinkChanged(Fact, frozen=True):
+    """One direction of a cable works at another rate from now on: wire bytes/s, 0 if it is down."""
+
+    source: str
+    target: str
+    rate_bytes_per_s: float
+
+
 class EgressMeasured(Fact, frozen=True):
     """Kernel counters of a host's egress over a window, wire bytes."""
 
@@ -359,5 +367,6 @@ AnyFact = (
     | MigrationDegraded
     | MigrationFinished
     | LevelLearned
+    | LinkChanged
     | EgressMeasured
 )

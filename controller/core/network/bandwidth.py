@@ -76,6 +76,22 @@ class LinkBandwidth:
         self.told.update(zip(research_bytes_per_s, told.tolist(), strict=True))
         self._unmeasured[links] = self.payload_share * (wire - np.maximum(self._reserved[links], told))
 
+    def change(self, wire_bytes_per_s: Mapping[DirectedLink, float]) -> None:
+        """Some links have other rates from now on (0: down). What transfers got of them before says nothing any more."""
+        self.capacity.update(wire_bytes_per_s)
+        for link, wire in wire_bytes_per_s.items():
+            self._kept[link] = self.reserve.reserve_bytes_per_s(wire)
+            self._delivered.pop(link, None)
+            self._delivery.pop(link, None)
+        self._wire, self._reserved = self.network.column(self.capacity), self.network.column(self._kept)
+        told = self.network.column({link: self.told.get(link, 0.0) for link in self.network.links})
+        kept = np.maximum(self._reserved, np.minimum(told, self._wire))
+        self._unmeasured = self.payload_share * (self._wire - kept)
+
+    def share(self, link: DirectedLink) -> float:
+        """What migrations may use of a link, payload bytes/s."""
+        return self.payload_share * self.reserve.migration_share_bytes_per_s(self.capacity[link])
+
     @property
     def left_column(self) -> Floats:
         """What the reserve and the traffic that was told leave of each link, payload bytes/s, by its number."""
@@ -102,7 +118,7 @@ class LinkBandwidth:
 
     def available(self, link: DirectedLink, now_s: float, committed_bytes_per_s: float = 0.0) -> float:
         """What a new flow may count on, payload bytes/s, 0 or more; the committed rate is payload too."""
-        kept = max(self._kept[link], self.told.get(link, 0.0))
+        kept = max(self._kept[link], min(self.told.get(link, 0.0), self.capacity[link]))
         free = self.delivery(link, now_s) * self.payload_share * (self.capacity[link] - kept)
         return max(0.0, free - committed_bytes_per_s)
 

@@ -68,6 +68,33 @@ class Parts(Kind):
         return "\n".join(["[", *lines, "]"])
 
 
+@dataclass(frozen=True, slots=True)
+class Perhaps(Kind):
+    """A value of another kind, or None where the key is left out."""
+
+    of: Kind
+
+    @property
+    def dimension(self) -> Dimension | None:
+        """Of the value."""
+        return getattr(self.of, "dimension", None)
+
+    def key(self, name: str) -> str:
+        return self.of.key(name)
+
+    def allowed(self) -> str:
+        return self.of.allowed()
+
+    def wrong(self, value: object) -> str | None:
+        return None if value is None else self.of.wrong(value)
+
+    def read(self, table: Table, key: str, default: object = NOTHING) -> Any:
+        return self.of.read(table, key, default)
+
+    def text(self, value: Any) -> str:
+        return self.of.text(value)
+
+
 def _declare(kind: Kind, default: object) -> Any:
     metadata = {"kind": kind, "dimension": getattr(kind, "dimension", None)}
     if isinstance(kind, Numbers):
@@ -98,6 +125,11 @@ def whole(low: int, high: int, default: object = MISSING, *, optional: bool = Fa
     return _declare(Whole(low, high, optional), default)
 
 
+def optional(kind: Kind) -> Any:
+    """A value of this kind, None if it is left out."""
+    return _declare(Perhaps(kind), None)
+
+
 def choice(options: Sequence[str], default: object = MISSING) -> Any:
     """One of some texts; any text, if none are given."""
     return _declare(Choice(tuple(options)) if options else Text(), default)
@@ -108,9 +140,9 @@ def flag(default: object = MISSING) -> Any:
     return _declare(Flag(), default)
 
 
-def names(default: tuple[str, ...] = ()) -> Any:
-    """A tuple of host names."""
-    return _declare(Texts('a list of hosts, such as ["h1", "h2"]'), default)
+def names(default: object = (), about: str = 'a list of hosts, such as ["h1", "h2"]') -> Any:
+    """A tuple of names, of hosts if nothing else is said."""
+    return _declare(Texts(about), default)
 
 
 def numbers(default: tuple[float, ...]) -> Any:

@@ -1,8 +1,8 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]`, `[owners]`, `[[research]]`, `[background]`, `[scale]`; all but the campus may be left
-out. What the keys mean is said where they are declared: `parts.py`, `owners.py` and `background.py`. Without a section
+`[queue]`, `[protocol]`, `[jobs]`, `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`; all but the campus may be
+left out. What the keys mean is said where they are declared: `parts.py`, `owners.py` and `background.py`. Without a section
 `[background]` there is none; with an empty one it is paper A's.
 """
 
@@ -16,6 +16,7 @@ from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import (
     Jobs,
+    LinkEvent,
     Protocol,
     Queue,
     ResearchFlow,
@@ -61,6 +62,7 @@ def dumps(scenario: Scenario) -> str:
     ]
     sections = [(f"[{key}]", getattr(scenario, key)) for key in _SECTIONS]
     sections += [("[[research]]", flow) for flow in scenario.research]
+    sections += [("[[events]]", event) for event in scenario.events]
     if scenario.background is not None:
         sections.append(("[background]", scenario.background))
     for head, part in sections:
@@ -85,10 +87,11 @@ def _scenario(table: Table, folder: Path) -> Scenario:
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     sections: dict[str, Any] = {key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items()}
     research = tuple(fields.read(ResearchFlow, each) for each in table.tables("research"))
+    events = tuple(fields.read(LinkEvent, each) for each in table.tables("events"))
     background = fields.read(BackgroundLaw, table.table("background")) if table.has("background") else None
     scaled = table.table("scale")
     scale = Scale(**{key: _FACTOR.read(scaled, key, 1.0) for key in ("bytes", "time")})
     scaled.done()
     table.done()
-    parts = {**sections, "research": research, "background": background}
+    parts = {**sections, "research": research, "events": events, "background": background}
     return Scenario(name, campus, seed, duration_s, scale=scale, **parts)

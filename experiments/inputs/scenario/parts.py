@@ -6,7 +6,7 @@ Defaults are the papers' values where they give one, in real units; each line sa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 
 from controller.core.policies.table import POLICIES
 from experiments.inputs.scenario.fields import (
@@ -14,13 +14,16 @@ from experiments.inputs.scenario.fields import (
     choice,
     drawn,
     flag,
+    names,
     numbers,
+    optional,
     quantity,
     whole,
 )
 from experiments.inputs.scenario.law import InverseLaw
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
+from topologies.keys import Flag, Quantity
 
 D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
@@ -118,6 +121,44 @@ class Jobs:
 
     def __post_init__(self) -> None:
         check(self, "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEvent:
+    """A link that changes while the campus runs, in both directions; what is not named stays as it is."""
+
+    at_s: float = quantity(D.DURATION)  # from the run's beginning
+    # the two nodes that the cable joins
+    between: tuple[str, ...] = names(MISSING, 'two nodes, such as ["h3", "a1"]')
+    rate_bytes_per_s: float | None = optional(Quantity(D.RATE, above=True))  # on the wire
+    delay_s: float | None = optional(Quantity(D.DURATION))  # one way; live only
+    loss: float | None = optional(
+        Quantity(D.NUMBER, about="a probability less than 1")
+    )  # of a packet; live only
+    jitter_s: float | None = optional(
+        Quantity(D.DURATION)
+    )  # a packet takes the delay, more or less by at most this; live only
+    reorders: bool | None = optional(
+        Flag()
+    )  # whether packets may overtake each other by their jitter; live only
+    up: bool | None = optional(Flag())  # whether the cable carries anything
+
+    def __post_init__(self) -> None:
+        check(self, "events")
+        if len(self.between) != 2:
+            raise SpecError("events.between", list(self.between), 'two nodes, such as ["h3", "a1"]')
+        if not self.changes:
+            raise SpecError(
+                "events",
+                f"nothing at {self.at_s:g} s",
+                "at least one of rate, delay, loss, jitter, reorders, up",
+            )
+
+    @property
+    def changes(self) -> dict[str, float | bool]:
+        """What is named, by field."""
+        names = ("rate_bytes_per_s", "delay_s", "loss", "jitter_s", "reorders", "up")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

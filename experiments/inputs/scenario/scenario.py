@@ -13,6 +13,7 @@ from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.owners import Owners, check_order
 from experiments.inputs.scenario.parts import (
     Jobs,
+    LinkEvent,
     Protocol,
     Queue,
     ResearchFlow,
@@ -21,7 +22,7 @@ from topologies.dimension import DURATION, Dimension
 from topologies.errors import SpecError
 from topologies.keys import Quantity, Whole
 from topologies.scale import Scale
-from topologies.spec import Campus, Host, Role
+from topologies.spec import Campus, Host, Link, Role
 
 MAX_EVENTS = 2_000_000  # jobs, or reclaims, expected in one run
 MAX_STEPS = 1e9  # of one job: more are shorter than what a clock that counts days in seconds tells apart
@@ -41,6 +42,7 @@ class Scenario:
     jobs: Jobs = field(default_factory=Jobs)
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
+    events: tuple[LinkEvent, ...] = ()
     background: BackgroundLaw | None = None  # none: links carry nothing else
     scale: Scale = field(default_factory=Scale)
 
@@ -54,6 +56,7 @@ class Scenario:
             if allowed := kind.wrong(value):
                 raise SpecError(key, value, allowed)
         self._check_hosts()
+        self._check_events()
         self._check_fit()
 
     @property
@@ -82,6 +85,21 @@ class Scenario:
             )
             if flow.source == flow.target:
                 raise SpecError("research", flow.source, "a flow between two different hosts")
+
+    def _check_events(self) -> None:
+        """In order of time, of links that there are, and each possible after those before."""
+        state: dict[frozenset[str], Link] = {frozenset((link.a, link.b)): link for link in self.campus.links}
+        before_s = 0.0
+        for event in self.events:
+            ends = frozenset(event.between)
+            if ends not in state:
+                near = [f"{link.a}-{link.b}" for link in self.campus.links if ends & {link.a, link.b}][:12]
+                allowed = f"the two ends of a link{': ' + ', '.join(near) if near else ''}"
+                raise SpecError("events.between", list(event.between), allowed)
+            if not before_s <= event.at_s:
+                raise SpecError("events.at", event.at_s, f"in order of time: at {before_s:g} s or later")
+            before_s = event.at_s
+            state[ends] = replace(state[ends], **{k: v for k, v in event.changes.items() if k != "up"})  # type: ignore[arg-type]
 
     def _check_fit(self) -> None:
         """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that

@@ -40,6 +40,12 @@ class Operator:
             raise RemoteProtocolError(f"a request for the status was answered by {type(answer).__name__}")
         return answer
 
+    async def change_links(self, rates: list[tuple[str, str, float]]) -> None:
+        """Returns when the coordinator plans with these rates: (source, target, wire bytes/s), of each direction."""
+        answer = await self._ask(m.ChangeLinks(rates))
+        if not isinstance(answer, m.Noted):
+            raise RemoteProtocolError(f"changed links were answered by {answer}")
+
     async def watch(self) -> AsyncIterator[tuple[float, AnyFact]]:
         """(seconds since the coordinator started, fact), as they are recorded; ends with the coordinator."""
         await self._out.send(m.Watch())

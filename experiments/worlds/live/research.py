@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.inputs.scenario import ResearchFlow
+from experiments.results.history import Timed
+from experiments.results.link_rates import LinkRates
 from experiments.results.run_context import ResearchSample
 from topologies.paths import Routes
 from topologies.spec import Campus
@@ -22,6 +24,7 @@ from topologies.spec import Campus
 PORT = 7300  # and up: one for each flow
 WINDOW_S = 1.0
 WARM_UP_S = 3.0  # slow start, and the queue that the first burst leaves
+TOLD_S = 0.5  # the kernel changes a link this long before the coordinator's journal says so, at most
 CONNECT_S = 10.0
 CHUNK = bytes(256 << 10)
 TCP_CONGESTION = 13  # linux/tcp.h
@@ -84,21 +87,30 @@ def plan_flows(campus: Campus, flows: Sequence[ResearchFlow], directory: Path) -
 
 
 def samples(
-    campus: Campus, measured: Sequence[Measured], started_s: float, until_s: float
+    campus: Campus,
+    measured: Sequence[Measured],
+    started_s: float,
+    until_s: float,
+    facts: Sequence[Timed] = (),
 ) -> list[ResearchSample]:
-    """Windows of the greedy flows, on the narrowest link of each; the first WARM_UP_S of each are left out."""
-    routes = Routes(campus)
+    """Windows of the greedy flows, on the narrowest link of each. Left out are the first WARM_UP_S of each flow, and of each rate
+    of a link on its way."""
+    routes, rates = Routes(campus), LinkRates(campus, facts)
     found = []
     for each in measured:
         if not each.flow.greedy:
             continue
-        capacity, _ = routes.bottleneck(each.flow.source, each.flow.target)
-        reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
+        route = routes.route(each.flow.source, each.flow.target)
         windows = list(each.windows())
         first_s = windows[0][0] if windows else math.inf
         for end_s, taken in windows:
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
                 at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
+                seen = [rates.extremes(link, at_s - WINDOW_S - WARM_UP_S, at_s + TOLD_S) for link in route]
+                capacity = min(least for least, _ in seen)
+                if any(least < greatest for least, greatest in seen) or capacity <= 0.0:
+                    continue
+                reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
                 payload_bytes = float(taken)
                 found.append(ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes))
     return sorted(found, key=lambda sample: sample.at_s)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,6 +29,7 @@ from experiments.worlds.live.world import LiveWorld, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock
+from testbed.emulation.description.plan import Cable
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
 from testbed.errors import SetupError
 from topologies.errors import SpecError
@@ -73,6 +75,7 @@ class LiveRun:
             nursery.start_soon(self._submit_all, begin_s)
             away = (OwnerEvent(0.0, host) for host in self.trace.away)
             nursery.start_soon(self.owners.play, (*away, *self.trace.owner_events), begin_s)
+            nursery.start_soon(self._change_links, begin_s)
             nursery.start_soon(self._poll_status)
             if self.directed:
                 # twice the time that the median payload takes over an empty access link's share, and a restart
@@ -125,6 +128,27 @@ class LiveRun:
                 left.popleft()
 
         await self._talk(submit_them)
+
+    async def _change_links(self, begin_s: float) -> None:
+        """The scenario's events: the kernel's links change, are read back, and the coordinator is told what it plans with."""
+        campus = self.world.campus
+        for event in self.scenario.events:
+            await trio.sleep_until(begin_s + event.at_s)
+            a, b = event.between
+            change = partial(
+                campus.set_link,
+                a,
+                b,
+                rate=event.rate_bytes_per_s,
+                delay=event.delay_s,
+                loss=event.loss,
+                jitter=event.jitter_s,
+                reorders=event.reorders,
+                up=event.up,
+            )
+            await trio.to_thread.run_sync(change)
+            if event.rate_bytes_per_s is not None or event.up is not None:
+                await self._talk(partial(tell_rates, campus.plan.cable_between(a, b)))
 
     async def _submit(self, operator: Operator, job: m.JobSpec) -> None:
         answer = await operator.submit(job)
@@ -180,6 +204,15 @@ class LiveRun:
                 return
 
 
+async def tell_rates(cable: Cable, operator: Operator) -> None:
+    """Tell the coordinator what a cable carries now, each way."""
+    ends = (cable.a, cable.b)
+    up = all(end.is_up for end in ends)
+    rates = [float(end.shape.rate_bytes_per_s) if up else 0.0 for end in ends]
+    a, b = (end.node for end in ends)
+    await operator.change_links([(a, b, rates[0]), (b, a, rates[1])])
+
+
 def run_live(
     scenario: Scenario,
     trace: Trace,
@@ -232,7 +265,7 @@ def run_live(
     ended_s = world.started_s + run.ended_at_s
     context = replace(
         context_of(scenario, trace, row),
-        research=research.samples(played.campus, world.flows, world.started_s, ended_s),
+        research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
         switches=tuple(run.owners.probes),
         fidelity=FidelityRecord(measured.valid, measured.reasons, figures),
         ended=run.ended,

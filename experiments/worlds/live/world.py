@@ -267,7 +267,8 @@ def live_world(
     compile_once()
     build()
     holds = enforcement_of(scenario) is not Enforcement.NONE
-    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller) as campus:
+    cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
+    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller, cut=sorted(cut)) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(
             scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process

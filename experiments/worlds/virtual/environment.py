@@ -21,7 +21,7 @@ from testbed.enforcement import Enforcement
 from testbed.messages import JobSpec
 from testbed.model.network import FluidNetwork, Sharing
 from topologies.paths import Routes
-from topologies.spec import Campus
+from topologies.spec import Campus, DirectedLink
 from topologies.units import PAYLOAD_SHARE
 
 STORY_LINES = 60
@@ -63,6 +63,8 @@ class Environment:
     scheduler: Scheduler
     network: ScheduledNetwork
     machines: dict[str, Machine]
+    # wire bytes/s of each link as it is to be (a fault may make it less); the coordinator is told of changes
+    capacity: dict[DirectedLink, float]
     specs: dict[str, JobSpec] = field(default_factory=dict)
     told: Callable[[str, Any], None] | None = None  # sees each message to an agent
     tells_story: bool = False
@@ -126,4 +128,5 @@ def make_environment(
     fluid = FluidNetwork(carried, SHARING[enforcement])
     network = ScheduledNetwork(scheduler, fluid, Egress(fluid, (host.name for host in campus.hosts)))
     machines = {host.name: Machine(host.name) for host in campus.agents(head_stores=head_stores)}
-    return Environment(campus, Routes(campus), costs, faults, Streams(seed), scheduler, network, machines)
+    routes, capacity = Routes(campus), dict(campus.capacity_bytes_per_s)
+    return Environment(campus, routes, costs, faults, Streams(seed), scheduler, network, machines, capacity)

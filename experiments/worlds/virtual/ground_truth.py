@@ -13,7 +13,7 @@ from math import inf
 
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER
-from experiments.results.run_context import migration_shares
+from experiments.results.run_context import migration_share
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
@@ -94,7 +94,8 @@ class GroundTruth:
         self._journalled = journalled
         self._states: dict[tuple[str, int], StoredCheckpoint] = {}
         self._closed_s: dict[tuple[str, int], float] = {}  # since when, by host and version of its switch
-        self._share: dict[DirectedLink, float] | None = None
+        self._share: dict[DirectedLink, float] = {}
+        self._capacity: dict[DirectedLink, float] = {}  # that it was computed from
         self._over: dict[DirectedLink, float] = {}  # bytes/s too many, since the last look
         self._looked_s = 0.0
         self.excesses: list[Excess] = []
@@ -122,9 +123,13 @@ class GroundTruth:
 
     def share(self, world: VirtualWorld) -> dict[DirectedLink, float]:
         """What migrations may use of each link, computed by the judge itself."""
-        if self._share is None:
-            enforced = world.policy.enforced
-            self._share = migration_shares(world.env.campus, keeps_reserve=enforced)
+        if self._capacity != world.env.capacity:
+            campus, keeps = world.env.campus, world.policy.enforced
+            self._capacity = dict(world.env.capacity)
+            self._share = {
+                link: migration_share(campus, rate, keeps_reserve=keeps)
+                for link, rate in self._capacity.items()
+            }
         return self._share
 
     def _check_processes(self, world: VirtualWorld, machine: Machine) -> None:

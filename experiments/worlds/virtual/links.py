@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controller.core.model.events import LinksChanged
 from experiments.worlds.virtual.connections import Connections
+from experiments.worlds.virtual.egress import guard_of
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.hosts import Connection
+from experiments.worlds.virtual.scheduler import Priority
 from topologies.spec import DirectedLink
 from topologies.units import PAYLOAD_SHARE
+
+TELL_AGAIN_S = 0.1  # until a coordinator that is dead listens again, as the live world does
 
 
 class VirtualLinks:
@@ -18,15 +23,46 @@ class VirtualLinks:
         self, env: Environment, connections: Connections, broken_off: Callable[[Connection], None]
     ) -> None:
         self._env, self._connections, self._broken_off = env, connections, broken_off
-        self._capacity = dict(env.campus.capacity_bytes_per_s)
+        self._capacity = dict(env.capacity)
+        self._rates = dict(env.capacity)
+        self._is_up = dict.fromkeys(env.capacity, True)
 
     def set(self, a: str, b: str, factor: float) -> None:
         """One works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
         self._env.note(f"the link {a}-{b} works at {factor:g} of its rate")
         for link in (DirectedLink(a, b), DirectedLink(b, a)):
-            full = self._env.campus.capacity_bytes_per_s[link]
+            full = self._env.capacity[link]
             self._capacity[link] = full * factor
             self._env.network.set_capacity(link, full * factor * PAYLOAD_SHARE)
+        self._hear()
+
+    def change(self, a: str, b: str, rate_bytes_per_s: float | None, up: bool | None) -> None:
+        """The cable itself is another from now on, in both directions: the coordinator is told, research and judges go by it."""
+        env, ends = self._env, (DirectedLink(a, b), DirectedLink(b, a))
+        for link in ends:
+            self._rates[link] = self._rates[link] if rate_bytes_per_s is None else rate_bytes_per_s
+            self._is_up[link] = self._is_up[link] if up is None else up
+            env.capacity[link] = self._rates[link] if self._is_up[link] else 0.0
+            self._capacity[link] = env.capacity[link]
+            env.network.set_capacity(link, env.capacity[link] * PAYLOAD_SHARE)
+        env.note(f"the link {a}-{b} works at {env.capacity[ends[0]]:g} bytes/s")
+        for host in {a, b} & env.campus.host_by_name.keys():
+            if env.network.fluid.has_link(guard_of(host)):
+                share = env.campus.research_reserve.migration_share_bytes_per_s(env.capacity[ends[0]])
+                env.network.set_capacity(guard_of(host), share * PAYLOAD_SHARE)
+        self._hear()
+        self._tell(ends)
+
+    def _tell(self, links: tuple[DirectedLink, ...]) -> None:
+        """The campus's operator tells the coordinator, again and again if it is dead."""
+        env = self._env
+        if self._connections.refused:
+            env.after(TELL_AGAIN_S, lambda: self._tell(links), Priority.MESSAGE)
+        else:
+            env.decide(LinksChanged([(link.source, link.target, env.capacity[link]) for link in links]))
+
+    def _hear(self) -> None:
+        """Hosts behind a link that is down cannot be heard, others can."""
         root = self._env.campus.coordinator.name
         for name, machine in self._env.machines.items():
             down = any(self._capacity[link] <= 0.0 for link in self._env.routes.route(name, root))

@@ -27,6 +27,7 @@ class _Running:
     is_on: bool = False
     was_cut: bool = True  # since the window began
     moved_bytes: float = 0.0  # at the beginning of the window
+    capacity_bytes_per_s: float = 0.0  # of its path, then
 
 
 class ResearchTraffic:
@@ -69,6 +70,10 @@ class ResearchTraffic:
         ends = (each.flow.source, each.flow.target)
         return any(machines[end].closed for end in ends if end in machines)
 
+    def _capacity(self, flow: ResearchFlow) -> float:
+        """Wire bytes/s that its path carries now."""
+        return min(self._env.capacity[link] for link in self._env.routes.route(flow.source, flow.target))
+
     def _turn_on(self, each: _Running) -> None:
         if each.is_on:
             return
@@ -76,15 +81,15 @@ class ResearchTraffic:
         links = env.routes.route(flow.source, flow.target)
         cap = inf if flow.greedy else flow.rate_bytes_per_s
         env.network.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
-        each.is_on, each.moved_bytes = True, 0.0
+        each.is_on, each.moved_bytes, each.capacity_bytes_per_s = True, 0.0, self._capacity(flow)
 
     def _window(self) -> None:
         env = self._env
         for each in self._flows:
             if each.is_on and each.flow.greedy:
                 flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
-                if not each.was_cut:
-                    capacity, _ = env.routes.bottleneck(flow.source, flow.target)
+                capacity = self._capacity(flow)
+                if not each.was_cut and capacity == each.capacity_bytes_per_s > 0.0:
                     reserve = env.campus.research_reserve.reserve_bytes_per_s(capacity)
                     payload_bytes = moved - each.moved_bytes
                     sample = ResearchSample(
@@ -97,5 +102,5 @@ class ResearchTraffic:
                         payload_bytes,
                     )
                     self.samples.append(sample)
-                each.was_cut, each.moved_bytes = False, moved
+                each.was_cut, each.moved_bytes, each.capacity_bytes_per_s = False, moved, capacity
         env.after(self._window_s, self._window, Priority.TIMER)

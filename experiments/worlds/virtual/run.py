@@ -22,8 +22,10 @@ from experiments.worlds.virtual.overheads import Overheads
 from experiments.worlds.virtual.scheduler import Priority
 from experiments.worlds.virtual.world import VirtualWorld
 from testbed.enforcement import Enforcement
+from testbed.errors import SpecError
 
 WORLD = "virtual"
+PLAYED = {"rate_bytes_per_s", "up"}  # of what events of links change
 BEGIN_S = 0.5  # the trace begins once all agents have registered
 LATEST_FACTOR = 4.0  # with `until_over`: a run is given up after so many times its duration
 
@@ -126,6 +128,14 @@ def make_world(
     for arrival in events.arrivals:
         submit = partial(world.submit, job_spec(arrival), admission.random())
         world.at(BEGIN_S + arrival.at_s, submit, Priority.MESSAGE)
+    for change in played.events:
+        if only_live := sorted(change.changes.keys() - PLAYED):
+            allowed = "rate and up: the virtual world's links have no queue that could hold or lose a packet"
+            raise SpecError("events", f"{', '.join(only_live)} at {change.at_s:g} s", allowed)
+        alter = partial(
+            world.change_link, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
+        )
+        world.at(BEGIN_S + change.at_s, alter, Priority.OWNER)
     for event in events.owner_events:
         acts = (
             partial(world.give_back, event.host)

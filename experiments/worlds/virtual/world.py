@@ -389,6 +389,12 @@ class VirtualWorld:
         """A cable works at `factor` of its rate, in both directions; 0: it is down, and messages wait."""
         self.links.set(a, b, factor)
 
+    def change_link(
+        self, a: str, b: str, *, rate_bytes_per_s: float | None = None, up: bool | None = None
+    ) -> None:
+        """An event of the scenario: the cable works at another rate (wire bytes/s), or is cut, and the coordinator is told."""
+        self.links.change(a, b, rate_bytes_per_s, up)
+
     def _note(self, text: str) -> None:
         if "Heartbeat" not in text:
             self.env.note(text)

@@ -272,7 +272,11 @@ def judge_line(line: Mapping[tuple[str, int], LineStatistics], bounds: Bounds) -
 
 
 def probe_link_rates(
-    campus: LiveCampus, sample: Sequence[tuple[str, str]], *, duration_s: float = 0.5
+    campus: LiveCampus,
+    sample: Sequence[tuple[str, str]],
+    *,
+    duration_s: float = 0.5,
+    warm_up_s: float = WARM_UP_S,
 ) -> list[LinkRate]:
     """Send as fast as TCP can from host to host, one pair after the other, and measure at each receiver.
 
@@ -284,7 +288,7 @@ def probe_link_rates(
     for source, target in sample:
         read_fd, write_fd = os.pipe()
         address = str(campus.spec.host_by_name[target].address)
-        receiver = partial(_receive, write_fd, address, duration_s)
+        receiver = partial(_receive, write_fd, address, duration_s, warm_up_s)
         processes = campus.fork_all([
             ForkRequest(target, receiver, "rate probe", keep=(write_fd,)),
             ForkRequest(source, partial(_send, address), "rate probe"),
@@ -304,12 +308,12 @@ def probe_link_rates(
     return rates
 
 
-def _receive(write_fd: int, address: str, duration_s: float) -> None:
+def _receive(write_fd: int, address: str, duration_s: float, warm_up_s: float) -> None:
     buffer = bytearray(1 << 20)
     with socket.create_server((address, PROBE_PORT)) as server:
         server.settimeout(10)
         connection, _ = server.accept()
-        _count(connection, buffer, WARM_UP_S)
+        _count(connection, buffer, warm_up_s)
         received, elapsed_s = _count(connection, buffer, duration_s)
     os.write(write_fd, json.dumps(received / elapsed_s).encode())
 

@@ -1,0 +1,206 @@
+"""What links are that delay, lose and change: round trips, throughput, loss, and what changing one costs.
+
+Two hosts on one switch, the first host's cable through the delay line: a round trip crosses the delay once each way. Round trips
+are ping's, a hundred a second; throughput is one greedy TCP flow's at its receiver, after slow start. Goals are for a quiet
+machine. All delays and changes happen on one campus that stands, which is itself a part of what is tried.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mininet.log import setLogLevel
+from rich.table import Table
+
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
+from testbed.emulation.safety.fidelity import Bounds, probe_link_rates
+from testbed.errors import SetupError
+from topologies.spec import Building, Campus, GpuModel, Host, Link, Role, Switch, Tier
+from topologies.units import GBIT_PER_S, MBIT_PER_S, PAYLOAD_SHARE, format_rate
+
+FAST = 10 * GBIT_PER_S
+SLOW = 200 * MBIT_PER_S
+DELAY_S = 0.005
+PINGS, QUICK_PINGS = 1000, 200
+PING_INTERVAL_S = 0.01
+FLOW_S, QUICK_FLOW_S = 4.0, 1.5
+LOSS = 0.01
+CHANGES = 20
+# of a quiet machine: 5 ms each way, one TCP flow at 10 ms, rate with delay over declared
+GOALS = {
+    "rtt_p50_s": 0.0105,
+    "rtt_p99_s": 0.012,
+    "throughput_bytes_per_s": GBIT_PER_S,
+    "rate_off": 0.02,
+    "wrong": Bounds().delay_wrong_share,
+}
+
+
+def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
+    """Measure on a campus of its own, and write links.json into `out`. SetupError: the machine cannot."""
+    setLogLevel("error")
+    pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if quick else (PINGS, FLOW_S)
+    with LiveCampus(_campus()) as net:
+        result: dict[str, Any] = {
+            "cpus": os.cpu_count(),
+            "kernel": os.uname().release,
+            "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
+            "cut_s": _timed(lambda: net.set_link("h1", "s1", delay=0)),
+        }
+        result["through_the_line"] = {
+            "rtt_s": _round_trips(net, pings),
+            "bytes_per_s": _throughput(net, flow_s),
+        }
+        net.set_link("h1", "s1", delay=DELAY_S)
+        before = _line(net)
+        result["delayed"] = {"rtt_s": _round_trips(net, pings), "idle": _lateness(_line(net), before)}
+        before = _line(net)
+        result["delayed"] |= {"bytes_per_s": _throughput(net, flow_s), "busy": _lateness(_line(net), before)}
+        net.set_link("h1", "s1", rate=SLOW)
+        result["delayed_and_slow"] = {
+            "over_declared": _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE),
+            "without_delay": _without_delay(net, flow_s),
+        }
+        net.set_link("h1", "s1", rate=FAST, loss=LOSS)
+        before = _line(net)
+        lossy = _throughput(net, flow_s)
+        lost = sum(now.lost - then.lost for now, then in zip(_line(net), before, strict=True))
+        carried = sum(now.bytes - then.bytes for now, then in zip(_line(net), before, strict=True))
+        result["lossy"] = {"bytes_per_s": lossy, "lost_segments": lost, "carried_bytes": carried}
+        rates = [SLOW, FAST] * (CHANGES // 2)
+        spent = [_timed(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
+        result["change_s"] = _quantiles(spent)
+    delayed = result["delayed"]
+    result["met"] = {
+        "rtt_p50_s": bool(2 * DELAY_S <= delayed["rtt_s"]["p50"] <= GOALS["rtt_p50_s"]),
+        "rtt_p99_s": bool(delayed["rtt_s"]["p99"] < GOALS["rtt_p99_s"]),
+        "throughput_bytes_per_s": bool(delayed["bytes_per_s"] >= GOALS["throughput_bytes_per_s"]),
+        "rate_off": bool(abs(_rate_off(result)) <= GOALS["rate_off"]),
+        "wrong": all(delayed[when]["wrong"] <= GOALS["wrong"] for when in ("idle", "busy")),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "links.json").write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def links_table(result: dict[str, Any]) -> Table:
+    """What was measured beside the goals."""
+    title = f"{result['cpus']} processors, kernel {result['kernel']}"
+    table = Table("", "measured", "goal", "", title=title)
+
+    def row(what: str, measured: str, goal: str = "", key: str = "") -> None:
+        met = result["met"].get(key)
+        table.add_row(what, measured, goal, "" if met is None else "met" if met else "not met")
+
+    def trips(of: dict[str, float]) -> str:
+        return ", ".join(f"{q} {of[q] * 1e3:.2f} ms" for q in ("p50", "p99", "max"))
+
+    for key, words in (("plain", "a plain cable"), ("through_the_line", "the delay line, at 0 ms")):
+        row(f"{words}: round trip", trips(result[key]["rtt_s"]))
+        row(f"{words}: one TCP flow", format_rate(result[key]["bytes_per_s"]))
+    delayed = result["delayed"]
+    row(
+        "5 ms each way: round trip, p50",
+        f"{delayed['rtt_s']['p50'] * 1e3:.2f} ms",
+        "10 to 10.5 ms",
+        "rtt_p50_s",
+    )
+    row("5 ms each way: round trip, p99", f"{delayed['rtt_s']['p99'] * 1e3:.2f} ms", "< 12 ms", "rtt_p99_s")
+    row(
+        "5 ms each way: one TCP flow",
+        format_rate(delayed["bytes_per_s"]),
+        "1 Gbit/s",
+        "throughput_bytes_per_s",
+    )
+    for when in ("idle", "busy"):
+        late = delayed[when]
+        measured = (
+            f"p50 {late['p50_s'] * 1e6:.0f} us, p99 {late['p99_s'] * 1e6:.0f} us, wrong {late['wrong']:.2%}"
+        )
+        row(f"lateness of the line, {when}", measured, "wrong <= 1 %", "wrong")
+    slow = result["delayed_and_slow"]
+    measured = f"{slow['over_declared']:.3f} of it ({slow['without_delay']:.3f} without the delay)"
+    row("200 Mbit/s and 5 ms: payload rate over declared", measured, "within 2 % of without", "rate_off")
+    lossy = result["lossy"]
+    row(
+        "1 % loss and 5 ms: one TCP flow",
+        f"{format_rate(lossy['bytes_per_s'])}, {lossy['lost_segments']} segments lost",
+    )
+    row("a plain cable is cut for the line in", f"{result['cut_s'] * 1e3:.0f} ms")
+    row("a rate is changed and read back in", trips(result["change_s"]))
+    return table
+
+
+def _rate_off(result: dict[str, Any]) -> float:
+    slow = result["delayed_and_slow"]
+    return float(slow["over_declared"] / slow["without_delay"] - 1.0)
+
+
+def _campus() -> Campus:
+    hosts = tuple(
+        Host(f"h{n}", "b1", Role.VOLUNTEER, ipaddress.IPv4Address("10.0.1.0") + n, "gpu", 1) for n in (1, 2)
+    )
+    coordinator = Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
+    links = tuple(Link(host.name, "s1", FAST) for host in (*hosts, coordinator))
+    switches, models = (Switch("s1", Tier.ACCESS, "b1"),), (GpuModel("gpu", 8e9, 8.6),)
+    return Campus("links", (Building("b1"),), (*hosts, coordinator), switches, links, models)
+
+
+def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:
+    target = net.get("h2").IP()
+    text = net.get("h1").cmd(f"ping -n -c {count} -i {PING_INTERVAL_S} -W 2 {target}")
+    found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
+    if len(found) < 0.9 * count:
+        raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
+    return _quantiles(found[1:])  # the first asks for the address too
+
+
+def _throughput(net: LiveCampus, seconds: float) -> float:
+    """Payload bytes/s of a greedy flow from h1 to h2."""
+    (rate,) = probe_link_rates(net, [("h1", "h2")], duration_s=seconds, warm_up_s=1.0)
+    return rate.measured_bytes_per_s
+
+
+def _without_delay(net: LiveCampus, seconds: float) -> float:
+    net.set_link("h1", "s1", delay=0)
+    found = _throughput(net, seconds) / (SLOW * PAYLOAD_SHARE)
+    net.set_link("h1", "s1", delay=DELAY_S)
+    return found
+
+
+def _line(net: LiveCampus) -> list[LineStatistics]:
+    return list(net.kernel.line.statistics().values())
+
+
+def _lateness(now: list[LineStatistics], before: list[LineStatistics]) -> dict[str, float]:
+    both = [one.since(other) for one, other in zip(now, before, strict=True)]
+    counts = [sum(each) for each in zip(*(one.lateness for one in both), strict=True)]
+    return {
+        "frames": sum(one.frames for one in both),
+        "wrong": max(one.wrong / max(1, one.seen) for one in both),
+        "p50_s": lateness_quantile_s(counts, 0.50),
+        "p99_s": lateness_quantile_s(counts, 0.99),
+    }
+
+
+def _timed(act: Callable[[], object]) -> float:
+    begin_s = time.perf_counter()
+    act()
+    return time.perf_counter() - begin_s
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    return {
+        "p50": float(np.quantile(values, 0.5)),
+        "p99": float(np.quantile(values, 0.99)),
+        "max": max(values),
+    }

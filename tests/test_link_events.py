@@ -1,0 +1,220 @@
+"""Links that change during a run: files, the coordinator's plans, the virtual campus, judges; and one live run."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.core.coordinator import Coordinator
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.network.bandwidth import LinkBandwidth
+from controller.persistence.journal import Journal, read_facts
+from controller.persistence.recovery import recall
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.scenario.demo import demo_scenario
+from experiments.inputs.scenario.files import dumps, loads
+from experiments.inputs.scenario.parts import LinkEvent
+from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.traces import generate
+from experiments.results.link_rates import LinkRates
+from experiments.results.promises import grants_stay_within_the_share, migrations_leave_within_the_share
+from experiments.results.run_context import migration_share
+from experiments.worlds.virtual.invariants import Invariants
+from experiments.worlds.virtual.run import simulate
+from testbed.errors import SpecError
+from tests.live_campus import command, needs_root
+from topologies.spec import DirectedLink, ResearchReserve
+from topologies.units import PAYLOAD_SHARE
+
+
+def scenario_with(*events: LinkEvent, seconds: float = 60.0, seed: int = 3) -> Scenario:
+    return replace(demo_scenario(hosts=6, seconds=seconds, seed=seed), events=events)
+
+
+def access(scenario: Scenario, host: str = "h1") -> tuple[str, str]:
+    link = scenario.campus.access_link(host)
+    return link.a, link.b
+
+
+def test_events_are_written_and_read_as_they_were() -> None:
+    scenario = demo_scenario(hosts=6)
+    a, b = access(scenario)
+    events = (
+        LinkEvent(1.5, (a, b), rate_bytes_per_s=1.25e6),
+        LinkEvent(2.0, (b, a), delay_s=0.005, jitter_s=0.001, loss=0.01, reorders=True),
+        LinkEvent(2.0, (a, b), up=False),
+    )
+    scenario = replace(scenario, events=events)
+    assert loads(dumps(scenario)) == scenario
+    assert 'rate = "10 Mbit/s"' in dumps(scenario)
+
+
+def test_times_and_rates_of_events_are_scaled() -> None:
+    scenario = demo_scenario(hosts=6)
+    event = LinkEvent(4000.0, access(scenario), rate_bytes_per_s=1e8, loss=0.1)
+    (played,) = replace(scenario, events=(event,)).played().events
+    scale = scenario.scale
+    assert played.at_s == pytest.approx(4000.0 * scale.time)
+    assert played.rate_bytes_per_s == pytest.approx(1e8 * scale.bytes / scale.time) and played.loss == 0.1
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([{"at_s": 1.0, "between": ("h1", "nowhere"), "up": False}], "the two ends of a link: h1-"),
+        ([{"at_s": 1.0, "between": ("h1",), "up": False}], "two nodes"),
+        ([{"at_s": 1.0, "between": ()}], "two nodes"),
+        ([{"at_s": 1.0}], "at least one of rate"),
+        ([{"at_s": 2.0, "up": False}, {"at_s": 1.0, "up": True}], "in order of time"),
+        ([{"at_s": 1.0, "rate_bytes_per_s": 0.0}], "greater than 0"),
+        ([{"at_s": 1.0, "jitter_s": 0.1}], "at most the delay"),
+        ([{"at_s": 1.0, "loss": 1.0}], "less than 1"),
+    ],
+)
+def test_event_that_cannot_be_is_refused(events: list[dict[str, Any]], said: str) -> None:
+    between = access(demo_scenario(hosts=6))
+    with pytest.raises(SpecError, match=said):
+        scenario_with(*(LinkEvent(**{"between": between, **event}) for event in events))
+
+
+def test_virtual_campus_says_what_it_cannot_play() -> None:
+    scenario = scenario_with(LinkEvent(1.0, access(demo_scenario(hosts=6)), delay_s=0.01))
+    with pytest.raises(SpecError, match="rate and up"):
+        simulate(scenario, generate(scenario))
+
+
+def test_bandwidth_of_a_changed_link_is_that_of_a_link_described_so() -> None:
+    links = [DirectedLink("a", "b"), DirectedLink("b", "a"), DirectedLink("b", "c")]
+    reserve = ResearchReserve(0.3, 2e6)
+    changed = LinkBandwidth(dict.fromkeys(links, 10e6), reserve)
+    changed.delivered(links[0], 0.5, 1.0)
+    changed.tell({links[0]: 4e6, links[1]: 9e6})
+    changed.change({links[0]: 1e6, links[1]: 8e6})
+    fresh = LinkBandwidth({links[0]: 1e6, links[1]: 8e6, links[2]: 10e6}, reserve)
+    fresh.tell({links[0]: 4e6, links[1]: 9e6})
+    assert changed.left_column.tolist() == fresh.left_column.tolist()
+    assert changed.available_column(2.0).tolist() == fresh.available_column(2.0).tolist()
+    assert [changed.available(link, 2.0) for link in links] == [fresh.available(link, 2.0) for link in links]
+    assert changed.share(links[0]) == 0.0  # B_min is more than it has
+    changed.change({links[0]: 10e6})
+    assert changed.share(links[0]) == pytest.approx(0.7 * 10e6 * PAYLOAD_SHARE)
+
+
+def test_coordinator_plans_with_the_rates_that_it_is_told() -> None:
+    scenario = demo_scenario(hosts=6)
+    played = scenario.played()
+    core = Coordinator(played.campus, settings_of(played), lambda: 0.5)
+    link = DirectedLink(*access(scenario))
+    before = dict(core.cluster.spendable)
+    effects = core.handle(ev.LinksChanged([(*link, 1e6)]), 1.0)
+    assert [e.fact for e in effects if isinstance(e, do.Record)] == [f.LinkChanged(*link, 1e6)]
+    share = migration_share(played.campus, 1e6)
+    assert core.cluster.share[link] == pytest.approx(share)
+    assert core.cluster.spendable == {**before, link: pytest.approx(0.99 * share)}
+    core.handle(ev.LinksChanged([(*link, 0.0)]), 2.0)
+    assert core.cluster.spendable[link] == core.cluster.promisable[link] == 0.0
+
+
+def granted(facts: list[tuple[float, f.AnyFact]]) -> list[tuple[float, f.Granted]]:
+    return [(at_s, fact) for at_s, fact in facts if isinstance(fact, f.Granted)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_run_with_changing_links_keeps_every_promise(seed: int) -> None:
+    """The world judges after every event, the promises after the run: against the rates of that time."""
+    base = demo_scenario(hosts=6, seconds=60.0, seed=seed)
+    hour = base.duration_s / 60.0
+    ends = [access(base, name) for name in ("h1", "h2", "h3")]
+    rate = base.campus.access_link("h1").rate_bytes_per_s
+    events = [LinkEvent((5 + 4 * n) * hour, ends[n % 3], rate_bytes_per_s=rate / (2 + n)) for n in range(6)]
+    events += [LinkEvent(32 * hour, ends[0], up=False), LinkEvent(36 * hour, ends[0], up=True)]
+    events += [LinkEvent(40 * hour, end, rate_bytes_per_s=rate) for end in ends]
+    scenario = replace(base, events=tuple(events))
+    run = simulate(scenario, generate(scenario), faults=None)
+    changes = [(at_s, fact) for at_s, fact in run.facts if isinstance(fact, f.LinkChanged)]
+    assert len(changes) == 2 * len(events)
+    assert not run.summary().invariants_broken
+    # the same grants, against the rates as described, break the promise: it is the history that the judge goes by
+    fast = [(at_s, fact) for at_s, fact in run.facts if not isinstance(fact, f.LinkChanged)]
+    assert list(grants_stay_within_the_share(run.facts, run.context)) == []
+    assert list(migrations_leave_within_the_share(run.facts, run.context)) == []
+    assert list(grants_stay_within_the_share(fast, run.context)) == []
+    assert granted(list(run.facts))
+
+
+def test_judge_goes_by_the_rate_of_the_time() -> None:
+    scenario = demo_scenario(hosts=6)
+    run = simulate(scenario, generate(scenario))
+    campus = run.context.campus
+    link = DirectedLink("h1", next(iter({*access(scenario)} - {"h1"})))
+    full, least = campus.capacity_bytes_per_s[link], campus.capacity_bytes_per_s[link] / 10.0
+    rate = 0.5 * migration_share(campus, full)
+    changed, grant = f.LinkChanged(*link, least), f.Granted("j", "h1", "h2", "CS1", rate, 0.0, "")
+    assert list(grants_stay_within_the_share([(1.0, grant), (2.0, changed)], run.context)) == []
+    (breach,) = list(grants_stay_within_the_share([(1.0, changed), (2.0, grant)], run.context))
+    assert breach.subject == str(link)
+    back = f.LinkChanged(*link, full)
+    assert list(grants_stay_within_the_share([(1.0, changed), (2.0, back), (3.0, grant)], run.context)) == []
+    rates = LinkRates(campus, [(1.0, changed), (2.0, back)])
+    assert rates.extremes(link, 0.0, 0.5) == (full, full) and rates.extremes(link, 1.5, 1.6) == (least, least)
+    assert rates.extremes(link, 0.5, 2.5) == (least, full)
+
+
+@pytest.mark.parametrize("system", ["reclaimnet", "constant-rates"])
+def test_random_changes_break_nothing_in_the_virtual_campus(system: str) -> None:
+    base = demo_scenario(hosts=8, seconds=60.0, seed=5)
+    draws, events, up = random.Random(5), [], dict[tuple[str, str], bool]()
+    for at_s in sorted(draws.uniform(0.0, 0.9 * base.duration_s) for _ in range(30)):
+        link = draws.choice(base.campus.links)
+        ends = (link.a, link.b)
+        if draws.random() < 0.2 and base.campus.coordinator.name not in ends:
+            up[ends] = not up.get(ends, True)
+            events.append(LinkEvent(at_s, ends, up=up[ends]))
+        else:
+            rate = link.rate_bytes_per_s * draws.choice([0.05, 0.3, 1.0, 1.5])
+            events.append(LinkEvent(at_s, ends, rate_bytes_per_s=rate))
+    scenario = replace(base, events=tuple(events))
+    run = simulate(scenario, generate(scenario), system=system, after_each=Invariants())
+    assert not run.summary().invariants_broken
+    assert sum(isinstance(fact, f.LinkChanged) for _, fact in run.facts) == 2 * len(events)
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@needs_root
+def test_live_run_plays_events_and_its_journal_replays(tmp_path: Path) -> None:
+    base = demo_scenario(hosts=4, seconds=8.0)
+    second = base.duration_s / 8.0
+    end = access(base)
+    rate = base.campus.access_link("h1").rate_bytes_per_s
+    events = (
+        LinkEvent(2 * second, end, rate_bytes_per_s=rate / 2.0, delay_s=0.002 * second, loss=0.001),
+        LinkEvent(5 * second, end, rate_bytes_per_s=rate, delay_s=0.0, loss=0.0),
+    )
+    scenario = replace(base, events=events)
+    (tmp_path / "s.toml").write_text(dumps(scenario))
+    done = command("run", str(tmp_path / "s.toml"), "--out", str(tmp_path / "out"))
+    assert done.returncode in (0, 3), done.stdout + done.stderr  # 3: the machine was too busy to be believed
+    summary = json.loads((tmp_path / "out/summary.json").read_text())
+    assert not summary["invariants_broken"] and summary["ended"] == "completed"
+    assert summary["fidelity"]["figures"]["delay_line_frames"] > 0
+    journal = Journal(tmp_path / "out/journal.sqlite")
+    try:
+        facts = [fact for _, fact in read_facts(tmp_path / "out/journal.sqlite")]
+        rates = [fact.rate_bytes_per_s for fact in facts if isinstance(fact, f.LinkChanged)]
+        full = scenario.played().campus.access_link("h1").rate_bytes_per_s
+        assert rates == [round(full / 2)] * 2 + [round(full)] * 2
+        played, secret = scenario.played(), bytes.fromhex(journal.origin()["secret"])
+        draw = random.Random(f"{played.seed} placement").random
+        core = Coordinator(played.campus, settings_of(played), draw, secret)
+        recalled = recall(journal, core)
+        assert recalled.core.cluster.bandwidth.capacity[DirectedLink(*end)] == round(full)
+    finally:
+        journal.close()
