@@ -186,7 +186,7 @@ def _lateness(now: list[LineStatistics], before: list[LineStatistics]) -> dict[s
     counts = [sum(each) for each in zip(*(one.lateness for one in both), strict=True)]
     return {
         "frames": sum(one.frames for one in both),
-        "wrong": max(one.wrong / max(1, one.seen) for one in both),
+        "wrong": max(one.wrong / one.seen for one in both if one.seen),
         "p50_s": lateness_quantile_s(counts, 0.50),
         "p99_s": lateness_quantile_s(counts, 0.99),
     }
