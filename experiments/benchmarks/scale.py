@@ -39,7 +39,7 @@ from topologies.spec import ResearchReserve
 from topologies.units import GBIT_PER_S, MBIT_PER_S
 
 SIZES = (54, 100, 250, 500, 1000, 2000)
-IDLE_S, WORK_S = 20.0, 60.0
+IDLE_S, WORK_S = 20.0, 90.0  # jobs arrive over the first half minute of work
 BYTES = 1 / 400
 HOSTS_A_BUILDING = 60
 FULL_LOAD_HOSTS = 500  # with more, half as large a share of them has a job
@@ -86,7 +86,7 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
         base.jobs,
         interarrival=InverseLaw("exponential", run_time.mean() / busy),
         initial=busy,
-        payload=InverseLaw("lognormal", 0.6e9, 0.8, 0.12e9, 2e9),
+        payload=InverseLaw("lognormal", 0.3e9, 0.8, 0.12e9, 1e9),
         run_time=run_time,
         step_s=1.0,
         min_capabilities=(0.0,),
@@ -106,7 +106,9 @@ def scale_scenario(hosts: int, seconds: float, *, idle: bool, seed: int = 1) -> 
     )
 
 
-def measure_scale(out: Path, sizes: Sequence[int] = SIZES, *, seconds: float = WORK_S) -> dict[str, Any]:
+def measure_scale(
+    out: Path, sizes: Sequence[int] = SIZES, *, seconds: float = WORK_S, idle_s: float = IDLE_S
+) -> dict[str, Any]:
     """Play each size idle and at work, write scale.json and scale.svg to `out`, return the figures.
 
     CommandFailed, with the child's words, if a run cannot be played (no root, no room).
@@ -120,7 +122,7 @@ def measure_scale(out: Path, sizes: Sequence[int] = SIZES, *, seconds: float = W
         "runs": [],
     }
     for hosts in sizes:
-        idle = _in_fresh_process(out, hosts, IDLE_S, "idle")
+        idle = _in_fresh_process(out, hosts, idle_s, "idle")
         result["runs"].append(
             {"hosts": hosts, "idle": idle, "work": _in_fresh_process(out, hosts, seconds, "work")}
         )
