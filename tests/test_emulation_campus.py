@@ -234,6 +234,9 @@ def test_command_before_start_is_refused() -> None:
 def test_ipv6_works_on_request() -> None:
     with LiveCampus(small_campus(2), enforcement=False, ipv6=True) as net:
         assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
+        net.set_link("h1", net.plan.host_cables["h1"].a.node, up=False)
+        net.set_link("h1", net.plan.host_cables["h1"].a.node, up=True)
+        assert "1 received" in net.get("h1").cmd("ping -6 -c1 -W2 fd72:636c:6d00::a00:102")
 
 
 def test_twenty_four_hosts_leave_nothing() -> None:

@@ -56,7 +56,7 @@ else:
     sys.exit()
 sys.stderr = open(sys.argv[2], "w")
 print("begins", os.getpid(), flush=True)
-with LiveCampus(small_campus(3), root=Path(sys.argv[1])) as net:
+with LiveCampus(small_campus(3, delay_s=0.001), root=Path(sys.argv[1])) as net:
     net.get("h1").cmd("setsid nohup sleep 1000 >/dev/null 2>&1 &")
     net.fork("h2", lambda: time.sleep(1000), label="agent")
     net.fork_all([("h1", lambda: time.sleep(1000), "agent")] * 3)

@@ -28,7 +28,7 @@ def measure_scale(
     hosts: Annotated[
         str, typer.Option(help="Sizes of campuses, with commas between.")
     ] = "54,100,250,500,1000,2000",
-    seconds: Annotated[float, typer.Option(min=20.0, help="Length of each run at work.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=20.0, help="Length of each run at work.")] = 90.0,
     out: Out = Path("out/scale"),
 ) -> None:
     """Live campuses of growing size, idle and at work: bring-up, memory, processor, decisions, answers, teardown."""

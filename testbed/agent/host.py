@@ -99,13 +99,16 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             self.jobs.kill_all()
 
     async def watch_kernel(self) -> None:
-        """Has `look` called every 100 ms, until cancelled."""
-        await watch([self.look])
+        """Sees the owner and counts every 100 ms, until cancelled."""
+        await watch([self])
 
-    def look(self, lag_s: float) -> None:
-        """Sees what the owner did and what the kernel counted; `lag_s` later than it should."""
+    def see_owner(self) -> None:
+        """What the owner did since the last look is an event."""
         if (switch := self.kernel.look_at_switch()) is not None:
             self.handle(switch)
+
+    def count(self, lag_s: float) -> None:
+        """What the kernel counted is an event; `lag_s` later than it should."""
         for sampled in self.kernel.sample(self.transfers.counts(), lag_s):
             self.handle(sampled)
 

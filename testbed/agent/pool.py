@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from functools import partial
 import trio
 
 from testbed.agent.config import AgentConfig
+from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
 from testbed.agent.io.kernel_maps import watch
 from testbed.driver import run_process
@@ -45,8 +46,8 @@ class PoolMember:
 class _PooledHost(AgentHost):
     """An agent whose kernel maps are looked at with all others'."""
 
-    def __init__(self, member: PoolMember, forks: ForkServer, looks: list[Callable[[float], None]]) -> None:
-        self._looks = looks
+    def __init__(self, member: PoolMember, forks: ForkServer, watched: list[AgentHost]) -> None:
+        self._watched = watched
         network = NetworkNamespace.of_process(member.network_pid)
 
         async def launch(sock: int, lease: int, output: int) -> Launched:
@@ -56,12 +57,12 @@ class _PooledHost(AgentHost):
 
     async def watch_kernel(self) -> None:
         """The pool does."""
-        self._looks.append(self.look)
+        self._watched.append(self)
 
-    def look(self, lag_s: float) -> None:
+    def handle(self, event: ev.Event) -> None:
         """As alone; what is logged of it, and by the tasks that follow, names the host."""
         _host.set(self.config.host)
-        super().look(lag_s)
+        super().handle(event)
 
 
 def run_pool(members: Sequence[PoolMember]) -> None:
@@ -78,12 +79,12 @@ def run_pool(members: Sequence[PoolMember]) -> None:
 
 
 async def _serve(members: Sequence[PoolMember]) -> None:
-    forks, looks = ForkServer(), list[Callable[[float], None]]()
+    forks, watched = ForkServer(), list[AgentHost]()
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch, looks)
+            nursery.start_soon(watch, watched)
             for member in members:
-                await nursery.start(partial(_live, member, forks, looks))
+                await nursery.start(partial(_live, member, forks, watched))
     finally:
         forks.close()
 
@@ -91,12 +92,12 @@ async def _serve(members: Sequence[PoolMember]) -> None:
 async def _live(
     member: PoolMember,
     forks: ForkServer,
-    looks: list[Callable[[float], None]],
+    watched: list[AgentHost],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """One agent, until cancelled."""
     _host.set(member.config.host)
-    await _PooledHost(member, forks, looks).run(task_status)
+    await _PooledHost(member, forks, watched).run(task_status)
 
 
 def _named(record: logging.LogRecord) -> bool:

@@ -458,9 +458,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         key, shape = f"links.{cable.link.a}-{cable.link.b}", end.shape
         if "rate" in wanted:
             rate = _quantity(f"{key}.rate", Dimension.RATE, wanted["rate"])
-            if not LEAST_RATE_BYTES_PER_S <= rate <= MOST_RATE_BYTES_PER_S:
-                allowed = f"{format_rate(LEAST_RATE_BYTES_PER_S)} to {format_rate(MOST_RATE_BYTES_PER_S)}"
-                raise SpecError(f"{key}.rate", wanted["rate"], allowed)
+            check_change(rate, None, key)
             shape = self.plan.shape_at(end, rate)
         shape = replace(
             shape,
@@ -476,8 +474,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             loss=shape.loss,
             jitter_s=shape.jitter_s,
         )
-        if shape.delay_s > MOST_DELAY_S:
-            raise SpecError(f"{key}.delay", wanted["delay"], f"at most {MOST_DELAY_S:.0f} s")
+        check_change(None, shape.delay_s, key)
         if end.shape.needs_netem and (shape.jitter_s or not shape.needs_netem):
             allowed = (
                 "delay or loss above 0 and no jitter: netem makes this link's, and it cannot be taken off"
@@ -544,6 +541,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
     def _record_program(self, program: subprocess.Popen[Any], label: str) -> None:
         if self._ledger:
             self._ledger.record(self._ledger.process(program.pid, f"program in {label}"))
+
+
+def check_change(rate_bytes_per_s: float | None, delay_s: float | None, key: str = "events") -> None:
+    """SpecError for a rate or a delay, as played, that a link of a live campus cannot be changed to."""
+    if (
+        rate_bytes_per_s is not None
+        and not LEAST_RATE_BYTES_PER_S <= rate_bytes_per_s <= MOST_RATE_BYTES_PER_S
+    ):
+        allowed = f"{format_rate(LEAST_RATE_BYTES_PER_S)} to {format_rate(MOST_RATE_BYTES_PER_S)}"
+        raise SpecError(f"{key}.rate", format_rate(rate_bytes_per_s), f"as played, {allowed}")
+    if delay_s is not None and delay_s > MOST_DELAY_S:
+        raise SpecError(f"{key}.delay", f"{delay_s:g} s", f"as played, at most {MOST_DELAY_S:.0f} s")
 
 
 def _quantity(key: str, dimension: Dimension, value: float | str) -> float:

@@ -8,6 +8,7 @@ machine's interfaces (use `ip`), while /sys/fs/bpf shows the pinned maps.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -211,7 +212,10 @@ class _LazyShell(Node):  # type: ignore[misc]
     def terminate(self) -> None:
         """Kill the shell, if one was started, and what runs in it."""
         if self.shell and self.shell.poll() is None:
-            os.killpg(self.shell.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a moment after its start it leads no group yet
+                os.killpg(self.shell.pid, signal.SIGKILL)
+            self.shell.kill()
+            self.shell.wait()
         super().terminate()
         self.pid = None
 

@@ -29,6 +29,7 @@ from experiments.worlds.live.world import LiveWorld, live_world
 from experiments.worlds.played import Played, agents_registered_s, context_of
 from testbed import messages as m
 from testbed.clock import MonotonicClock
+from testbed.emulation.campus import check_change
 from testbed.emulation.description.plan import Cable
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
 from testbed.errors import SetupError
@@ -235,6 +236,8 @@ def run_live(
     if played_trace.background is not None:
         allowed = "none: only the virtual world plays the traffic of others (live has [[research]] flows)"
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
+    for event in played.events:
+        check_change(event.rate_bytes_per_s, event.delay_s)
     # a path inside a building and one across the core, where there are such
     first, *others = played.volunteers
     same = [host for host in others if host.building == first.building]

@@ -111,14 +111,18 @@ class KernelCampus:
                 holders.release()
                 holders.wait_unshared()
             self._fabric.start(self.plan, self.fabric_pid)
+            cut = [cable for cable in self.plan.cables if cable.is_cut]
+            if cut:
+                with self.phases.timed("delay_line"):
+                    self.line.start(ledger)
             check()
             in_thread(self._build_fabric)
             check()
             in_thread(self._build_hosts)
-            if through_line := [cable for cable in self.plan.cables if cable.is_cut]:
+            if cut:
                 check()
                 with self.phases.timed("delay_line"):
-                    self._cut(through_line)
+                    self._join(cut)
             in_thread(self._build_switches)
         for phase in (self._finish_hosts, self._finish_fabric):
             check()
@@ -145,7 +149,7 @@ class KernelCampus:
         linux.enter_network_of(self.fabric_pid)
         self._fabric.prepare()
         with NetlinkSocket() as socket:
-            self._fabric.build(socket, self.plan, self.holder_pids, self.phases.timed)
+            self._fabric.build(socket, self.plan, self.holder_pids, self.line.pid, self.phases.timed)
 
     def _build_switches(self) -> None:
         linux.enter_network_of(self.fabric_pid)
@@ -199,40 +203,43 @@ class KernelCampus:
         with self.phases.timed("read_back"):
             self.read_back_fabric()
 
-    def _cut(self, cables: Sequence[Cable], *, attach_ports: bool = False) -> None:
-        """Put cables that stand through the delay line. Each end `a` moves into the line's namespace and faces `b` from there;
+    def _cut(self, cable: Cable) -> None:
+        """Put a cable that stands through the delay line. Its end `a` moves into the line's namespace and faces `b` from there;
         another of its name and number takes its place. What is under way is lost, and `b` sees its carrier go and return."""
         assert self._ledger is not None
-        line_pid = self.line.start(self._ledger)
+        line_pid, a = self.line.start(self._ledger), cable.a
 
         def in_fabric() -> None:
             linux.enter_network_of(self.fabric_pid)
+            master = self.plan.bridges[a.node] if a.ifindex in self.plan.masters else None
+            batch = [
+                link_requests.move(a, line_pid),
+                link_requests.cable(replace(cable, b=cable.inner_end), master, line_pid),
+                *shaping.requests(a.ifindex, a.shape, a.name),
+            ]
+            if not a.is_up:
+                batch.append(link_requests.set_up(a.ifindex, a.name, False))
             with NetlinkSocket() as socket:
-                batch = []
-                for cable in cables:
-                    a, bridged = cable.a, cable.a.ifindex in self.plan.masters
-                    batch.append(link_requests.move(a, line_pid))
-                    fresh = replace(cable, b=cable.inner_end)
-                    master = self.plan.bridges[a.node] if bridged else None
-                    batch.append(link_requests.cable(fresh, master, line_pid))
-                    batch += shaping.requests(a.ifindex, a.shape, a.name)
-                    if not a.is_up:
-                        batch.append(link_requests.set_up(a.ifindex, a.name, False))
                 socket.send(batch)
-                if self._ports and attach_ports:
-                    hosts = [c.b.node for c in cables if c.b.node in self.plan.host_cables]
-                    self._ports.attach(socket, hosts)
-
-        def in_line() -> None:
-            linux.enter_network_of(line_pid)
-            disable_ipv6()
-            with NetlinkSocket() as socket:
-                ends = [(i, c.name) for c in cables for i in (c.a.ifindex, c.inner_end.ifindex)]
-                socket.send([link_requests.up(ifindex, name) for ifindex, name in ends])
+                if self._ports and cable.b.node in self.plan.host_cables:
+                    self._ports.attach(socket, [cable.b.node])
 
         in_thread(in_fabric)
+        self._join([cable])
+
+    def _join(self, cut: Sequence[Cable]) -> None:
+        """Bring the inner ends of cut cables up, and let the delay line pass frames between them."""
+
+        def in_line() -> None:
+            assert self.line.pid is not None
+            linux.enter_network_of(self.line.pid)
+            disable_ipv6()
+            with NetlinkSocket() as socket:
+                ends = [(i, c.name) for c in cut for i in (c.a.ifindex, c.inner_end.ifindex)]
+                socket.send([link_requests.up(ifindex, name) for ifindex, name in ends])
+
         in_thread(in_line)
-        for cable in cables:
+        for cable in cut:
             self.line.add(cable.name, cable.inner_end.ifindex, cable.a.ifindex)
             self.line.set(cable.name, 0, cable.a.shape)
             self.line.set(cable.name, 1, cable.b.shape)
@@ -244,7 +251,7 @@ class KernelCampus:
         if cable.is_cut and not before.is_cut:
             before = before.through_line()
             with self._fabric.without_ports(self.plan, [before.a]):
-                self._cut([before], attach_ports=True)
+                self._cut(before)
         for side, (old, new) in enumerate(((before.a, cable.a), (before.b, cable.b))):
             if new != old:
                 in_thread(partial(self._change_end, old, new))

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from testbed.emulation.description import link_requests, shaping
-from testbed.emulation.description.plan import CableEnd, CampusPlan
+from testbed.emulation.description.plan import Bridge, Cable, CableEnd, CampusPlan
 from testbed.emulation.kernel import readback
-from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.emulation.kernel.netlink import NetlinkRequest, NetlinkSocket
 
 Timed = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -36,17 +37,23 @@ class BridgeFabric:
             with contextlib.suppress(FileNotFoundError):
                 Path(f"/proc/sys/net/bridge/bridge-nf-call-{table}tables").write_text("0")
 
-    def build(self, socket: NetlinkSocket, plan: CampusPlan, pids: Mapping[str, int], timed: Timed) -> None:
-        """Bridges, then host cables, then trunks, then the shapers of all ports."""
+    def build(
+        self,
+        socket: NetlinkSocket,
+        plan: CampusPlan,
+        pids: Mapping[str, int],
+        line_pid: int | None,
+        timed: Timed,
+    ) -> None:
+        """Bridges, then host cables, then trunks, then the shapers of all ports. `line_pid`: of the delay line."""
         made = [link_requests.bridge(bridge) for bridge in plan.bridges.values()]
-        made += [
-            link_requests.cable(c, plan.bridges[c.a.node], pids[c.b.node]) for c in plan.host_cables.values()
-        ]
+        for c in plan.host_cables.values():
+            made += _cable(c, plan.bridges[c.a.node], pids[c.b.node], line_pid)
         for trunk in plan.trunks:
             a, b = (
                 None if end.node in plan.openflow else plan.bridges[end.node] for end in (trunk.a, trunk.b)
             )
-            made.append(link_requests.cable(trunk, a, None))
+            made += _cable(trunk, a, None, line_pid)
             up = link_requests.up(trunk.b.ifindex, trunk.b.name)
             made.append(link_requests.enslave(trunk.b, b) if b else up)
         with timed("veth"):
@@ -66,6 +73,19 @@ class BridgeFabric:
     def read_back(self, socket: NetlinkSocket, plan: CampusPlan) -> None:
         """Bridges exist and are up; ports have the right master and shape."""
         readback.check_ends(socket, plan.fabric_ends, plan.masters)
+
+
+def _cable(
+    cable: Cable, master: Bridge | None, peer_pid: int | None, line_pid: int | None
+) -> list[NetlinkRequest]:
+    """A cable; of one that is cut, both halves, with the inner ends in the namespace of the delay line."""
+    if not cable.is_cut:
+        return [link_requests.cable(cable, master, peer_pid)]
+    assert line_pid is not None
+    return [
+        link_requests.cable(replace(cable, b=cable.inner_end), master, line_pid),
+        link_requests.cable(cable, None, peer_pid, line_pid),
+    ]
 
 
 def disable_ipv6() -> None:

@@ -3,10 +3,11 @@
  * The delay line: one process that holds the frames of all delayed cables of a campus for as long as each cable says, and
  * loses some. For kernels without netem, and for what netem does not do.
  *
- * A delayed cable is cut: two veth pairs, whose inner ends lie in this process's network namespace. A packet socket hears what
- * comes in at one inner end, and what is due is sent out of the other. PACKET_VNET_HDR carries what the kernel knows of a
+ * A delayed cable is cut: two veth pairs, whose inner ends lie in this process's network namespace. One packet socket hears what
+ * comes in at all inner ends, and what is due is sent out of the other end of its cable. (A socket for each end would cost the
+ * kernel some 10 ms each to close.) PACKET_VNET_HDR carries what the kernel knows of a
  * frame beside its bytes (checksum still to be made, size of its segments), so that a super-packet of 64 KiB passes whole, with
- * one system call on either side; PACKET_IGNORE_OUTGOING keeps a socket from hearing what is sent through it.
+ * one system call on either side; PACKET_IGNORE_OUTGOING keeps the socket from hearing what is sent through it.
  *
  * A frame's time begins when the kernel put it into the veth (SO_TIMESTAMPNS), not when this process got round to reading it:
  * so being late in reading costs nothing, as long as it is less than the delay. A frame's lateness is the time it was sent
@@ -57,18 +58,19 @@
 #define TAG_BYTES 4
 #define ROOM_BYTES (VNET_BYTES + TAG_BYTES + 14 + 2 * TAG_BYTES + 65536) /* the largest super-packet */
 #define BATCH 16          /* frames read by one system call */
-#define ROUNDS 4          /* such calls before other sockets and the timer have their turn */
-#define RECEIVE_BYTES (64 << 20) /* of a socket's queue, counted as the kernel does, with overhead */
+#define ROUNDS 4          /* such calls before commands have their turn */
+#define RECEIVE_BYTES (256 << 20) /* of the socket's queue, counted as the kernel does, with overhead */
+#define MOST_IFINDEX (1 << 21)
 #define BUCKETS 64
 
-/* In shared memory, one for each direction; testbed/emulation/kernel/delay_line/process.py reads it. */
+/* In shared memory, one for no direction in particular, then one for each; testbed/emulation/kernel/delay_line/process.py reads it. */
 struct statistics {
 	uint64_t frames;    /* sent on */
 	uint64_t bytes;     /* of those */
 	uint64_t late;      /* of those, sent later than due by more than a tenth of the delay */
 	uint64_t lost;      /* segments that the cable was to lose */
 	uint64_t overflown; /* frames that found more waiting than the limit */
-	uint64_t unheard;   /* frames that found the socket's queue full */
+	uint64_t unheard;   /* frames that found the socket's queue full: of no direction in particular */
 	uint64_t refused;   /* frames that the kernel would not send */
 	uint64_t waiting;   /* bytes, now */
 	uint64_t lateness[BUCKETS]; /* frames by lateness: below 1 us (2^10 ns), then four to each doubling */
@@ -84,7 +86,7 @@ struct frame {
 };
 
 struct direction {
-	int in, out; /* sockets */
+	int out; /* interface */
 	int64_t delay_ns, jitter_ns, last_due_ns;
 	uint32_t loss, reorders;
 	uint64_t limit_bytes;
@@ -92,11 +94,13 @@ struct direction {
 };
 
 static struct direction *directions;
+static struct statistics *whole;
+static uint32_t direction_at[MOST_IFINDEX]; /* by interface at which its frames come in: its number plus 1 */
 static uint32_t cables, most_cables;
 static struct frame **heap; /* by time due */
 static size_t heap_count, heap_room;
 static uint64_t arrivals, chance;
-static int poller, timer;
+static int poller, timer, packets;
 static int64_t armed_ns;
 static uint8_t scratch[BATCH][ROOM_BYTES] __attribute__((aligned(16)));
 
@@ -172,10 +176,11 @@ static void send_on(struct frame *frame)
 {
 	struct direction *d = &directions[frame->direction];
 	struct statistics *s = d->statistics;
+	struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_ifindex = d->out};
 	int64_t late_ns;
 
 	s->waiting -= frame->length;
-	if (send(d->out, frame->data, frame->length, MSG_DONTWAIT) < 0) {
+	if (sendto(packets, frame->data, frame->length, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof(to)) < 0) {
 		s->refused++;
 	} else {
 		late_ns = clock_ns(CLOCK_MONOTONIC) - frame->due_ns;
@@ -392,8 +397,9 @@ static uint8_t *tagged(uint8_t *data, const struct tpacket_auxdata *aux)
 	return data;
 }
 
-static void take(uint32_t number, struct msghdr *message, uint32_t length, int64_t real_less_monotonic_ns)
+static void take(struct msghdr *message, uint32_t length, int64_t real_less_monotonic_ns)
 {
+	uint32_t ifindex = ((struct sockaddr_ll *)message->msg_name)->sll_ifindex, number;
 	uint8_t *data = message->msg_iov->iov_base;
 	struct tpacket_auxdata aux = {0};
 	struct virtio_net_hdr *vnet;
@@ -403,6 +409,9 @@ static void take(uint32_t number, struct msghdr *message, uint32_t length, int64
 
 	if (length < (uint32_t)VNET_BYTES + ETH_HLEN || message->msg_flags & MSG_TRUNC)
 		return;
+	if (ifindex >= MOST_IFINDEX || !direction_at[ifindex])
+		return;
+	number = direction_at[ifindex] - 1;
 	for (c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
 		if (c->cmsg_level == SOL_PACKET && c->cmsg_type == PACKET_AUXDATA) {
 			memcpy(&aux, CMSG_DATA(c), sizeof(aux));
@@ -425,10 +434,10 @@ static void take(uint32_t number, struct msghdr *message, uint32_t length, int64
 		hold(number, arrived_ns, data, length, NULL, 0);
 }
 
-static void receive(uint32_t number)
+static void receive(void)
 {
 	static uint8_t control[BATCH][256] __attribute__((aligned(16)));
-	struct direction *d = &directions[number];
+	struct sockaddr_ll from[BATCH];
 	struct mmsghdr messages[BATCH];
 	struct iovec pieces[BATCH];
 	struct tpacket_stats heard;
@@ -441,46 +450,54 @@ static void receive(uint32_t number)
 			/* room before the frame, for a tag */
 			pieces[i] = (struct iovec){scratch[i] + TAG_BYTES, ROOM_BYTES - TAG_BYTES};
 			messages[i].msg_hdr = (struct msghdr){
+				.msg_name = &from[i],
+				.msg_namelen = sizeof(from[i]),
 				.msg_iov = &pieces[i],
 				.msg_iovlen = 1,
 				.msg_control = control[i],
 				.msg_controllen = sizeof(control[i]),
 			};
 		}
-		count = recvmmsg(d->in, messages, BATCH, MSG_DONTWAIT, NULL);
+		count = recvmmsg(packets, messages, BATCH, MSG_DONTWAIT, NULL);
 		real_less_monotonic_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
 		for (i = 0; i < count; i++)
-			take(number, &messages[i].msg_hdr, messages[i].msg_len, real_less_monotonic_ns);
+			take(&messages[i].msg_hdr, messages[i].msg_len, real_less_monotonic_ns);
 		send_due();
 	}
-	if (!getsockopt(d->in, SOL_PACKET, PACKET_STATISTICS, &heard, &bytes))
-		d->statistics->unheard += heard.tp_drops;
+	if (!getsockopt(packets, SOL_PACKET, PACKET_STATISTICS, &heard, &bytes))
+		whole->unheard += heard.tp_drops;
 }
 
 /* ------------------------------------------------------------ what it is told */
 
-static int listen_at(int ifindex, const char **what)
+static void fail(const char *what)
 {
-	int on = 1, bytes = RECEIVE_BYTES, fd;
-	struct sockaddr_ll at = {
-		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = ifindex};
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
 
-	*what = "packet socket";
-	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -1;
-	if ((*what = "PACKET_VNET_HDR", setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on))) ||
-	    (*what = "PACKET_IGNORE_OUTGOING",
-	     setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof(on))) ||
-	    (*what = "PACKET_AUXDATA", setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &on, sizeof(on))) ||
-	    (*what = "SO_TIMESTAMPNS", setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on))) ||
-	    (*what = "SO_RCVBUFFORCE", setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes))) ||
-	    (*what = "SO_SNDBUFFORCE", setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes))) ||
-	    (*what = "bind", bind(fd, (struct sockaddr *)&at, sizeof(at)))) {
-		close(fd);
-		return -1;
-	}
-	return fd;
+static void set(int level, int option, int value, const char *what)
+{
+	if (setsockopt(packets, level, option, &value, sizeof(value)))
+		fail(what);
+}
+
+/* Hears all interfaces that this namespace will have. */
+static void listen_everywhere(void)
+{
+	struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
+
+	packets = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (packets < 0)
+		fail("packet socket");
+	set(SOL_PACKET, PACKET_VNET_HDR, 1, "PACKET_VNET_HDR");
+	set(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING");
+	set(SOL_PACKET, PACKET_AUXDATA, 1, "PACKET_AUXDATA");
+	set(SOL_SOCKET, SO_TIMESTAMPNS, 1, "SO_TIMESTAMPNS");
+	set(SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES, "SO_RCVBUFFORCE");
+	set(SOL_SOCKET, SO_SNDBUFFORCE, RECEIVE_BYTES, "SO_SNDBUFFORCE");
+	if (bind(packets, (struct sockaddr *)&at, sizeof(at)))
+		fail("bind");
 }
 
 static void answer(const char *format, ...)
@@ -499,32 +516,14 @@ static void answer(const char *format, ...)
 
 static void add_cable(unsigned number, int a, int b)
 {
-	struct direction *d = &directions[2 * number];
-	struct epoll_event event = {.events = EPOLLIN};
-	const char *what;
-	int fds[2], side;
-
-	if (number != cables || number >= most_cables) {
-		answer("error cable %u: the next is %u, of at most %u", number, cables, most_cables);
+	if (number != cables || number >= most_cables || a <= 0 || b <= 0 || a >= MOST_IFINDEX || b >= MOST_IFINDEX) {
+		answer("error cable %u between %d and %d: the next is %u, of at most %u", number, a, b, cables, most_cables);
 		return;
 	}
-	fds[0] = listen_at(a, &what);
-	fds[1] = fds[0] < 0 ? -1 : listen_at(b, &what);
-	if (fds[1] < 0) {
-		answer("error cable %u: %s: %s", number, what, strerror(errno));
-		if (fds[0] >= 0)
-			close(fds[0]);
-		return;
-	}
-	for (side = 0; side < 2; side++) {
-		d[side].in = fds[side];
-		d[side].out = fds[!side];
-		event.data.u32 = 2 * number + side;
-		if (epoll_ctl(poller, EPOLL_CTL_ADD, fds[side], &event)) {
-			answer("error cable %u: epoll: %s", number, strerror(errno));
-			exit(1);
-		}
-	}
+	direction_at[a] = 2 * number + 1;
+	directions[2 * number].out = b;
+	direction_at[b] = 2 * number + 2;
+	directions[2 * number + 1].out = a;
 	cables++;
 	answer("ok");
 }
@@ -580,12 +579,6 @@ static void read_commands(void)
 		exit(1);
 }
 
-static void fail(const char *what)
-{
-	fprintf(stderr, "%s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
 static struct statistics *share(const char *path, size_t bytes)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -602,10 +595,9 @@ static struct statistics *share(const char *path, size_t bytes)
 
 int main(int count, char **arguments)
 {
-	enum { TIMER = 1u << 31, COMMANDS };
+	enum { TIMER, COMMANDS, PACKETS };
 	struct sched_param first = {.sched_priority = 1};
-	struct epoll_event events[64], event = {.events = EPOLLIN};
-	struct statistics *shared;
+	struct epoll_event events[4], event = {.events = EPOLLIN};
 	uint64_t expired;
 	pid_t parent;
 	int ready, i;
@@ -629,12 +621,12 @@ int main(int count, char **arguments)
 	if (getrandom(&chance, sizeof(chance), 0) != sizeof(chance))
 		fail("getrandom");
 	chance |= 1;
-	shared = share(arguments[1], 2 * most_cables * sizeof(*shared));
+	whole = share(arguments[1], (1 + 2 * most_cables) * sizeof(*whole));
 	directions = calloc(2 * most_cables, sizeof(*directions));
 	if (!directions)
 		fail("memory");
 	for (i = 0; i < (int)(2 * most_cables); i++)
-		directions[i].statistics = &shared[i];
+		directions[i].statistics = &whole[1 + i];
 	poller = epoll_create1(EPOLL_CLOEXEC);
 	timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (poller < 0 || timer < 0)
@@ -644,10 +636,14 @@ int main(int count, char **arguments)
 	event.data.u32 = COMMANDS;
 	if (epoll_ctl(poller, EPOLL_CTL_ADD, STDIN_FILENO, &event))
 		fail("standard input");
+	listen_everywhere();
+	event.data.u32 = PACKETS;
+	if (epoll_ctl(poller, EPOLL_CTL_ADD, packets, &event))
+		fail("epoll of the packet socket");
 	answer("ready");
 	for (;;) {
 		arm();
-		ready = epoll_wait(poller, events, 64, -1);
+		ready = epoll_wait(poller, events, 4, -1);
 		send_due();
 		for (i = 0; i < ready; i++) {
 			if (events[i].data.u32 == TIMER) {
@@ -657,7 +653,7 @@ int main(int count, char **arguments)
 			} else if (events[i].data.u32 == COMMANDS) {
 				read_commands();
 			} else {
-				receive(events[i].data.u32);
+				receive();
 			}
 		}
 		send_due();

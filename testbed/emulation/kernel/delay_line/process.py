@@ -21,6 +21,7 @@ MOST_CABLES = 16384  # the machine's limit of interfaces is lower
 ANSWER_LIMIT_S = 10.0  # it answers within some 10 us; this is for a machine that is stopped
 BUCKETS = 64
 _DIRECTION = struct.Struct(f"=8Q{BUCKETS}Q")  # struct statistics of delay_line.c
+ANY_CABLE = "any cable"
 # of a direction's waiting frames: twice what its rate puts into the delay, and never less than this
 LEAST_LIMIT_BYTES = 4 << 20
 
@@ -34,7 +35,7 @@ class LineStatistics:
     late: int  # of those, sent later than due by more than a tenth of the delay
     lost: int  # segments that the cable was to lose
     overflown: int  # frames lost because more waited than the limit
-    unheard: int  # frames lost because the process did not read in time
+    unheard: int  # frames lost because the process did not read in time (of ANY_CABLE only)
     refused: int  # frames that the kernel would not send, as when an end is down
     waiting_bytes: int
     lateness: tuple[int, ...]  # frames by lateness; bucket i ends at `lateness_end_s(i)`
@@ -103,6 +104,12 @@ class _Settings:
         return f"{self.delay_ns} {self.jitter_ns} {self.loss} {self.reorders} {self.limit_bytes}"
 
 
+def _statistics(memory: mmap.mmap | bytes, number: int) -> LineStatistics:
+    words = _DIRECTION.unpack_from(memory, number * _DIRECTION.size)
+    frames, size, late, lost, overflown, unheard, refused, waiting, *lateness = words
+    return LineStatistics(frames, size, late, lost, overflown, unheard, refused, waiting, tuple(lateness))
+
+
 class DelayLine:
     """The process, in a network namespace of its own. `add` cables, `set` what each direction does."""
 
@@ -145,7 +152,7 @@ class DelayLine:
             raise SetupError(f"the delay line did not start: {self._said()}")
         with self._file.open("rb") as file:
             self._memory = mmap.mmap(
-                file.fileno(), 2 * MOST_CABLES * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
+                file.fileno(), (1 + 2 * MOST_CABLES) * _DIRECTION.size, mmap.MAP_SHARED, mmap.PROT_READ
             )
         return self._process.pid
 
@@ -172,16 +179,11 @@ class DelayLine:
             raise KernelMismatch(f"delay line of {name}, side {side}", wanted, found)
 
     def statistics(self) -> dict[tuple[str, int], LineStatistics]:
-        """(cable, side) -> what it did so far; readable after the process has ended, too."""
-        found = {}
-        for number, name in enumerate(self._cables):
-            for side in (0, 1):
-                words = _DIRECTION.unpack_from(self._memory, (2 * number + side) * _DIRECTION.size)
-                frames, size, late, lost, overflown, unheard, refused, waiting, *lateness = words
-                found[name, side] = LineStatistics(
-                    frames, size, late, lost, overflown, unheard, refused, waiting, tuple(lateness)
-                )
-        return found
+        """(cable, side) -> what it did so far, of (ANY_CABLE, 0) what no cable is known for; readable after the end, too."""
+        if not self._memory:
+            return {}
+        names = [(ANY_CABLE, 0), *((name, side) for name in self._cables for side in (0, 1))]
+        return {name: _statistics(self._memory, number) for number, name in enumerate(names)}
 
     def close(self) -> None:
         """End the process; safe to repeat. Its statistics stay readable."""
@@ -194,7 +196,7 @@ class DelayLine:
                 stream.close()
         self._process = None
         if isinstance(self._memory, mmap.mmap):
-            shared, self._memory = self._memory, self._memory[: 2 * len(self._cables) * _DIRECTION.size]
+            shared, self._memory = self._memory, self._memory[: (1 + 2 * len(self._cables)) * _DIRECTION.size]
             shared.close()
 
     def _ask(self, line: str) -> str:

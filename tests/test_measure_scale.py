@@ -1,0 +1,89 @@
+"""`reclaimnet measure scale`: its scenarios, its figures, and one small run of each kind."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from controller.load import Durations, Load
+from experiments.benchmarks import scale
+from experiments.inputs.traces.generated import generate
+
+
+@pytest.mark.parametrize("hosts", [54, 500, 1000])
+def test_half_of_the_hosts_have_a_job_and_above_five_hundred_a_quarter(hosts: int) -> None:
+    work = scale.scale_scenario(hosts, 60.0, idle=False)
+    share = 0.5 if hosts <= 500 else 0.25
+    assert work.jobs.initial == round(share * hosts)
+    trace = generate(work.played())
+    assert len(trace.arrivals) >= work.jobs.initial
+    burst = [event for event in work.owners.script if event.kind == "reclaim"]
+    assert len({event.at_s for event in burst}) == 1
+    assert len(burst) == pytest.approx(0.05 * hosts, abs=2)
+    idle = generate(scale.scale_scenario(hosts, 20.0, idle=True).played())
+    assert (idle.arrivals, idle.owner_events) == ((), ())
+
+
+def test_durations_have_quantiles_within_a_bin() -> None:
+    durations = Durations()
+    assert durations.quantile_s(0.99) == 0.0
+    for milliseconds in range(1, 101):
+        durations.add(milliseconds / 1e3)
+    figures = durations.figures()
+    assert figures["count"] == 100
+    assert 0.05 <= figures["p50_s"] <= 0.05 * 1.048
+    assert 0.099 <= figures["p99_s"] <= 0.1
+    assert figures["max_s"] == 0.1
+    durations.add(1e6)
+    assert durations.quantile_s(1.0) <= 1e6
+
+
+def test_load_is_written_as_json(tmp_path: Path) -> None:
+    load = Load()
+    load.decisions.add(0.002)
+    load.write(tmp_path / "load.json")
+    told = json.loads((tmp_path / "load.json").read_text())
+    assert told["decisions"]["count"] == 1
+    assert set(told) == {"decisions", "writes", "reports"}
+
+
+def run(hosts: int) -> dict[str, object]:
+    figures = {"up_s": hosts / 100, "agents_registered_s": hosts / 200, "decisions_p99_s": 1e-4 * hosts**0.5}
+    figures |= {"cpu_coordinator": 0.1, "cpu_agents": hosts / 1e3, "down_s": 0.5, "reports_p99_s": 0.01}
+    work = {**figures, "cpu_machine": 1.0, "cpu_jobs": 0.1, "valid": True, "broken": [], "reasons": []}
+    idle = {"cpu_agents": 0.1, "memory_agents_bytes": 1e8, "memory_jobs_bytes": 0.0}
+    return {"hosts": hosts, "idle": idle, "work": work}
+
+
+def test_exponents_are_the_slopes_and_the_table_and_picture_show_every_size(tmp_path: Path) -> None:
+    runs = [run(hosts) for hosts in (50, 100, 400)]
+    found = scale.exponents(runs)
+    assert found["up_s"] == pytest.approx(1.0)
+    assert found["decisions_p99_s"] == pytest.approx(0.5)
+    assert found["down_s"] == pytest.approx(0.0)
+    result = {"cpus": 2, "seconds": 60.0, "runs": runs, "exponents": found}
+    with Console(width=200, record=True, file=(tmp_path / "table").open("w")) as console:
+        console.print(scale.scale_table(result))
+    shown = console.export_text()
+    assert all(f"│ {hosts}" in shown or f" {hosts} │" in shown for hosts in (50, 100, 400))
+    scale.draw(result, tmp_path / "scale.svg")
+    assert "<svg" in (tmp_path / "scale.svg").read_text()
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@pytest.mark.skipif(os.geteuid() != 0, reason="a campus needs root")
+def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
+    result = scale.measure_scale(tmp_path, [8], seconds=3.0, idle_s=1.0)
+    [small] = result["runs"]
+    for kind in ("idle", "work"):
+        figures = small[kind]
+        assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]
+        assert figures["memory_agents_bytes"] > 1e6
+        assert figures["broken"] == []
+        assert figures["decisions_count"] > 8
+    assert small["idle"]["cpu_jobs"] == 0.0
