@@ -6,9 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from experiments.benchmarks import kill_switch
-from experiments.benchmarks.kill_switch import MAP, SYSCALL, figures, killswitch_notes, killswitch_table
+from experiments.benchmarks import kill_evaluation
+from experiments.benchmarks.kill_evaluation import (
+    AGENT,
+    KILLED,
+    OF_CAMPUS,
+    WORDS,
+    killswitch_notes,
+    killswitch_table,
+)
+from experiments.benchmarks.kill_switch import BLIND_S, LISTENER, MAP, SYSCALL, figures
 from experiments.benchmarks.syn_storm import Trial
+from testbed.emulation.safety.ledger import PIN_ROOT
 
 
 def trial(**changes: float | None) -> Trial:
@@ -37,25 +46,38 @@ def test_counts_agree_only_if_the_program_dropped_what_the_storm_misses() -> Non
     assert found["last_let_in_s"]["p50"] == pytest.approx(30e-6)
 
 
+def test_a_trial_that_the_storm_slept_through_gives_no_time() -> None:
+    found = figures([trial(), trial(last_let_in_s=0.0, gap_s=2 * BLIND_S)])
+    assert (found["trials"], found["blind"]) == (2, 1)
+    assert found["last_let_in_s"]["p50"] == pytest.approx(20e-6)
+
+
 @pytest.mark.kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and BPF need root")
+@pytest.mark.timeout(120)
 def test_every_path_closes_the_host_under_the_storm_and_raw_samples_say_so(tmp_path: Path) -> None:
-    result = kill_switch.measure_killswitch(tmp_path, 3)
-    samples = [json.loads(line) for line in (tmp_path / kill_switch.SAMPLES).read_text().splitlines()]
+    result = kill_evaluation.measure_killswitch(tmp_path, 2)
+    samples = [json.loads(line) for line in (tmp_path / kill_evaluation.SAMPLES).read_text().splitlines()]
     measured = set(result["paths"])
-    assert measured | set(result["unavailable"]) == set(kill_switch.WORDS) | {"coordinator"}
-    assert {MAP, SYSCALL, kill_switch.LISTENER} <= measured
+    assert measured | set(result["unavailable"]) == set(WORDS)
+    assert {MAP, SYSCALL, LISTENER, *OF_CAMPUS} <= measured
     for name in measured:
         mine = [sample for sample in samples if sample["path"] == name]
-        assert len(mine) == 3
+        assert len(mine) == 2
         # a SYN sent once the host is closed is not answered, and one sent before is
         assert all(sample["let_in_after_return"] == sample["missed"] == 0 for sample in mine)
         assert all(sample["answered"] > 0 < sample["sent"] - sample["answered"] for sample in mine)
     for sample in samples:
-        assert (sample["dropped"] is not None) is (sample["path"] in (MAP, SYSCALL))
+        assert (sample["dropped"] is not None) is (sample["path"] in {MAP, SYSCALL, *OF_CAMPUS})
         if sample["dropped"] is not None:
             assert sample["dropped"] == sample["sent"] - sample["answered"]
-    assert killswitch_table(result).row_count == len(kill_switch.WORDS) + 1
+    assert result["agent_obeyed"] == {AGENT: 2, KILLED: 0}
+    drained, isolated = result["transfers"]["drain"], result["transfers"]["isolate"]
+    assert drained["hash_right"]
+    assert isolated["bytes_before"] <= isolated["bytes_received"] < isolated["bytes"]
+    assert drained["new_connection_refused"]
+    assert isolated["new_connection_refused"]
+    assert killswitch_table(result).row_count == len(WORDS)
     assert "observer" in list(killswitch_notes(result))[-1]
-    assert (tmp_path / kill_switch.PICTURE).read_bytes().startswith(b"<?xml")
-    assert not list(kill_switch.PIN_ROOT.glob("killswitch-*"))
+    assert (tmp_path / kill_evaluation.PICTURE).read_bytes().startswith(b"<?xml")
+    assert not list(PIN_ROOT.glob("killswitch-*"))

@@ -37,12 +37,13 @@
 #define FIRST_PORT 1024
 #define PORTS (65536 - FIRST_PORT)
 
-/* Times in CLOCK_MONOTONIC ns. The first four words are the other process's. */
+/* Times in CLOCK_MONOTONIC ns. The words before `begun` are the other process's. */
 struct shared {
 	uint64_t round;
 	uint64_t stop; /* the round that is to end */
 	uint64_t act_ns; /* when the owner acted */
 	uint64_t returned_ns; /* when the owner's call was over */
+	uint64_t pause_ns; /* from one SYN to the next, at least */
 	uint64_t begun; /* the round that runs, or ran */
 	uint64_t done; /* the round whose result stands below */
 	uint64_t sent; /* grows while the round runs */
@@ -209,7 +210,9 @@ static void play(int fd, struct shared *s, uint64_t round)
 		if (send(fd, &frame, sizeof(frame), 0) < 0 && errno != ENOBUFS)
 			fail("send");
 		__atomic_store_n(&s->sent, ++count, __ATOMIC_RELEASE);
-		take_answers(fd, s, first, count, to_monotonic_ns);
+		do
+			take_answers(fd, s, first, count, to_monotonic_ns);
+		while (clock_ns(CLOCK_MONOTONIC) < syns[count - 1].sent_ns + s->pause_ns);
 	}
 	over_ns = clock_ns(CLOCK_MONOTONIC) + LAST_ANSWERS_NS;
 	while (clock_ns(CLOCK_MONOTONIC) < over_ns)

@@ -40,10 +40,10 @@ PORT = 7009
 LEAD_S, TAIL_S = 0.002, 0.003  # of the storm before the act, and after the call is over, at least
 LEAD_SYNS, TAIL_SYNS = 50, 100  # the same; a busy machine may keep the storm from its processor
 ANSWER_S = 10.0
-_WORDS = struct.Struct("=16Q")  # struct shared of syn_storm.c
+_WORDS = struct.Struct("=17Q")  # struct shared of syn_storm.c
 _COUNTS = ("sent", "answered", "reset", "answered_after_act", "let_in_after_return", "missed")
 _TIMES = ("last_answer_ns", "refused_ns", "let_in_ns")
-_NAMES = ("round", "stop", "act_ns", "returned_ns", "begun", "done", *_COUNTS, *_TIMES, "is_full")
+_NAMES = ("round", "stop", "act_ns", "returned_ns", "pause_ns", "begun", "done", *_COUNTS, *_TIMES, "is_full")
 _AT = {name: number for number, name in enumerate(_NAMES)}
 
 
@@ -81,11 +81,17 @@ class SynStorm:
         self._process, self._memory, self._round = process, memory, 0
         self._words = memoryview(memory).cast("Q")
 
-    def trial(self, act: Callable[[], None], dropped: Callable[[], int] | None = None) -> Trial:
-        """The storm, the act in its midst, and what became of its SYNs. SetupError: the storm died, or let nothing in."""
+    def trial(
+        self, act: Callable[[], None], dropped: Callable[[], int] | None = None, *, pause_s: float = 0.0
+    ) -> Trial:
+        """The storm, the act in its midst, and what became of its SYNs, which are `pause_s` apart or more.
+
+        SetupError: the storm died, or the trial says nothing.
+        """
         words = self._words
         self._round += 1
         words[_AT["act_ns"]] = words[_AT["returned_ns"]] = 0
+        words[_AT["pause_ns"]] = round(pause_s * 1e9)
         words[_AT["round"]] = self._round
         self._await("begun")
         # a little more or less, so that the act falls anywhere between two SYNs

@@ -77,19 +77,20 @@ def measure_links(
 @app.command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
+    hosts: Annotated[int, typer.Option(min=2, max=MOST_HOSTS, help="Of the live campus beside.")] = 4,
     out: Out = Path("out/killswitch"),
 ) -> None:
     """From an owner's act to the last new connection that gets in, by each way to close a host, under a storm of SYNs."""
-    from experiments.benchmarks.kill_switch import (
+    from experiments.benchmarks.kill_evaluation import (
         PICTURE,
         RESULT,
         SAMPLES,
         killswitch_notes,
         killswitch_table,
     )
-    from experiments.benchmarks.kill_switch import measure_killswitch as run
+    from experiments.benchmarks.kill_evaluation import measure_killswitch as run
 
-    result = run(out, trials)
+    result = run(out, trials, hosts)
     console.print(killswitch_table(result))
     for line in killswitch_notes(result):
         console.print(line, markup=False, highlight=False)

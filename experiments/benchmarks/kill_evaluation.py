@@ -1,0 +1,357 @@
+"""`measure killswitch`: every way to close a host beside the others, with the samples, a table and a picture.
+
+The kernel's own ways are tried on a host alone; the agent's socket and the shell command on a host of a live campus, whose
+switch is its own. There the agent is killed at last, and transfers under way are drained and cut on a host alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from bpf.layout import Mode
+from bpf.library import check, libbpf
+from bpf.maps import KillSwitch
+from experiments.benchmarks.kill_switch import (
+    IPTABLES,
+    LIBRARY,
+    LISTENER,
+    MAP,
+    NFT,
+    SYSCALL,
+    TRIALS,
+    ClosingPath,
+    UnavailableError,
+    figures,
+    host_under_storm,
+    measure_kill_switch,
+    one_trial,
+    run_quietly,
+)
+from experiments.benchmarks.syn_storm import HOST_ADDRESS, PORT, Arena, Trial, arena
+from experiments.inputs.scenario import Scenario
+from experiments.inputs.scenario.settings import settings_of
+from experiments.results.pictures import canvas, dress
+from experiments.worlds.live.world import LiveWorld, live_world
+from testbed import owner
+from testbed.emulation.kernel.attachment import EGRESS, INGRESS, attached
+from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.errors import SetupError
+from testbed.namespaces import NetworkNamespace
+from topologies import presets
+
+SAMPLES, RESULT, PICTURE = "killswitch.jsonl", "killswitch.json", "killswitch.svg"
+AGENT, COMMAND, OWNER, BESIDE, KILLED = (
+    "agent",
+    "command",
+    "owner's command",
+    "map beside agents",
+    "agent killed",
+)
+COORDINATOR = "coordinator"
+WORDS = {
+    MAP: "(a) store into the pinned map's memory",
+    BESIDE: "(a) the same, on a live campus",
+    SYSCALL: "(b) bpf(2) update of the map",
+    AGENT: "(c) the owner's call: store, then the agent's socket",
+    KILLED: "(c) the same, the agent killed",
+    COORDINATOR: "(d) through the coordinator",
+    LIBRARY: "(e) libnftables in process",
+    NFT: "(f) the command nft",
+    IPTABLES: "(g) the command iptables",
+    LISTENER: "(h) the application closes its listener",
+    COMMAND: "(i) the command reclaimnet reclaim, as root",
+    OWNER: "(j) the same as a member of the owners' group",
+}
+OF_CAMPUS = (BESIDE, AGENT, COMMAND, OWNER, KILLED)
+# s, of a quiet machine, of the last SYN let in
+GOALS = {
+    MAP: {"p50": 20e-6, "p99": 150e-6},
+    AGENT: {"p50": 1e-3},
+    COMMAND: {"p50": 40e-3},
+    OWNER: {"p50": 40e-3},
+}
+# paper A's words: of its switch, then of others
+PRINTED = {MAP: "p50 0.6 ms, p99 0.9 ms", IPTABLES: "about 10 ms", LISTENER: "about 100 ms"}
+NO_COORDINATOR = (
+    "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
+)
+HOSTS = 4
+REGISTER_S = 60.0
+COMMAND_PAUSE_S = 20e-6
+# a user and a group that own nothing here
+OWNERS_UID, OWNERS_GID = 65534, 61777
+TRANSFER_BYTES, CHUNK_BYTES, SILENCE_S, REFUSED_S = 32 << 20, 1 << 16, 1.0, 0.3
+
+
+def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> dict[str, Any]:
+    """Every path, its raw samples in a file of JSON lines, a table's figures and a picture in `out`; `hosts` on the campus.
+
+    CannotMeasureError as `measure_kill_switch`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    found = measure_kill_switch(trials, trials)
+    with host_under_storm() as (stage, pin), closing(KillSwitch.open_pinned(pin)) as switch:
+        transfers = {mode.name.lower(): _transfer(stage, switch, mode) for mode in (Mode.DRAIN, Mode.ISOLATE)}
+    on_campus, obeyed = _on_campus(out, trials, hosts)
+    found |= on_campus | {COORDINATOR: NO_COORDINATOR}
+    with (out / SAMPLES).open("w") as file:
+        for name, samples in found.items():
+            if not isinstance(samples, str):
+                file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
+    result = {
+        "cpus": os.cpu_count(),
+        "kernel": os.uname().release,
+        "campus_hosts": hosts,
+        "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
+        "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
+        "agent_obeyed": obeyed,
+        "transfers": transfers,
+        "observer": observer(),
+    }
+    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    _draw(found, out / PICTURE)
+    return result
+
+
+def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:
+    """The paths that need a campus; and how many of the owner's calls the agent obeyed, alive and killed."""
+    spec = presets.three_tier(hosts, min(3, hosts), 1)
+    scenario = Scenario(spec.name, spec).played()
+    found: dict[str, list[Trial] | str] = {}
+    obeyed: dict[str, int] = {}
+    with live_world(scenario, settings_of(scenario), out / "campus", owners_gid=OWNERS_GID) as world:
+        name = scenario.volunteers[0].name
+        pin, agent_socket = world.switch_pin(name), world.owner_socket(name)
+        _await_agent(world, name)
+        with _campus_host(world, name) as stage, closing(KillSwitch.open_pinned(pin)) as switch:
+
+            def lend() -> None:
+                owner.lend(pin, agent_socket)
+
+            def tried(path: ClosingPath) -> list[Trial] | str:
+                try:
+                    return [one_trial(stage, switch, path) for _ in range(trials)]
+                except UnavailableError as error:
+                    return str(error)
+
+            def reclaimed(path: str) -> list[Trial] | str:
+                answers: list[bool] = []
+                act = lambda: answers.append(owner.reclaim(pin, agent_socket).agent_obeyed)  # noqa: E731
+                samples = tried(ClosingPath(path, act, lend, uses_switch=True))
+                obeyed[path] = sum(answers)
+                return samples
+
+            store = ClosingPath(
+                BESIDE, lambda: switch.set(Mode.ISOLATE), lambda: switch.set(Mode.OFF), uses_switch=True
+            )
+            found[BESIDE] = tried(store)
+            found[AGENT] = reclaimed(AGENT)
+            words = [_executable(), "reclaim", name, "--campus", world.campus.id]
+            found[COMMAND] = tried(
+                ClosingPath(
+                    COMMAND, lambda: run_quietly(words), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
+                )
+            )
+            as_owner = ["setpriv", f"--reuid={OWNERS_UID}", f"--regid={OWNERS_GID}", "--clear-groups", *words]
+            found[OWNER] = tried(
+                ClosingPath(
+                    OWNER, lambda: run_quietly(as_owner), lend, uses_switch=True, pause_s=COMMAND_PAUSE_S
+                )
+            )
+            world.agent_process(name).kill()
+            world.agent_process(name).wait(REGISTER_S)
+            found[KILLED] = reclaimed(KILLED)
+    return found, obeyed
+
+
+def _executable() -> str:
+    beside = Path(sys.executable).with_name("reclaimnet")
+    found = str(beside) if beside.exists() else shutil.which("reclaimnet")
+    if found is None:
+        raise SetupError("the command reclaimnet is not installed beside this Python, nor on the path")
+    return found
+
+
+def _await_agent(world: LiveWorld, host: str) -> None:
+    """Until a host's agent hears its owner."""
+    limit_s = time.monotonic() + REGISTER_S
+    while not owner.lend(world.switch_pin(host), world.owner_socket(host)).agent_obeyed:
+        if time.monotonic() > limit_s:
+            raise SetupError(f"the agent of {host} does not answer within {REGISTER_S} s")
+        time.sleep(0.1)
+
+
+@contextmanager
+def _campus_host(world: LiveWorld, name: str) -> Iterator[Arena]:
+    """A host of the campus under the storm: its own programs on the storm's cable too."""
+    interface = world.campus.get(name).defaultIntf().name
+    host = NetworkNamespace.of_process(world.campus.kernel.holder_pids[name])
+    assert host.fd is not None
+    fds: list[int] = []
+    try:
+        with host.entered(), NetlinkSocket() as netlink:
+            for hook in (EGRESS, INGRESS):
+                (number, _), *_ = attached(netlink, socket.if_nametoindex(interface), hook, interface)
+                fds.append(check(libbpf().bpf_prog_get_fd_by_id(number), f"open the program {number}"))
+        with arena(host, fds[0], fds[1]) as stage:
+            yield stage
+    finally:
+        for fd in (*fds, host.fd):
+            os.close(fd)
+
+
+def _transfer(stage: Arena, switch: KillSwitch, mode: Mode) -> dict[str, Any]:
+    """A transfer to the host, in whose midst the owner acts; and whether a new connection gets in after."""
+    content = os.urandom(TRANSFER_BYTES)
+    received, here = 0, (HOST_ADDRESS, PORT + 1)
+    digest = hashlib.sha256()
+    with stage.host.entered():
+        server = socket.create_server(here)
+    with server, stage.outside.socket() as client:
+        client.setblocking(True)
+        client.settimeout(5.0)
+        client.connect(here)
+        sender = threading.Thread(target=_send, args=(client, content))
+        sender.start()
+        served, _ = server.accept()
+        with served:
+            served.settimeout(SILENCE_S)
+            before: int | None = None
+            refused = False
+            with suppress(TimeoutError):
+                while piece := served.recv(CHUNK_BYTES):
+                    digest.update(piece)
+                    received += len(piece)
+                    if before is None and received >= TRANSFER_BYTES // 2:
+                        before = received
+                        switch.set(mode)
+                        refused = not _connects(stage, here)
+        switch.set(Mode.OFF)
+        sender.join()
+    return {
+        "bytes": TRANSFER_BYTES,
+        "bytes_before": before,
+        "bytes_received": received,
+        "hash_right": digest.digest() == hashlib.sha256(content).digest(),
+        "new_connection_refused": refused,
+    }
+
+
+def _send(client: socket.socket, content: bytes) -> None:
+    with suppress(OSError):  # the host was closed
+        client.sendall(content)
+        client.shutdown(socket.SHUT_WR)
+
+
+def _connects(stage: Arena, address: tuple[str, int]) -> bool:
+    with stage.outside.socket() as other:
+        other.settimeout(REFUSED_S)
+        try:
+            other.connect(address)
+        except OSError:
+            return False
+        return True
+
+
+def observer() -> str:
+    """Whether an observer apart from the programs and the storm could count, and why not."""
+    program = "RAW_TRACEPOINT_PROBE(kfree_skb) { return 0; }"
+    probe = f"import bcc; bcc.BPF(text={program!r}).load_func('raw_tracepoint__kfree_skb', bcc.BPF.RAW_TRACEPOINT)"
+    python = shutil.which("python3", path="/usr/bin:/bin")  # where distributions put bcc
+    if python is None:
+        return "no observer counted: bcc needs the distribution's python3"
+    try:
+        done = subprocess.run(
+            [python, "-c", probe], capture_output=True, text=True, check=False, timeout=60.0
+        )
+    except subprocess.TimeoutExpired:
+        return "no independent observer counted: bcc did not compile a program within 60 s"
+    if done.returncode == 0:
+        return "no independent observer counted: bcc compiles here, but this command has no bcc observer"
+    said = done.stderr.strip().splitlines() or ["it died"]
+    return f"no independent observer counted: bcc cannot compile here ({said[-1]})"
+
+
+def killswitch_table(result: dict[str, Any]) -> Table:
+    """What was measured beside goals and what the paper prints."""
+    title = (
+        f"{result['cpus']} processors, kernel {result['kernel']}, a campus of {result['campus_hosts']} hosts"
+    )
+    heads = ("path", "last let in: p50, p99, max", "first refused: p50", "the call: p50", "goal", "paper A")
+    table = Table(*heads, title=title)
+    for name, words in WORDS.items():
+        if name not in result["paths"]:
+            table.add_row(words, result["unavailable"][name], "", "", "", PRINTED.get(name, ""))
+            continue
+        path = result["paths"][name]
+        last = path["last_let_in_s"]
+        goals = [
+            f"{quantile} {_brief(goal_s)}: {'met' if last[quantile] <= goal_s else 'not met'}"
+            for quantile, goal_s in GOALS.get(name, {}).items()
+        ]
+        table.add_row(
+            words,
+            ", ".join(_brief(last[quantile]) for quantile in ("p50", "p99", "max")),
+            _brief(path["first_refused_s"]["p50"]),
+            _brief(path["call_s"]["p50"]),
+            ", ".join(goals),
+            PRINTED.get(name, ""),
+        )
+    return table
+
+
+def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
+    """What a table has no column for."""
+    for name, path in result["paths"].items():
+        yield (
+            f"{WORDS[name]}: {path['trials']} trials ({path['blind']} blind), {path['syns']} SYNs, "
+            f"{path['let_in_after_return']} let in that were sent after the call was over, {path['lost_on_the_way']} lost "
+            "on the way"
+        )
+        if path["counts_disagree"]:
+            yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+    for name, count in result["agent_obeyed"].items():
+        yield f"{WORDS[name]}: the agent obeyed {count} times"
+    for mode, told in result["transfers"].items():
+        yield (
+            f"{mode} in the midst of a transfer: {told['bytes_received']} of {told['bytes']} bytes arrived, hash "
+            f"{'right' if told['hash_right'] else 'not right'}; a new connection "
+            f"{'is refused' if told['new_connection_refused'] else 'GETS IN'}"
+        )
+    yield result["observer"]
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def _draw(found: dict[str, list[Trial] | str], path: Path) -> None:
+    with canvas(path, 1, 1, (8.6, 4.8), "From the owner's act to the first SYN that is refused") as (
+        _,
+        panels,
+    ):
+        axes = panels[0][0]
+        for name, samples in found.items():
+            if not isinstance(samples, str):
+                values = sorted(max(1e-3, trial.first_refused_s * 1e6) for trial in samples)
+                axes.plot(
+                    values, np.arange(1, len(values) + 1) / len(values), label=WORDS[name], linewidth=1.6
+                )
+        axes.set_xscale("log")
+        dress(axes, "us after the act (log)", "share of trials")
+        axes.legend(frameon=False, fontsize=8)
