@@ -1,10 +1,8 @@
-"""How soon the owner's switch closes a host: from the store into the kernel's memory to the first packet that is dropped.
+"""How soon an owner's act closes a host: from the act to the last new connection that gets in, under a storm of SYNs.
 
-In a network namespace of its own the programs hang on the loopback as on a host's interface. Right after the store a
-datagram is sent, which the loopback delivers within the sender's system call: so the latency is the store's and the next
-packet's way through the stack, and does not depend on when another packet would have come or its process been
-scheduled. The kernel's clock stamps both moments (`set_at_ns` just before the store, `first_drop_ns` in the program).
-Beside it: how long `nft` or `iptables`, started as a process by a script, takes to add a rule that drops the same.
+Each path is another way to close the host, tried again and again. The storm (`syn_storm`) comes over a cable of its own from
+another network namespace and another processor; an answered SYN is a new connection that got in. "Last let in" is the kernel's
+stamp on the last answer, 0 if it was before the act; "first refused" is when the next SYN was sent. The host closed in between.
 """
 
 from __future__ import annotations
@@ -13,140 +11,342 @@ import ctypes
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from rich.table import Table
+
 from bpf.errors import BpfError
-from bpf.layout import Mode
-from bpf.objects import HostPrograms, load_host_programs
-from testbed.emulation.kernel.attachment import host_requests
-from testbed.emulation.kernel.netlink import NetlinkRefused, NetlinkSocket
+from bpf.layout import KillSwitchStruct, Mode
+from bpf.library import check, libbpf
+from bpf.maps import KillSwitch
+from bpf.objects import ensure_bpffs, load_host_programs
+from experiments.benchmarks.syn_storm import PORT, Arena, Trial, arena, new_namespace
+from experiments.results.pictures import canvas, dress
+from testbed.emulation.kernel.netlink import NetlinkRefused
+from testbed.emulation.safety.ledger import PIN_ROOT
+from testbed.errors import SetupError
 from topologies.errors import TestbedError
 
-CLONE_NEWNET = 0x40000000
-ROUNDS, RULE_ROUNDS = 300, 20
-PORT, PAYLOAD_BYTES = 9, 100
-
-
-@dataclass(frozen=True, slots=True)
-class FirewallRule:
-    """A tool's arguments: once before, to close, and to open again."""
-
-    prepare: tuple[str, ...]
-    close: str
-    open: str
-
-
-RULES = {
-    "nft": FirewallRule(
-        ("add table inet kill", "add chain inet kill in { type filter hook input priority 0; }"),
-        f"add rule inet kill in udp dport {PORT} drop",
-        "flush chain inet kill in",
-    ),
-    "iptables": FirewallRule((), f"-I INPUT -p udp --dport {PORT} -j DROP", "-F INPUT"),
+TRIALS, RULE_TRIALS = 300, 20
+SAMPLES, RESULT, PICTURE = "killswitch.jsonl", "killswitch.json", "killswitch.svg"
+MAP, SYSCALL, LIBRARY, NFT, IPTABLES, LISTENER = "map", "bpf(2)", "libnftables", "nft", "iptables", "listener"
+WORDS = {
+    MAP: "(a) store into the pinned map's memory",
+    SYSCALL: "(b) bpf(2) update of the map",
+    LIBRARY: "(e) libnftables in process",
+    NFT: "(f) the command nft",
+    IPTABLES: "(g) the command iptables",
+    LISTENER: "(h) the application closes its listener",
 }
+# s, of a quiet machine, of the last SYN let in
+GOALS = {MAP: {"p50": 20e-6, "p99": 150e-6}}
+# paper A's, s: of its switch, then what it says of others
+PRINTED = {
+    MAP: "p50 0.6 ms, p99 0.9 ms",
+    IPTABLES: "about 10 ms",
+    LISTENER: "about 100 ms",
+}
+NO_COORDINATOR = (
+    "there is no such way: an owner's act never goes through the coordinator; the host's agent tells it after"
+)
+TABLE = "add table inet kill; add chain inet kill in { type filter hook input priority 0; }"
+DROP, OPEN = f"add rule inet kill in tcp dport {PORT} drop", "flush chain inet kill in"
+IPTABLES_RULE = f"INPUT -p tcp --dport {PORT} -j DROP"
 
 
 class CannotMeasureError(TestbedError):
     """This machine does not let us: the text says why."""
 
 
-def measure_kill_switch(rounds: int = ROUNDS) -> dict[str, Any]:
-    """`switch`: latencies in s; `passed`: datagrams that got in after a store; `rules`: latencies of each tool that is there.
+class UnavailableError(TestbedError):
+    """A path that this machine does not have: the text says why."""
 
-    CannotMeasureError: not root, no BPF, or no namespaces.
+
+@dataclass(frozen=True, slots=True)
+class ClosingPath:
+    """One way to close the host under the storm, and to open it again. `uses_switch`: the programs' own counts apply."""
+
+    name: str
+    act: Callable[[], None]
+    undo: Callable[[], None]
+    uses_switch: bool = False
+
+
+def measure_kill_switch(
+    trials: int = TRIALS, rule_trials: int = RULE_TRIALS, names: Iterable[str] = tuple(WORDS)
+) -> dict[str, list[Trial] | str]:
+    """Trials of each path on a host of its own, by the path's name; or why this machine does not have the path.
+
+    CannotMeasureError: not root, no BPF, no namespaces, or one processor.
     """
+    with _host() as (stage, pin):
+        switch = KillSwitch.open_pinned(pin)
+        found: dict[str, list[Trial] | str] = {}
+        try:
+            for name in names:
+                count = trials if name in (MAP, SYSCALL) else rule_trials
+                try:
+                    with PATHS[name](stage, switch) as path:
+                        found[name] = [_try(stage, switch, path) for _ in range(count)]
+                except UnavailableError as error:
+                    found[name] = str(error)
+        finally:
+            switch.close()
+    return found
+
+
+@contextmanager
+def _host() -> Iterator[tuple[Arena, Path]]:
+    """A host under the storm, with programs of its own, and where its switch is pinned."""
     if os.geteuid() != 0:
         raise CannotMeasureError("it needs root: CAP_BPF, CAP_NET_ADMIN and a network namespace")
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        answer: dict[str, Any] = {"cannot": "the measuring process was interrupted"}
-        try:
-            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "no network namespace may be made")
-            answer = _measure(rounds)
-        except (OSError, BpfError, NetlinkRefused, subprocess.SubprocessError) as error:
-            answer = {"cannot": f"{error}"}
-        finally:
-            with os.fdopen(writer, "w") as file:
-                json.dump(answer, file)
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    answer = json.loads(text) if text else {"cannot": "the measuring process died"}
-    if "cannot" in answer:
-        raise CannotMeasureError(answer["cannot"])
-    return answer
-
-
-def _measure(rounds: int) -> dict[str, Any]:
-    _call(["ip", "link", "set", "lo", "up"])
-    host = load_host_programs()
     try:
-        with NetlinkSocket() as netlink:
-            netlink.send(host_requests(socket.if_nametoindex("lo"), host.egress_fd, host.ingress_fd, "lo"))
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-        ):
-            sink.bind(("127.0.0.1", PORT))
-            sink.setblocking(False)
-            switch = [_latency(host, sender, sink) for _ in range(rounds)]
-        rules = {name: _rule_times_s(path, RULES[name]) for name in RULES if (path := shutil.which(name))}
+        with ExitStack() as last:
+            ensure_bpffs()
+            folder = PIN_ROOT / f"killswitch-{os.getpid()}"
+            last.callback(shutil.rmtree, folder, ignore_errors=True)
+            programs = load_host_programs(folder)
+            last.callback(programs.close)
+            host = last.enter_context(new_namespace())
+            stage = last.enter_context(arena(host, programs.egress_fd, programs.ingress_fd))
+            yield stage, folder / "switch"
+    except (OSError, BpfError, NetlinkRefused, SetupError, subprocess.SubprocessError) as error:
+        raise CannotMeasureError(f"{error}") from error
+
+
+def _try(stage: Arena, switch: KillSwitch, path: ClosingPath) -> Trial:
+    def dropped() -> int:
+        return switch.status().dropped_packets
+
+    try:
+        return stage.storm.trial(path.act, dropped if path.uses_switch else None)
     finally:
-        host.close()
-    latencies_s, passed = zip(*switch, strict=True)
-    found = {name: times for name, times in rules.items() if times}
-    return {"switch": list(latencies_s), "passed": sum(passed), "rules": found}
+        path.undo()
 
 
-def _latency(host: HostPrograms, sender: socket.socket, sink: socket.socket) -> tuple[float, int]:
-    """(s from the store to the first drop, datagrams that got in after the store)."""
-    host.switch.set(Mode.OFF)
-    sender.sendto(bytes(PAYLOAD_BYTES), ("127.0.0.1", PORT))
-    if not _received(sink):
-        raise OSError("a datagram did not come while the switch was open")
-    host.switch.set(Mode.ISOLATE)
-    sender.sendto(bytes(PAYLOAD_BYTES), ("127.0.0.1", PORT))
-    status = host.switch.status()
-    if not status.first_drop_ns:
-        raise OSError("the datagram after the store was not dropped")
-    return (status.first_drop_ns - status.set_at_ns) * 1e-9, _received(sink)
+@contextmanager
+def _through_memory(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    yield ClosingPath(MAP, lambda: switch.set(Mode.ISOLATE), lambda: switch.set(Mode.OFF), uses_switch=True)
 
 
-def _received(sink: socket.socket) -> int:
-    """Datagrams that are waiting."""
-    count = 0
-    while True:
-        try:
-            sink.recv(2 * PAYLOAD_BYTES)
-            count += 1
-        except BlockingIOError:
-            return count
+@contextmanager
+def _through_syscall(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    key, value = ctypes.c_uint32(0), KillSwitchStruct(mode=Mode.ISOLATE)
+
+    def close() -> None:
+        value.set_at_ns = time.monotonic_ns()
+        status = libbpf().bpf_map_update_elem(switch.fd, ctypes.byref(key), ctypes.byref(value), 0)
+        check(status, "update the switch's map")
+
+    yield ClosingPath(SYSCALL, close, lambda: switch.set(Mode.OFF), uses_switch=True)
 
 
-def _rule_times_s(path: str, rule: FirewallRule) -> list[float]:
-    """How long each rule takes to be there; empty where this kernel knows none of the tool's."""
+@contextmanager
+def _through_library(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
     try:
-        for arguments in rule.prepare:
-            _call([path, *arguments.split()])
-        times_s = []
-        for _ in range(RULE_ROUNDS):
-            began_s = time.monotonic()
-            _call([path, *rule.close.split()])
-            times_s.append(time.monotonic() - began_s)
-            _call([path, *rule.open.split()])
-        return times_s
-    except subprocess.CalledProcessError:
-        return []
+        library = ctypes.CDLL("libnftables.so.1")
+    except OSError as error:
+        raise UnavailableError(f"libnftables.so.1 is not installed ({error})") from error
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    with stage.host.entered():  # its netlink socket stays there
+        context = ctypes.c_void_p(library.nft_ctx_new(0))
+
+    def run(text: str) -> None:
+        if library.nft_run_cmd_from_buffer(context, text.encode()):
+            raise UnavailableError(library.nft_ctx_get_error_buffer(context).decode().splitlines()[0])
+
+    library.nft_ctx_buffer_error(context)
+    try:
+        run(TABLE)
+        yield ClosingPath(LIBRARY, lambda: run(DROP), lambda: run(OPEN))
+        run("delete table inet kill")
+    finally:
+        library.nft_ctx_free(context)
+
+
+@contextmanager
+def _through_nft(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    nft = _command("nft")
+
+    def run(text: str) -> None:
+        with stage.host.entered():
+            _call([nft, text])
+
+    run(TABLE)
+    yield ClosingPath(NFT, lambda: run(DROP), lambda: run(OPEN))
+    run("delete table inet kill")
+
+
+@contextmanager
+def _through_iptables(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    iptables = _command("iptables")
+
+    def run(how: str) -> None:
+        with stage.host.entered():
+            _call([iptables, how, *IPTABLES_RULE.split()])
+
+    run("-I")  # and loads what it needs, or says what it lacks
+    run("-D")
+    yield ClosingPath(IPTABLES, lambda: run("-I"), lambda: run("-D"))
+
+
+@contextmanager
+def _through_listener(stage: Arena, switch: KillSwitch) -> Iterator[ClosingPath]:
+    yield ClosingPath(LISTENER, stage.application.close_listener, stage.application.listen)
+
+
+PATHS = {
+    MAP: _through_memory,
+    SYSCALL: _through_syscall,
+    LIBRARY: _through_library,
+    NFT: _through_nft,
+    IPTABLES: _through_iptables,
+    LISTENER: _through_listener,
+}
+
+
+def _command(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise UnavailableError(f"the command {name} is not installed")
+    return found
 
 
 def _call(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def figures(trials: list[Trial]) -> dict[str, Any]:
+    """Quantiles in s, and sums of what must be 0."""
+
+    def quantiles(values: list[float]) -> dict[str, float]:
+        p50, p99 = np.quantile(values, [0.5, 0.99])
+        return {"p50": float(p50), "p99": float(p99), "max": max(values)}
+
+    return {
+        "trials": len(trials),
+        "last_let_in_s": quantiles([trial.last_let_in_s for trial in trials]),
+        "first_refused_s": quantiles([trial.first_refused_s for trial in trials]),
+        "gap_s": quantiles([trial.gap_s for trial in trials]),
+        "call_s": quantiles([trial.call_s for trial in trials]),
+        "syns": sum(trial.sent for trial in trials),
+        "let_in_after_return": sum(trial.let_in_after_return for trial in trials),
+        "lost_on_the_way": sum(trial.missed for trial in trials),
+        "counts_disagree": sum(not trial.counts_agree for trial in trials),
+    }
+
+
+def measure_killswitch(out: Path, trials: int = TRIALS) -> dict[str, Any]:
+    """Every path, its raw samples in a file of JSON lines, a table's figures and a picture in `out`."""
+    found = measure_kill_switch(trials, trials)
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / SAMPLES).open("w") as file:
+        for name, samples in found.items():
+            if not isinstance(samples, str):
+                file.writelines(json.dumps({"path": name} | trial.record()) + "\n" for trial in samples)
+    result = {
+        "cpus": os.cpu_count(),
+        "kernel": os.uname().release,
+        "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
+        "unavailable": {name: why for name, why in found.items() if isinstance(why, str)}
+        | {"coordinator": NO_COORDINATOR},
+        "observer": observer(),
+    }
+    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    _draw(found, out / PICTURE)
+    return result
+
+
+def observer() -> str:
+    """Whether an observer apart from the programs and the storm could count, and why not."""
+    program = "RAW_TRACEPOINT_PROBE(kfree_skb) { return 0; }"
+    probe = f"import bcc; bcc.BPF(text={program!r}).load_func('raw_tracepoint__kfree_skb', bcc.BPF.RAW_TRACEPOINT)"
+    python = shutil.which("python3", path="/usr/bin:/bin")  # where distributions put bcc
+    if python is None:
+        return "no observer counted: bcc needs the distribution's python3"
+    try:
+        done = subprocess.run(
+            [python, "-c", probe], capture_output=True, text=True, check=False, timeout=60.0
+        )
+    except subprocess.TimeoutExpired:
+        return "no independent observer counted: bcc did not compile a program within 60 s"
+    if done.returncode == 0:
+        return "no independent observer counted: bcc compiles here, but this command has no bcc observer"
+    said = done.stderr.strip().splitlines() or ["it died"]
+    return f"no independent observer counted: bcc cannot compile here ({said[-1]})"
+
+
+def killswitch_table(result: dict[str, Any]) -> Table:
+    """What was measured beside goals and what the paper prints."""
+    title = f"Kill-switch under SYNs: {result['cpus']} processors, kernel {result['kernel']}"
+    table = Table(
+        "path",
+        "last let in: p50, p99, max",
+        "first refused: p50",
+        "the call: p50",
+        "goal",
+        "paper A",
+        title=title,
+    )
+    for name, words in WORDS.items():
+        if name not in result["paths"]:
+            table.add_row(words, result["unavailable"][name], "", "", "", PRINTED.get(name, ""))
+            continue
+        path = result["paths"][name]
+        last, goals = path["last_let_in_s"], GOALS.get(name, {})
+        goal = ", ".join(
+            f"{q} {_brief(goal_s)}{'' if last[q] <= goal_s else ': not met'}" for q, goal_s in goals.items()
+        )
+        table.add_row(
+            words,
+            ", ".join(_brief(last[q]) for q in ("p50", "p99", "max")),
+            _brief(path["first_refused_s"]["p50"]),
+            _brief(path["call_s"]["p50"]),
+            goal,
+            PRINTED.get(name, ""),
+        )
+    table.add_row("(d) through the coordinator", result["unavailable"]["coordinator"], "", "", "", "")
+    return table
+
+
+def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
+    """What a table has no column for."""
+    for name, path in result["paths"].items():
+        yield (
+            f"{WORDS[name]}: {path['trials']} trials, {path['syns']} SYNs, {path['let_in_after_return']} let in that were sent "
+            f"after the call was over, {path['lost_on_the_way']} lost on the way"
+        )
+        if path["counts_disagree"]:
+            yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+    yield result["observer"]
+
+
+def _brief(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+def _draw(found: dict[str, list[Trial] | str], path: Path) -> None:
+    with canvas(path, 1, 1, (8.6, 4.8), "From the owner's act to the first SYN that is refused") as (
+        _,
+        panels,
+    ):
+        axes = panels[0][0]
+        for name, samples in found.items():
+            if not isinstance(samples, str):
+                values = sorted(max(1e-3, trial.first_refused_s * 1e6) for trial in samples)
+                axes.plot(
+                    values, np.arange(1, len(values) + 1) / len(values), label=WORDS[name], linewidth=1.6
+                )
+        axes.set_xscale("log")
+        dress(axes, "us after the act (log)", "share of trials")
+        axes.legend(frameon=False, fontsize=8)

@@ -74,6 +74,28 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
+@app.command("killswitch")
+def measure_killswitch(
+    trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
+    out: Out = Path("out/killswitch"),
+) -> None:
+    """From an owner's act to the last new connection that gets in, by each way to close a host, under a storm of SYNs."""
+    from experiments.benchmarks.kill_switch import (
+        PICTURE,
+        RESULT,
+        SAMPLES,
+        killswitch_notes,
+        killswitch_table,
+    )
+    from experiments.benchmarks.kill_switch import measure_killswitch as run
+
+    result = run(out, trials)
+    console.print(killswitch_table(result))
+    for line in killswitch_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from experiments.benchmarks.kill_switch import CannotMeasureError, measure_kill_switch
+from experiments.benchmarks.kill_switch import (
+    IPTABLES,
+    MAP,
+    NFT,
+    CannotMeasureError,
+    measure_kill_switch,
+)
+from experiments.benchmarks.syn_storm import Trial
 from experiments.claims.framework.claim import (
     CANNOT,
     Check,
@@ -42,7 +49,7 @@ CLAIM_TEXT = (
 )
 LIMITS = (
     "How long an owner's click takes to reach the switch, nor what the paper timed: it does not say where its .6 ms begin. Here "
-    "the latency is from just before the store to the drop of a packet that is sent right after it, on this machine, whose "
+    "the latency is from just before the store to the answer of the last SYN of a storm that gets in, on this machine, whose "
     "load disturbs the tail. Its 100 ms and 10 ms of others are quoted; only tools that are installed are measured."
 )
 
@@ -54,7 +61,7 @@ def run(config: Config) -> Values:
         batches = []
         for done in range(count):
             config.progress(done, count)
-            batches.append(measure_kill_switch(ROUNDS))
+            batches.append(measure_kill_switch(ROUNDS, names=(MAP, NFT, IPTABLES)))
         config.progress(count, count)
     except CannotMeasureError as error:
         return Values(
@@ -62,21 +69,31 @@ def run(config: Config) -> Values:
             (),
             {CANNOT: f"the switch cannot be measured here: {error}", "world": "the kernel of this machine"},
         )
-    rows = list(_rows(SWITCH, [batch["switch"] for batch in batches]))
-    for tool in sorted({name for batch in batches for name in batch["rules"]}):
-        rows += _rows(tool, [batch["rules"][tool] for batch in batches if tool in batch["rules"]])
-    passed = float(sum(batch["passed"] for batch in batches))
-    rows.append(exact_row("passed", SWITCH, "packets after the store", "packets", passed, "of one a use"))
+    switch = [_samples(batch, MAP) for batch in batches]
+    rows = list(_rows(SWITCH, [[trial.last_let_in_s for trial in batch] for batch in switch]))
+    for tool in (NFT, IPTABLES):
+        times_s = [
+            [t.last_let_in_s for t in _samples(batch, tool)] for batch in batches if _samples(batch, tool)
+        ]
+        rows += _rows(tool, times_s) if times_s else []
+    passed = float(sum(trial.let_in_after_return for batch in switch for trial in batch))
+    rows.append(exact_row("passed", SWITCH, "packets after the store", "packets", passed, "of a storm a use"))
     settings = {
         "runs": f"{count} batches of {ROUNDS} uses, each in a network namespace of its own",
-        "world": "the kernel of this machine: the ingress program on a loopback interface, one datagram after each store",
+        "world": "the kernel of this machine: the ingress program on a cable of its own, a storm of SYNs around each store",
     }
     curves = []
     for share in np.linspace(0.0, 0.999, POINTS).tolist():
-        quantiles = sorted(1e3 * float(np.quantile(batch["switch"], share)) for batch in batches)
+        quantiles = sorted(1e3 * float(np.quantile([t.last_let_in_s for t in b], share)) for b in switch)
         ends = (quantiles[0], quantiles[-1])
         curves.append(Point("latency", SWITCH, "quantile", share, statistics.fmean(quantiles), *ends, *ends))
     return Values(tuple(rows), tuple(curves), settings)
+
+
+def _samples(batch: Mapping[str, list[Trial] | str], name: str) -> list[Trial]:
+    """None of a way that this machine does not have."""
+    found = batch[name]
+    return [] if isinstance(found, str) else found
 
 
 def _rows(system: str, batches_s: Sequence[Sequence[float]]) -> Iterator[Value]:
@@ -105,7 +122,7 @@ def checks(values: Values) -> Iterator[Check]:
 
 def draw(values: Values, path: Path) -> None:
     """The distribution, with the paper's two numbers."""
-    with canvas(path, 1, 1, (8.6, 4.8), "Kill-switch: from the store to the first dropped packet") as (
+    with canvas(path, 1, 1, (8.6, 4.8), "Kill-switch: from the store to the last connection let in") as (
         _,
         panels,
     ):

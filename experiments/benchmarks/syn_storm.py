@@ -1,0 +1,300 @@
+"""A host that a storm of SYNs comes to, from a network namespace beside it: which of them it still lets in.
+
+The storm's cable is a veth pair of its own, so neither a switch nor a shaper stands between. On the host's end hang the host's
+own programs; the listener is a process in the host's network. Answers are stateless (SYN cookies), so a SYN that gets past the
+owner's switch is answered once, at once, and one that does not is never. The storm runs on one processor, the owner's act and
+what it starts on another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.emulation.kernel.attachment import host_requests
+from testbed.emulation.kernel.delay_line.compile import compiled
+from testbed.emulation.kernel.netlink import NetlinkSocket
+from testbed.errors import SetupError
+from testbed.namespaces import CLONE_NEWNET, NetworkNamespace
+
+SOURCE = Path(__file__).with_name("syn_storm.c")
+HOST_END, STORM_END = "kill0", "storm0"
+HOST_MAC, STORM_MAC, CLIENT_MAC = "02:00:00:77:00:01", "02:00:00:77:00:02", "02:00:00:77:00:03"
+HOST_ADDRESS, STORM_ADDRESS = "10.177.0.1", "10.177.0.2"
+# the SYNs' source: no machine has it, so no machine resets what is answered
+SYN_SOURCE = "10.177.0.3"
+PORT = 7009
+LEAD_S, TAIL_S = 0.002, 0.003  # of the storm before the act, and after the call is over, at least
+LEAD_SYNS, TAIL_SYNS = 50, 100  # the same; a busy machine may keep the storm from its processor
+ANSWER_S = 10.0
+_WORDS = struct.Struct("=16Q")  # struct shared of syn_storm.c
+_COUNTS = ("sent", "answered", "reset", "answered_after_act", "let_in_after_return", "missed")
+_TIMES = ("last_answer_ns", "refused_ns", "let_in_ns")
+_NAMES = ("round", "stop", "act_ns", "returned_ns", "begun", "done", *_COUNTS, *_TIMES, "is_full")
+_AT = {name: number for number, name in enumerate(_NAMES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One act of the owner under the storm."""
+
+    last_let_in_s: (
+        float  # from the act to the answer of the last SYN that got in; 0: none got in after the act
+    )
+    first_refused_s: float  # from the act to the sending of the first SYN after it, which did not get in
+    gap_s: float  # between the sending of these two SYNs: the storm sees no finer
+    call_s: float  # how long the owner's call, or command, took
+    sent: int  # SYNs of the trial
+    answered: int
+    answered_after_act: int
+    let_in_after_return: int  # SYNs sent after the call was over, that got in: a switch that closes has none
+    missed: int  # SYNs without an answer before the last that got in: lost on the way
+    dropped: int | None  # what the program says it has dropped; None: another hand closed the host
+
+    @property
+    def counts_agree(self) -> bool:
+        """Whether the program has dropped exactly the SYNs without an answer, as the storm saw it from outside."""
+        return self.dropped is None or self.dropped == self.sent - self.answered
+
+    def record(self) -> dict[str, float | int | None]:
+        """As a line of the file of raw samples."""
+        return asdict(self)
+
+
+class SynStorm:
+    """The storm's process: between rounds it sleeps."""
+
+    def __init__(self, process: subprocess.Popen[str], memory: mmap.mmap) -> None:
+        self._process, self._memory, self._round = process, memory, 0
+        self._words = memoryview(memory).cast("Q")
+
+    def trial(self, act: Callable[[], None], dropped: Callable[[], int] | None = None) -> Trial:
+        """The storm, the act in its midst, and what became of its SYNs. SetupError: the storm died, or let nothing in."""
+        words = self._words
+        self._round += 1
+        words[_AT["act_ns"]] = words[_AT["returned_ns"]] = 0
+        words[_AT["round"]] = self._round
+        self._await("begun")
+        # a little more or less, so that the act falls anywhere between two SYNs
+        time.sleep(LEAD_S + (self._round * 7919 % 997) * 1e-6)
+        self._await("sent", LEAD_SYNS)
+        act_ns = time.monotonic_ns()
+        try:
+            act()
+        finally:
+            returned_ns = time.monotonic_ns()
+            sent = words[_AT["sent"]]
+            time.sleep(TAIL_S)
+            self._await("sent", sent + TAIL_SYNS)
+            words[_AT["act_ns"]], words[_AT["returned_ns"]] = act_ns, returned_ns
+            words[_AT["stop"]] = self._round
+            self._await("done")
+        found = {name: int(words[at]) for name, at in _AT.items()}
+        if not found["answered"] or found["is_full"] or not found["refused_ns"]:
+            raise SetupError(f"a trial that says nothing: {found}")
+        return Trial(
+            last_let_in_s=max(0, found["last_answer_ns"] - act_ns) * 1e-9,
+            first_refused_s=(found["refused_ns"] - act_ns) * 1e-9,
+            gap_s=(found["refused_ns"] - found["let_in_ns"]) * 1e-9,
+            call_s=(returned_ns - act_ns) * 1e-9,
+            sent=found["sent"],
+            answered=found["answered"],
+            answered_after_act=found["answered_after_act"],
+            let_in_after_return=found["let_in_after_return"],
+            missed=found["missed"],
+            dropped=dropped() if dropped else None,
+        )
+
+    def _await(self, word: str, least: int | None = None) -> None:
+        """Until a word says the round, or `least`."""
+        limit_s = time.monotonic() + ANSWER_S
+        while self._words[_AT[word]] < (self._round if least is None else least):
+            if self._process.poll() is not None or time.monotonic() > limit_s:
+                raise SetupError(f"the storm's process does not go on: {self._said()}")
+            time.sleep(50e-6)
+
+    def _said(self) -> str:
+        self._process.kill()
+        return self._process.communicate()[1].strip()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._words.release()
+        self._memory.close()
+
+
+class Application:
+    """A process in the host's network that listens, and closes its listener when it is told to."""
+
+    def __init__(self, host: NetworkNamespace) -> None:
+        self._ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            with contextlib.suppress(BaseException):
+                self._ours.close()
+                with host.entered():
+                    _serve_application(theirs)
+            os._exit(0)
+        theirs.close()
+
+    def listen(self) -> None:
+        """Have it listen; returns when it does."""
+        self._tell(b"o")
+
+    def close_listener(self) -> None:
+        """Returns when it has closed it."""
+        self._tell(b"c")
+
+    def _tell(self, word: bytes) -> None:
+        self._ours.sendall(word)
+        if self._ours.recv(1) != word:
+            raise SetupError("the application that listens has died")
+
+    def end(self) -> None:
+        """End the process."""
+        self._ours.close()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+def _serve_application(told: socket.socket) -> None:
+    listener: socket.socket | None = None
+    while word := told.recv(1):
+        if word == b"o" and listener is None:
+            listener = socket.create_server((HOST_ADDRESS, PORT), backlog=4096)
+        elif word == b"c" and listener is not None:
+            listener.close()
+            listener = None
+        told.sendall(word)
+
+
+@contextmanager
+def new_namespace() -> Iterator[NetworkNamespace]:
+    """A network namespace that lasts as long as this."""
+    made: list[int | OSError] = []
+
+    def make() -> None:
+        try:
+            if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            made.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            made.append(error)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    [found] = made
+    if isinstance(found, OSError):
+        raise SetupError(f"no network namespace may be made here: {found}")
+    try:
+        yield NetworkNamespace(found)
+    finally:
+        os.close(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """A host under the storm."""
+
+    host: NetworkNamespace
+    outside: NetworkNamespace  # the storm's
+    storm: SynStorm
+    application: Application
+
+
+@contextmanager
+def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[Arena]:
+    """`host` with a storm's cable, its programs on it, a listener and the storm; all of it is gone after."""
+    program = compiled(SOURCE)
+    with contextlib.ExitStack() as last:
+        outside = last.enter_context(new_namespace())
+        with outside.entered():
+            ip(
+                "link add {0} address {1} type veth peer name {2} address {3}",
+                STORM_END,
+                STORM_MAC,
+                HOST_END,
+                HOST_MAC,
+            )
+            last.callback(_remove_cable, outside)
+            ip("link set {0} netns /proc/{1}/fd/{2}", HOST_END, os.getpid(), host.fd)
+            _ready(STORM_END, f"{STORM_ADDRESS}/24", (HOST_ADDRESS, HOST_MAC))
+        with host.entered():
+            _ready(HOST_END, f"{HOST_ADDRESS}/24", (STORM_ADDRESS, STORM_MAC), (SYN_SOURCE, CLIENT_MAC))
+            _set("net/ipv4/tcp_syncookies", "2")
+            with NetlinkSocket() as netlink:
+                netlink.send(host_requests(socket.if_nametoindex(HOST_END), egress_fd, ingress_fd, HOST_END))
+        application = Application(host)
+        last.callback(application.end)
+        application.listen()
+        folder = last.enter_context(tempfile.TemporaryDirectory(prefix="syn-storm-"))
+        own, other = _two_processors()
+        file = Path(folder) / "storm"
+        with outside.entered():
+            process = subprocess.Popen(
+                [program, file, STORM_END, HOST_MAC, SYN_SOURCE, HOST_ADDRESS, str(PORT)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SetupError(f"the storm did not start: {process.communicate()[1].strip()}")
+        os.sched_setaffinity(process.pid, {other})
+        with file.open("r+b") as opened:
+            storm = SynStorm(process, mmap.mmap(opened.fileno(), _WORDS.size))
+        last.callback(storm.close)
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {own})
+        last.callback(os.sched_setaffinity, 0, before)
+        yield Arena(host, outside, storm, application)
+
+
+def ip(line: str, *values: object) -> None:
+    """Runs `ip`; SetupError with what it said."""
+    command = ["ip", *line.format(*values).split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SetupError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _ready(interface: str, address: str, *neighbours: tuple[str, str]) -> None:
+    with contextlib.suppress(FileNotFoundError):  # no IPv6 here: nothing to switch off
+        _set(f"net/ipv6/conf/{interface}/disable_ipv6", "1")
+    ip("addr add {0} dev {1}", address, interface)
+    ip("link set {0} up", interface)
+    for neighbour, mac in neighbours:
+        ip("neigh add {0} lladdr {1} dev {2} nud permanent", neighbour, mac, interface)
+
+
+def _set(setting: str, value: str) -> None:
+    Path("/proc/sys", setting).write_text(value)
+
+
+def _remove_cable(outside: NetworkNamespace) -> None:
+    with outside.entered(), contextlib.suppress(SetupError):
+        ip("link del {0}", STORM_END)
+
+
+def _two_processors() -> tuple[int, int]:
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise SetupError("one processor: the storm and the owner's act need one each")
+    return allowed[0], allowed[-1]
