@@ -20,7 +20,7 @@ from controller.persistence.recovery import recall
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.demo import demo_scenario
 from experiments.inputs.scenario.files import dumps, loads
-from experiments.inputs.scenario.parts import LinkEvent
+from experiments.inputs.scenario.parts import LinkEvent, ResearchFlow
 from experiments.inputs.scenario.settings import settings_of
 from experiments.inputs.traces import generate
 from experiments.results.link_rates import LinkRates
@@ -184,6 +184,27 @@ def test_random_changes_break_nothing_in_the_virtual_campus(system: str) -> None
     run = simulate(scenario, generate(scenario), system=system, after_each=Invariants())
     assert not run.summary().invariants_broken
     assert sum(isinstance(fact, f.LinkChanged) for _, fact in run.facts) == 2 * len(events)
+
+
+def test_research_is_judged_on_the_link_that_is_narrowest_then() -> None:
+    base = demo_scenario(hosts=6, seconds=60.0, seed=2)
+    volunteers = [host.name for host in base.volunteers]
+    flows = (ResearchFlow(volunteers[1], volunteers[2]),)
+    narrow = base.campus.access_link(volunteers[2])
+    event = LinkEvent(
+        base.duration_s / 2.0, (narrow.a, narrow.b), rate_bytes_per_s=narrow.rate_bytes_per_s / 4.0
+    )
+    # their owners stay away: a host that is closed cuts its flows
+    owners = replace(base.owners, loyal=tuple(volunteers[:3]), script=())
+    scenario = replace(base, research=flows, events=(event,), owners=owners)
+    run = simulate(scenario, generate(scenario))
+    late = [s for s in run.context.research if s.narrowest is not None]
+    full = scenario.played().campus.access_link(volunteers[2]).rate_bytes_per_s
+    assert full / 4.0 in {s.link_capacity_bytes_per_s for s in late} <= {0.0, full / 4.0}
+    assert {s.narrowest.target for s in late if s.narrowest} == {volunteers[2]}
+    # not judged: the window of the change itself, of each flow
+    assert sum(s.link_capacity_bytes_per_s == 0.0 for s in late) <= len(flows)
+    assert not run.summary().invariants_broken
 
 
 @pytest.mark.kernel

@@ -35,7 +35,8 @@ class ResearchSample:
     """Payload that the receiver of a greedy research flow took in during one window that ends at `at_s`.
 
     The window lies inside a time in which the flow always had something to send. `link_capacity_bytes_per_s` (wire) and
-    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`.
+    `reserve_bytes_per_s` (wire) are those of the narrowest link from `source` to `target`; both 0 if a link between them changed:
+    then the window counts only for others that share a link.
     """
 
     at_s: float
@@ -45,6 +46,8 @@ class ResearchSample:
     link_capacity_bytes_per_s: float
     reserve_bytes_per_s: float
     payload_bytes: float
+    # that narrowest link, if another than by the description: links change
+    narrowest: DirectedLink | None = None
 
     @property
     def wire_bytes_per_s(self) -> float:
@@ -168,19 +171,15 @@ def research_shares(context: RunContext) -> list[ResearchShare]:
     """Every sample that has a window and a link, with the throughput of all flows over that link; in order of time."""
     routes = Routes(context.campus)
     nodes = {node.name for node in context.campus.nodes}
-    samples = [
-        s
-        for s in context.research
-        if s.window_s > 0.0 and s.link_capacity_bytes_per_s > 0.0 and {s.source, s.target} <= nodes
-    ]
+    samples = [s for s in context.research if s.window_s > 0.0 and {s.source, s.target} <= nodes]
     crossing: dict[DirectedLink, list[ResearchSample]] = {}
     for sample in samples:
         for link in routes.route(sample.source, sample.target):
             crossing.setdefault(link, []).append(sample)
     shares = []
     for sample in sorted(samples, key=lambda s: s.at_s):
-        if sample.source != sample.target:
-            _, link = routes.bottleneck(sample.source, sample.target)
+        if sample.source != sample.target and sample.link_capacity_bytes_per_s > 0.0:
+            link = sample.narrowest or routes.bottleneck(sample.source, sample.target)[1]
             together = 0.0  # what each sample adds during this one's window
             for other in crossing[link]:
                 start_s = max(other.at_s - other.window_s, sample.at_s - sample.window_s)

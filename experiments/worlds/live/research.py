@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.inputs.scenario import ResearchFlow
@@ -93,8 +93,8 @@ def samples(
     until_s: float,
     facts: Sequence[Timed] = (),
 ) -> list[ResearchSample]:
-    """Windows of the greedy flows, on the narrowest link of each. Left out are the first WARM_UP_S of each flow, and of each rate
-    of a link on its way."""
+    """Windows of the greedy flows, on the narrowest link of each. The first WARM_UP_S of each flow are left out, those of each
+    rate of a link on its way are not judged."""
     routes, rates = Routes(campus), LinkRates(campus, facts)
     found = []
     for each in measured:
@@ -107,12 +107,14 @@ def samples(
             if first_s + WARM_UP_S <= end_s - WINDOW_S and end_s <= until_s:
                 at_s, source, target = end_s - started_s, each.flow.source, each.flow.target
                 seen = [rates.extremes(link, at_s - WINDOW_S - WARM_UP_S, at_s + TOLD_S) for link in route]
-                capacity = min(least for least, _ in seen)
-                if any(least < greatest for least, greatest in seen) or capacity <= 0.0:
-                    continue
+                narrowest, (capacity, _) = min(zip(route, seen, strict=True), key=lambda pair: pair[1][0])
+                if any(least < greatest for least, greatest in seen):
+                    capacity = 0.0
                 reserve = campus.research_reserve.reserve_bytes_per_s(capacity)
                 payload_bytes = float(taken)
-                found.append(ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes))
+                described = narrowest == routes.bottleneck(source, target)[1]
+                sample = ResearchSample(at_s, WINDOW_S, source, target, capacity, reserve, payload_bytes)
+                found.append(sample if described else replace(sample, narrowest=narrowest))
     return sorted(found, key=lambda sample: sample.at_s)
 
 

@@ -14,7 +14,7 @@ from experiments.inputs.scenario import ResearchFlow
 from experiments.results.run_context import ResearchSample
 from experiments.worlds.virtual.environment import Environment
 from experiments.worlds.virtual.scheduler import Priority
-from topologies.spec import TrafficClass
+from topologies.spec import DirectedLink, TrafficClass
 
 WINDOW_S = 1.0
 MOST_WINDOWS = 200
@@ -70,9 +70,9 @@ class ResearchTraffic:
         ends = (each.flow.source, each.flow.target)
         return any(machines[end].closed for end in ends if end in machines)
 
-    def _capacity(self, flow: ResearchFlow) -> float:
-        """Wire bytes/s that its path carries now."""
-        return min(self._env.capacity[link] for link in self._env.routes.route(flow.source, flow.target))
+    def _narrowest(self, flow: ResearchFlow) -> DirectedLink:
+        route = self._env.routes.route(flow.source, flow.target)
+        return min(route, key=self._env.capacity.__getitem__)
 
     def _turn_on(self, each: _Running) -> None:
         if each.is_on:
@@ -81,25 +81,30 @@ class ResearchTraffic:
         links = env.routes.route(flow.source, flow.target)
         cap = inf if flow.greedy else flow.rate_bytes_per_s
         env.network.start(each.key, links, TrafficClass.RESEARCH, inf, cap)
-        each.is_on, each.moved_bytes, each.capacity_bytes_per_s = True, 0.0, self._capacity(flow)
+        each.is_on, each.moved_bytes = True, 0.0
+        each.capacity_bytes_per_s = env.capacity[self._narrowest(flow)]
 
     def _window(self) -> None:
         env = self._env
         for each in self._flows:
             if each.is_on and each.flow.greedy:
                 flow, moved = each.flow, env.network.fluid.flow(each.key).moved(env.now_s)
-                capacity = self._capacity(flow)
-                if not each.was_cut and capacity == each.capacity_bytes_per_s > 0.0:
-                    reserve = env.campus.research_reserve.reserve_bytes_per_s(capacity)
-                    payload_bytes = moved - each.moved_bytes
+                narrowest, (_, described) = (
+                    self._narrowest(flow),
+                    env.routes.bottleneck(flow.source, flow.target),
+                )
+                capacity = env.capacity[narrowest]
+                if not each.was_cut:
+                    judged = capacity if capacity == each.capacity_bytes_per_s else 0.0
                     sample = ResearchSample(
                         env.now_s,
                         self._window_s,
                         flow.source,
                         flow.target,
-                        capacity,
-                        reserve,
-                        payload_bytes,
+                        judged,
+                        env.campus.research_reserve.reserve_bytes_per_s(judged),
+                        moved - each.moved_bytes,
+                        narrowest if narrowest != described else None,
                     )
                     self.samples.append(sample)
                 each.was_cut, each.moved_bytes, each.capacity_bytes_per_s = False, moved, capacity

@@ -131,7 +131,8 @@ def make_world(
     for change in played.events:
         if only_live := sorted(change.changes.keys() - PLAYED):
             allowed = "rate and up: the virtual world's links have no queue that could hold or lose a packet"
-            raise SpecError("events", f"{', '.join(only_live)} at {change.at_s:g} s", allowed)
+            keys = ", ".join(name.removesuffix("_s") for name in only_live)
+            raise SpecError("events", f"{keys} of {'-'.join(change.between)}", allowed)
         alter = partial(
             world.change_link, *change.between, rate_bytes_per_s=change.rate_bytes_per_s, up=change.up
         )
