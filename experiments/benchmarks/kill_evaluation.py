@@ -92,7 +92,8 @@ NO_COORDINATOR = (
 )
 HOSTS = 4
 REGISTER_S = 60.0
-COMMAND_PAUSE_S = 20e-6
+# a storm without pauses keeps a processor from the many that a campus and a starting interpreter need
+COMMAND_PAUSE_S = 100e-6
 # a user and a group that own nothing here
 OWNERS_UID, OWNERS_GID = 65534, 61777
 TRANSFER_BYTES, CHUNK_BYTES, SILENCE_S, REFUSED_S = 32 << 20, 1 << 16, 1.0, 0.3

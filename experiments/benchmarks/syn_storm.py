@@ -133,8 +133,10 @@ class SynStorm:
             time.sleep(50e-6)
 
     def _said(self) -> str:
+        status = self._process.poll()
+        found = {name: int(self._words[at]) for name, at in _AT.items()}
         self._process.kill()
-        return self._process.communicate()[1].strip()
+        return f"exit status {status}, {self._process.communicate()[1].strip()} {found}"
 
     def close(self) -> None:
         """End the process."""
