@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native demo test signals measure storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test signals measure storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -31,14 +31,16 @@ $(VENV)/.compiled: $(VENV)/.ready $(shell find controller/core controller/numeri
 	@touch $@
 
 # the virtual campus, compiled (a minute or two): the same runs in two thirds of the time
-native: setup
+native: setup native-code
+
+native-code: $(VENV)/.ready $(OBJECTS)
 	$(BIN)/python -m experiments.runtime.native
 
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: setup
-	$(MAKE) -j2 --output-sync lint native
+test: $(VENV)/.ready $(OBJECTS)
+	$(MAKE) -j2 --output-sync lint native-code $(VENV)/.compiled
 	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -m "kernel or alone"
@@ -65,7 +67,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 	@echo out/docs/index.html
 
-lint: setup
+lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

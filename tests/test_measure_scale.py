@@ -78,12 +78,9 @@ def test_exponents_are_the_slopes_and_the_table_and_picture_show_every_size(tmp_
 @pytest.mark.campus
 @pytest.mark.skipif(os.geteuid() != 0, reason="a campus needs root")
 def test_small_run_says_what_each_part_took(tmp_path: Path) -> None:
-    result = scale.measure_scale(tmp_path, [8], seconds=3.0, idle_s=1.0)
-    [small] = result["runs"]
-    for kind in ("idle", "work"):
-        figures = small[kind]
-        assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]
-        assert figures["memory_agents_bytes"] > 1e6
-        assert figures["broken"] == []
-        assert figures["decisions_count"] > 8
-    assert small["idle"]["cpu_jobs"] == 0.0
+    figures = scale.in_fresh_process(tmp_path, 8, 3.0, "idle")
+    assert 0.0 <= figures["cpu_agents"] <= figures["cpu_machine"]
+    assert figures["memory_agents_bytes"] > 1e6
+    assert figures["broken"] == []
+    assert figures["decisions_count"] > 8
+    assert figures["cpu_jobs"] == 0.0

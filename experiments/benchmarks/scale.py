@@ -122,9 +122,9 @@ def measure_scale(
         "runs": [],
     }
     for hosts in sizes:
-        idle = _in_fresh_process(out, hosts, idle_s, "idle")
+        idle = in_fresh_process(out, hosts, idle_s, "idle")
         result["runs"].append(
-            {"hosts": hosts, "idle": idle, "work": _in_fresh_process(out, hosts, seconds, "work")}
+            {"hosts": hosts, "idle": idle, "work": in_fresh_process(out, hosts, seconds, "work")}
         )
         (out / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
     result["exponents"] = exponents(result["runs"])
@@ -235,7 +235,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         axis.legend()
 
 
-def _in_fresh_process(out: Path, hosts: int, seconds: float, kind: str) -> dict[str, Any]:
+def in_fresh_process(out: Path, hosts: int, seconds: float, kind: str) -> dict[str, Any]:
+    """One run in a process of its own: its figures. CommandFailed, with the child's words, if it cannot be played."""
     folder = out / f"{kind}-{hosts}"
     argv = [sys.executable, "-m", "experiments.benchmarks.scale", str(hosts), str(seconds), kind, str(folder)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
