@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -110,41 +107,3 @@ async def test_server_that_is_killed_takes_its_jobs_with_it_and_the_next_job_has
         assert isinstance(exited, Exited)
         assert exited.from_outside, "it may resume elsewhere"
         assert isinstance((await lives(await start(served, tmp_path, stepping(2))))[-2], Finished)
-
-
-AGENT = """
-import json, math, sys, trio
-from pathlib import Path
-from testbed.workloads.launch import ForkServer
-from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import WorkloadSpec
-from testbed.workloads.process import WorkloadProcess
-
-async def main():
-    root = Path(sys.argv[1])
-    lease = LeaseFile.create(root / "lease", math.inf)
-    spec = WorkloadSpec("synthetic", {"payload_bytes": 0, "steps": 1000000, "step_s": 0.01})
-    launch = ForkServer().launch
-    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log", launch=launch)
-    await job.receive()
-    print(json.dumps(job.pid), flush=True)
-    async for event in job.events:
-        pass
-
-trio.run(main)
-"""
-
-
-async def test_forked_job_does_not_outlive_an_agent_that_is_killed(tmp_path: Path) -> None:
-    agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE)
-    try:
-        assert agent.stdout is not None
-        job = json.loads(agent.stdout.readline())
-        assert state_of(job) in ("S", "R", "D")
-        agent.send_signal(signal.SIGKILL)
-        with trio.fail_after(10):
-            while state_of(job) not in (None, "Z"):
-                await trio.sleep(0.01)
-    finally:
-        agent.send_signal(signal.SIGKILL)
-        agent.communicate()

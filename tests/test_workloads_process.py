@@ -449,6 +449,7 @@ async def test_job_stopped_beyond_its_lease_takes_no_further_step(tmp_path: Path
 AGENT = """
 import json, os, sys, time, trio
 from pathlib import Path
+from testbed.workloads.launch import ForkServer, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import WorkloadSpec
 from testbed.workloads.process import WorkloadProcess
@@ -457,7 +458,8 @@ async def main():
     root = Path(sys.argv[1])
     lease = LeaseFile.create(root / "lease", time.monotonic() + float(sys.argv[2]))
     spec = WorkloadSpec("synthetic", {"payload_bytes": 0, "steps": 1000000, "step_s": 0.01})
-    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log")
+    launch = ForkServer().launch if sys.argv[3] == "forked" else start_interpreter
+    job = await WorkloadProcess.start(spec, restore=None, lease=lease, log=root / "log", launch=launch)
     await job.receive()
     print(json.dumps(job.pid), flush=True)
     async for event in job.events:
@@ -468,12 +470,20 @@ trio.run(main)
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize(("blow", "lease_s"), [(signal.SIGKILL, 1e6), (signal.SIGSTOP, 0.3)])
+@pytest.mark.parametrize(
+    ("blow", "lease_s", "launched"),
+    [
+        (signal.SIGKILL, 1e6, "interpreter"),
+        (signal.SIGSTOP, 0.3, "interpreter"),
+        (signal.SIGKILL, 1e6, "forked"),
+        (signal.SIGSTOP, 0.9, "forked"),  # the server starts first
+    ],
+)
 async def test_job_does_not_outlive_an_agent_that_is_killed_or_stopped(
-    tmp_path: Path, blow: signal.Signals, lease_s: float
+    tmp_path: Path, blow: signal.Signals, lease_s: float, launched: str
 ) -> None:
     agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, str(tmp_path), str(lease_s)], stdout=subprocess.PIPE
+        [sys.executable, "-c", AGENT, str(tmp_path), str(lease_s), launched], stdout=subprocess.PIPE
     )
     try:
         assert agent.stdout is not None

@@ -1,8 +1,8 @@
 """How large a live campus one machine carries: runs of growing campuses, idle and at work, each valid or not, and by what.
 
 Each size is played twice in processes of its own. *Idle*: agents, leases and heartbeats and nothing else. *At work*: jobs on half
-of the hosts (above 500 hosts, on a quarter), owners who come back as often as on paper A's campus and five in a hundred of them
-at one instant, checkpoints moving, research flowing, in real time, a byte for four hundred. Printed is how long the campus takes
+of the hosts (above 500 hosts, on a quarter), reclaims as often as on paper A's campus and of five hosts in a hundred at one
+instant, checkpoints moving, research flowing, in real time, a byte for four hundred. Printed is how long the campus takes
 to stand, register and go, what each part takes of the machine, how long the coordinator thinks and how late it answers, and
 whether the run can be believed.
 """

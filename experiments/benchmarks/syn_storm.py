@@ -129,14 +129,12 @@ class SynStorm:
         limit_s = time.monotonic() + ANSWER_S
         while self._words[_AT[word]] < (self._round if least is None else least):
             if self._process.poll() is not None or time.monotonic() > limit_s:
-                raise SetupError(f"the storm's process does not go on: {self._said()}")
+                status = self._process.poll()
+                found = {name: int(self._words[at]) for name, at in _AT.items()}
+                self._process.kill()
+                said = self._process.communicate()[1].strip()
+                raise SetupError(f"the storm's process does not go on: exit status {status}, {said} {found}")
             time.sleep(50e-6)
-
-    def _said(self) -> str:
-        status = self._process.poll()
-        found = {name: int(self._words[at]) for name, at in _AT.items()}
-        self._process.kill()
-        return f"exit status {status}, {self._process.communicate()[1].strip()} {found}"
 
     def close(self) -> None:
         """End the process."""
