@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING
 
 from bpf.layout import KillSwitchStruct, Mode
 from bpf.memory import WritableMap
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
 
 _V4 = slice(KillSwitchStruct.coordinator_v4.offset, KillSwitchStruct.coordinator_v4.offset + 4)
 _V6 = slice(KillSwitchStruct.coordinator_v6.offset, KillSwitchStruct.coordinator_v6.offset + 16)

@@ -5,16 +5,8 @@ trio's own clock starts at a random offset in each process. With this one `trio.
 """
 
 import time
-from pathlib import Path
 
 import trio
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boot_id() -> str:
-    """Changes at every boot of the machine: times of CLOCK_MONOTONIC and processes' start times of another one mean nothing."""
-    return _BOOT_ID.read_text().strip()
 
 
 class MonotonicClock(trio.abc.Clock):

@@ -8,21 +8,15 @@ if there is one, is told after, and is waited for a moment: it kills what runs t
 from __future__ import annotations
 
 import os
-import socket
-import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bpf.layout import Mode
-from bpf.maps import KillSwitch, SwitchStatus
-from testbed.framing import Codec
-from testbed.messages import FromOwner, LookAtSwitch
+from bpf.switch import KillSwitch, SwitchStatus
 
 GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry grants a grace
 ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that it does not answer
-_CODEC: Codec[FromOwner] = Codec(FromOwner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +78,21 @@ def _switch(pin: Path, agent_socket: Path | None, mode: Mode, window_s: float, g
 
 
 def _tell_agent(path: Path, grace: bool) -> bool:
-    """Whether the agent said that it is done."""
-    name = f".{path.name}.{os.getpid()}.{threading.get_ident()}"
+    """Whether the agent said that it is done. Its imports wait until the switch is set."""
+    import socket
+    import tempfile
+
+    from testbed.framing import Codec
+    from testbed.messages import FromOwner, LookAtSwitch
+
+    codec: Codec[FromOwner] = Codec(FromOwner)
     folder = path.parent if os.access(path.parent, os.W_OK) else Path(tempfile.gettempdir())
-    mine = folder / name
+    mine = folder / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         try:
             sock.bind(str(mine))  # a file: names of the kernel's choice end at a network namespace
             sock.settimeout(ANSWER_S)
-            sock.sendto(_CODEC.encode(LookAtSwitch(grace)), str(path))
+            sock.sendto(codec.encode(LookAtSwitch(grace)), str(path))
             return bool(sock.recv(16))
         except OSError:
             return False  # no agent, or a dead one: the kernel has closed the host all the same

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed import identity
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel import linux
-from testbed.emulation.safety.ledger import PIN_ROOT, clean_up, running_campuses
+from testbed.emulation.safety.cleaning import clean_up
+from testbed.emulation.safety.ledger import PIN_ROOT, running_campuses
 from testbed.emulation.safety.settings import WANTED
 from tests.emulation_campuses import kernel, small_campus
 
@@ -75,7 +76,7 @@ def killed(tmp_path: Path) -> tuple[str, list[int]]:
 
 def wait_until_gone(pids: list[int]) -> list[int]:
     for _ in range(100):
-        left = [pid for pid in pids if linux.start_time(pid) is not None]
+        left = [pid for pid in pids if identity.start_time(pid) is not None]
         if not left:
             break
         time.sleep(0.02)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from testbed import identity
 from testbed.emulation.campus import LiveCampus
-from testbed.emulation.kernel import linux
 from testbed.emulation.processes import ForkRequest
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
@@ -172,9 +172,9 @@ def test_stop_ends_forked_processes_and_their_children() -> None:
 
         process = net.fork("h1", spawn, label="parent", keep=[write_fd])
         grandchild = int(os.read(read_fd, 100))
-        started = linux.start_time(grandchild)
+        started = identity.start_time(grandchild)
         assert started is not None
         os.close(read_fd)
         os.close(write_fd)
-    assert not linux.is_alive(grandchild, started)
-    assert linux.start_time(process.pid) is None
+    assert not identity.is_alive(grandchild, started)
+    assert identity.start_time(process.pid) is None

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.clock import boot_id
-from testbed.emulation.kernel import linux
+from testbed import identity
 from testbed.emulation.safety import ledger
-from testbed.emulation.safety.ledger import Ledger, clean_up, running_campuses
+from testbed.emulation.safety.cleaning import CleanReport, clean_up
+from testbed.emulation.safety.ledger import Ledger, running_campuses
 
 DEAD = {"pid": 1 << 21, "start": 12345}  # above pid_max: never alive
 
@@ -30,14 +30,14 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def dead_campus(root: Path, *entries: dict[str, object], campus_id: str = "dead1", tail: str = "") -> Path:
     root.mkdir(exist_ok=True)
-    owner = {"kind": "owner", "id": campus_id, "boot": boot_id(), **DEAD}
+    owner = {"kind": "owner", "id": campus_id, "boot": identity.boot_id(), **DEAD}
     path = root / f"{campus_id}.ledger"
     path.write_text("".join(json.dumps(e) + "\n" for e in (owner, *entries)) + tail)
     return path
 
 
 def started(pid: int) -> int:
-    found = linux.start_time(pid)
+    found = identity.start_time(pid)
     assert found is not None
     return found
 
@@ -63,11 +63,11 @@ def test_listed_directory_and_process_of_a_dead_owner_are_removed(
 def test_cleaning_twice_removes_nothing_more(tmp_path: Path) -> None:
     dead_campus(tmp_path, {"kind": "directory", "path": str(tmp_path / "dead1")})
     assert clean_up(tmp_path).cleaned == ["dead1"]
-    assert clean_up(tmp_path) == ledger.CleanReport()
+    assert clean_up(tmp_path) == CleanReport()
 
 
 def test_missing_root_is_nothing_to_clean(tmp_path: Path) -> None:
-    assert clean_up(tmp_path / "never") == ledger.CleanReport()
+    assert clean_up(tmp_path / "never") == CleanReport()
 
 
 def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
@@ -79,7 +79,7 @@ def test_reused_pid_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[byte
 def test_reused_owner_pid_does_not_keep_a_ledger_alive(tmp_path: Path) -> None:
     path = tmp_path / "old.ledger"
     me = os.getpid()
-    owner = {"kind": "owner", "id": "old", "boot": boot_id(), "pid": me, "start": started(me) - 1}
+    owner = {"kind": "owner", "id": "old", "boot": identity.boot_id(), "pid": me, "start": started(me) - 1}
     path.write_text(json.dumps(owner) + "\n")
     assert clean_up(tmp_path).cleaned == ["old"]
 
@@ -139,7 +139,7 @@ def test_running_campus_is_left_alone_and_named(tmp_path: Path) -> None:
 
 
 def test_running_campus_is_ended_when_asked(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": boot_id()}
+    owner: dict[str, object] = {"kind": "owner", "id": "live2", "boot": identity.boot_id()}
     owner |= {"pid": sleeper.pid, "start": started(sleeper.pid)}
     (tmp_path / "live2.ledger").write_text(json.dumps(owner) + "\n")
     assert clean_up(tmp_path, include_running=True).cleaned == ["live2"]

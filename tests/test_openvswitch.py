@@ -17,7 +17,7 @@ from mininet.log import setLogLevel
 from experiments.benchmarks.fabric import PROBE_S, failover
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.openvswitch import missing_programs
-from testbed.emulation.safety import ledger
+from testbed.emulation.safety import cleaning
 from testbed.errors import SetupError
 from tests.emulation_campuses import kernel, small_campus
 from topologies.presets import leaf_spine
@@ -214,13 +214,13 @@ def test_nothing_is_left_after_the_builder_was_killed(tmp_path: Path) -> None:
     try:
         assert builder.stdout
         campus_id = builder.stdout.readline().decode().strip()
-        assert len(ledger.marked_processes(campus_id)) >= 3
+        assert len(cleaning.marked_processes(campus_id)) >= 3
     finally:
         os.kill(builder.pid, signal.SIGKILL)
         builder.wait()
-    report = ledger.clean_up(tmp_path)
+    report = cleaning.clean_up(tmp_path)
     assert (report.cleaned, report.failed) == ([campus_id], [])
-    until(lambda: ledger.marked_processes(campus_id) == [], "all processes gone")
+    until(lambda: cleaning.marked_processes(campus_id) == [], "all processes gone")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,8 +30,8 @@ from controller.core.model import events as ev
 from controller.core.settings import Settings
 from controller.persistence.journal import Journal, encoded
 from controller.persistence.snapshot import CoreSnapshot, thaw
-from testbed.clock import boot_id
 from testbed.errors import SetupError
+from testbed.identity import boot_id
 from topologies.files import dumps
 from topologies.spec import Campus
 

@@ -1,6 +1,6 @@
 """`python -m experiments.cli`."""
 
-from experiments.cli.main import main
+from experiments.cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -361,7 +361,7 @@ def reclaim(
     """The owner's switch: take a host back. Works with the agent and the coordinator dead."""
     from experiments.cli.owner import reclaim as run
 
-    run(console, host, notice, grace, campus)
+    typer.echo(run(host, notice, grace, campus))
 
 
 @app.command("return")
@@ -371,13 +371,13 @@ def lend(
     """The owner's switch: lend a host again."""
     from experiments.cli.owner import lend as run
 
-    run(console, host, campus)
+    typer.echo(run(host, campus))
 
 
 @app.command()
 def status(campus: CampusId = None) -> None:
     """Running campuses: hosts, switches, jobs, queue."""
-    from experiments.cli.owner import status as run
+    from experiments.cli.status import status as run
 
     run(console, campus)
 
@@ -397,7 +397,7 @@ def clean(
     ] = False,
 ) -> None:
     """Remove exactly what earlier runs left behind, and nothing else. Exit status 2: something could not be removed."""
-    from testbed.emulation.safety.ledger import clean_up
+    from testbed.emulation.safety.cleaning import clean_up
 
     report = clean_up(include_running=running)
     for line in report.removed:
@@ -434,7 +434,7 @@ def _add(policies: Path | None) -> None:
 
 
 def main() -> None:
-    """Entry point; the exit status is one of `experiments.runtime.ending`."""
+    """The command line; the exit status is one of `experiments.runtime.ending`."""
     sys.exit(ending.run(lambda: app(standalone_mode=False)))
 
 

@@ -1,37 +1,25 @@
-"""`reclaimnet reclaim`, `return` and `status`: on a running campus, from another terminal.
+"""`reclaimnet reclaim` and `return`: an owner's hand on a running campus, from another terminal.
 
-The campus is found by its ledger, the switch by its pin, the agent and the coordinator by their sockets; only the pin is needed.
+The campus is found by its ledger, the switch by its pin, the agent by its socket; only the pin is needed. How soon the host is
+closed is how soon this module is imported: what is needed only after the switch is set, or for a mistake, is imported there.
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
-import grp
 import stat
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import trio
-from rich.console import Console
-from rich.table import Table
-
 from bpf.errors import BpfError
-from experiments.worlds.live.operator import SOCKET, connected
 from testbed import owner
-from testbed.clock import MonotonicClock
 from testbed.emulation.safety.ledger import RunningCampus, running_campuses
 from testbed.errors import SetupError, SpecError
-from testbed.messages import Status
-from topologies.units import format_duration
-
-PATIENCE_S = 2.0  # for a coordinator that does not answer
 
 
-def reclaim(console: Console, host: str, notice_s: float, grace: bool, campus_id: str | None) -> None:
-    """Close a host, now or in `notice_s`."""
+def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
+    """Close a host, now or in `notice_s`; what was done, in words."""
     if not 0.0 <= notice_s < 1e9:
         raise SpecError("--notice", notice_s, "seconds, 0 or more")
     campus = _campus_of(host, campus_id)
@@ -39,49 +27,55 @@ def reclaim(console: Console, host: str, notice_s: float, grace: bool, campus_id
         done = owner.reclaim(
             campus.switch_pin(host), _agent_socket(campus, host), notice_s=notice_s, grace=grace
         )
-    when = f"in {format_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
-    _tell(console, f"{host} is yours {when}: switched in {format_duration(done.set_s)}", done.agent_obeyed)
+    when = f"in {_duration(notice_s or owner.GRACE_S)}" if notice_s or grace else "now"
+    return f"{host} is yours {when}: {_set_and_heard(done)}"
 
 
-def lend(console: Console, host: str, campus_id: str | None) -> None:
-    """Open a host again."""
+def lend(host: str, campus_id: str | None = None) -> str:
+    """Open a host again; what was done, in words."""
     campus = _campus_of(host, campus_id)
     with _permitted(campus, host):
         done = owner.lend(campus.switch_pin(host), _agent_socket(campus, host))
-    _tell(console, f"{host} is lent again: switched in {format_duration(done.set_s)}", done.agent_obeyed)
+    return f"{host} is lent again: {_set_and_heard(done)}"
 
 
-def status(console: Console, campus_id: str | None) -> None:
-    """Every running campus (or one), as its coordinator and its kernel see it."""
-    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
-    if not found:
-        raise SetupError("no campus is running on this machine")
-    for campus in found:
-        console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
-        told, why_not = _ask(campus)
-        title, known = f"{why_not}; switches as the kernel has them", {}
-        if told is not None:
-            title = (
-                f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
-                f"mean delay {format_duration(told.mean_delay_s)}"
-            )
-            known = {host.host: host for host in told.hosts}
-        table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
-        for name in campus.hosts:
-            if campus.switch_pin(name).exists():
-                host = known.get(name)
-                where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
-                table.add_row(name, *where, *_switch_cells(campus.switch_pin(name)))
-        console.print(table)
+def read_plain(words: list[str]) -> Callable[[], str] | None:
+    """What `reclaim HOST [--notice S] [--grace] [--campus ID]` or `return HOST [--campus ID]` asks for; None for other words."""
+    command, *rest = words
+    valued = ("--campus", "--notice") if command == "reclaim" else ("--campus",)
+    hosts, given, grace = [], dict[str, str](), False
+    left = iter(rest)
+    for word in left:
+        name, joined, value = word.partition("=")
+        if name in valued:
+            given[name] = value if joined else next(left, "")
+        elif word == "--grace" and command == "reclaim":
+            grace = True
+        else:
+            hosts.append(word)
+    if len(hosts) != 1 or any(word.startswith("-") or not word for word in (*hosts, *given.values())):
+        return None
+    try:
+        notice_s = float(given.get("--notice", 0.0))
+    except ValueError:
+        return None
+    campus_id = given.get("--campus")
+    if command == "reclaim":
+        return lambda: reclaim(hosts[0], notice_s, grace, campus_id)
+    return lambda: lend(hosts[0], campus_id)
 
 
-def _tell(console: Console, text: str, agent_obeyed: bool) -> None:
-    agent = (
-        "its agent has obeyed"
-        if agent_obeyed
-        else "no agent answered; the kernel's switch is set all the same"
-    )
-    console.print(f"{text}; {agent}")
+def _set_and_heard(done: owner.Switched) -> str:
+    heard = "its agent has obeyed"
+    if not done.agent_obeyed:
+        heard = "no agent answered; the kernel's switch is set all the same"
+    return f"switched in {_duration(done.set_s)}; {heard}"
+
+
+def _duration(duration_s: float) -> str:
+    from topologies.units import format_duration
+
+    return format_duration(duration_s)
 
 
 def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
@@ -101,6 +95,8 @@ def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
         if any(host in campus.hosts for campus in campuses):
             raise SpecError("HOST", host, "a volunteer host: only those have an owner")
         names = [name for campus in campuses for name in campus.volunteers]
+        import difflib
+
         near = difflib.get_close_matches(host, names, n=1)
         hint = f" (nearest: {near[0]})" if near else ""
         raise SpecError("HOST", host, f"a volunteer host of a running campus{hint}")
@@ -119,11 +115,13 @@ def _permitted(campus: RunningCampus, host: str) -> Iterator[None]:
     except BpfError as error:
         if error.errno not in (errno.EACCES, errno.EPERM):
             raise
-        raise SetupError(f"the switch of {host} is for {_users(campus.switch_pin(host))} only") from error
+        raise SetupError(f"the switch of {host} is for {users_of(campus.switch_pin(host))} only") from error
 
 
-def _users(pin: Path) -> str:
+def users_of(pin: Path) -> str:
     """The users that a pin's mode lets in."""
+    import grp
+
     found = pin.stat()
     if not found.st_mode & stat.S_IWGRP:
         return "root (a campus started with --group lets a group of owners in)"
@@ -134,34 +132,3 @@ def _users(pin: Path) -> str:
 
 def _agent_socket(campus: RunningCampus, host: str) -> Path:
     return campus.run_dir / f"{host}.sock"
-
-
-def _ask(campus: RunningCampus) -> tuple[Status | None, str]:
-    """The coordinator's view; or None, and why there is none."""
-
-    async def ask() -> Status | None:
-        with trio.move_on_after(PATIENCE_S):
-            async with connected(campus.run_dir / SOCKET) as operator:
-                return await operator.status()
-        return None
-
-    try:
-        return trio.run(ask, clock=MonotonicClock()), "the coordinator does not answer"
-    except PermissionError:
-        return None, "only root may ask the coordinator"
-    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-        return None, "the coordinator does not answer"
-
-
-def _switch_cells(pin: Path) -> tuple[str, str]:
-    try:
-        switch = owner.look(pin)
-    except BpfError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM):
-            raise
-        return f"for {_users(pin)} only", ""
-    words = switch.mode.name.lower()
-    if switch.isolate_at_ns:
-        left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9
-        words += f", closed in {format_duration(left_s)}" if left_s > 0 else ", now closed"
-    return words, f"{switch.dropped_packets} packets" if switch.dropped_packets else ""

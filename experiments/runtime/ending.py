@@ -75,7 +75,7 @@ def run(command: Callable[[], int | None]) -> int:
         ended = command()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - the edge of the program: nothing above could report it
-        return _report(error)
+        return report(error)
     finally:
         sys.unraisablehook = before
     # typer's own word for an interrupt is 130
@@ -124,7 +124,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _report(error: BaseException) -> int:
+def report(error: BaseException) -> int:
     """The exit status of what was raised, one line for each error that is expected, a traceback for one that is not."""
     errors = list(leaves(error))
     statuses = [status_of(each) for each in errors]

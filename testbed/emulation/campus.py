@@ -6,7 +6,7 @@
 
 `start()` makes everything and reads it back; `stop()` removes everything and waits until the kernel has. Both belong in the
 main thread. SIGINT, SIGTERM and SIGHUP at any moment leave nothing behind (`interruption`); whatever else kills this process, its
-namespaces die with it, and `ledger.clean_up` removes the rest.
+namespaces die with it, and `cleaning.clean_up` removes the rest.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from mininet.net import Mininet
 
+from testbed import identity
 from testbed.emulation import processes
 from testbed.emulation.description.plan import (
     Cable,
@@ -36,7 +37,6 @@ from testbed.emulation.description.plan import (
     plan,
     prefix_length,
 )
-from testbed.emulation.kernel import linux
 from testbed.emulation.kernel.build import KernelCampus, pids_in
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric
@@ -44,10 +44,10 @@ from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
 from testbed.emulation.kernel.programs import HostEnforcement, PortEnforcement
 from testbed.emulation.nodes import FIXED, BridgeSwitch, CampusHost, CampusLink, OpenFlowSwitch
 from testbed.emulation.processes import ForkedProcess, ForkRequest, Target
-from testbed.emulation.safety import ledger as ledgers
 from testbed.emulation.safety.capabilities import explain_failure, has_netem, require_before_start
+from testbed.emulation.safety.cleaning import CleanReport, remove_listed
 from testbed.emulation.safety.interruption import end_by_exit, signals_held
-from testbed.emulation.safety.ledger import Ledger
+from testbed.emulation.safety.ledger import PIN_ROOT, Ledger, default_root, read_entries
 from testbed.emulation.safety.settings import raise_settings
 from testbed.errors import CommandFailed, SetupError, SpecError, TestbedError
 from topologies import spec as description
@@ -104,9 +104,9 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             )
         self.enforcement = enforcement
         self.forked: list[ForkedProcess] = []
-        self._root = root or ledgers.default_root()
+        self._root = root or default_root()
         self.run_dir = self._root / self.id
-        self.pin_dir = ledgers.PIN_ROOT / self.id
+        self.pin_dir = PIN_ROOT / self.id
         self._ledger: Ledger | None = None
         self._put_signals_back: Callable[[], None] = lambda: None
         self._owner_pid = os.getpid()
@@ -250,7 +250,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
             ensure_bpffs()
             self._ledger.record({"kind": "pins", "path": str(self.pin_dir)})
-            for directory in (ledgers.PIN_ROOT, self.pin_dir):
+            for directory in (PIN_ROOT, self.pin_dir):
                 directory.mkdir(mode=0o755, exist_ok=True)
         self._kernel.build(self._ledger, self.id, check)
         for node in (*self.hosts, *self.switches):
@@ -266,7 +266,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             return
         with signals_held():
             if self._ledger:
-                report = ledgers.CleanReport()
+                report = CleanReport()
                 with contextlib.ExitStack() as last:  # each step happens even if an earlier one fails
                     last.callback(self._remove_listed, self._ledger, report)
                     if self._programs and self._ports:
@@ -297,18 +297,18 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         inodes = self._kernel.namespace_inodes()
         known = dict.fromkeys([self._kernel.fabric_pid, *self._kernel.holder_pids.values()])
         for _ in range(KILL_ROUNDS):
-            left = [(pid, linux.start_time(pid)) for pid in pids_in(inodes, known)]
+            left = [(pid, identity.start_time(pid)) for pid in pids_in(inodes, known)]
             if not left:
                 return
             for pid, started in left:
                 if started is not None:
-                    linux.kill_exactly(pid, started)
+                    identity.kill_exactly(pid, started)
             time.sleep(0.005)
 
-    def _remove_listed(self, ledger: Ledger, report: ledgers.CleanReport) -> None:
+    def _remove_listed(self, ledger: Ledger, report: CleanReport) -> None:
         ledger.close()
         self._ledger = None
-        ledgers.remove_listed(ledger.path, ledgers.read_entries(ledger.path), report)
+        remove_listed(ledger.path, read_entries(ledger.path), report)
 
     def __enter__(self) -> LiveCampus:
         try:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from testbed import identity
 from testbed.emulation.kernel import linux
 from testbed.emulation.safety.ledger import MARK, Ledger
 from testbed.errors import SetupError
@@ -127,7 +128,7 @@ def fork_all(
             pid = os.fork()
             if pid == 0:
                 _child(request, ns_pid, campus_id, parent, go_fd, release_fd)
-            started = linux.start_time(pid) or 0
+            started = identity.start_time(pid) or 0
             made = ForkedProcess(pid, request.label, request.host, request.log, started, os.pidfd_open(pid))
             children.append(made)
         ledger.record(

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from testbed import identity
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     IPV6_PREFIX,
@@ -310,7 +311,7 @@ class KernelCampus:
         """Remove all cables, then end the holders; safe to repeat. What is left of the namespaces (bridges without ports)
         the kernel removes in the background; nothing can see them any more."""
         try:
-            if self._holders and linux.start_time(self.fabric_pid) is not None:
+            if self._holders and identity.start_time(self.fabric_pid) is not None:
                 with self.phases.timed("cables_gone"):
                     in_thread(self._remove_cables)
         finally:
@@ -339,4 +340,4 @@ class KernelCampus:
 
 def pids_in(inodes: set[int], known: Mapping[int, object]) -> list[int]:
     """Processes whose network is one of these namespaces, except those known."""
-    return [pid for pid in linux.pids() if pid not in known and linux.network_inode(pid) in inodes]
+    return [pid for pid in identity.pids() if pid not in known and linux.network_inode(pid) in inodes]

@@ -1,8 +1,4 @@
-"""The few system calls that Python 3.11 does not offer: namespaces, parent-death signal, and a process's identity.
-
-A process is identified by its pid *and* the kernel's start time of it: pids are reused (32768 of them here), the pair is not
-within one boot.
-"""
+"""The few system calls that Python 3.11 does not offer: namespaces, parent-death signal, descriptors."""
 
 from __future__ import annotations
 
@@ -62,48 +58,8 @@ def close_all_but(keep: set[int]) -> None:
         first = fd + 1
 
 
-def start_time(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot (field 22 of proc(5) stat); None if it is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def is_alive(pid: int, started: int) -> bool:
-    """Whether the very process that started then still runs."""
-    return start_time(pid) == started
-
-
 def network_inode(pid: int | str = "thread-self") -> int | None:
     """The number of a process's network namespace; None if it is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/ns/net").stat().st_ino
     return None
-
-
-def pids() -> list[int]:
-    """Every process there is now."""
-    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-
-
-def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
-    """Signal the process only if it is still the one that started then; True if it was signalled.
-
-    The pidfd is opened before the start time is read, so that the pid cannot be reused in between.
-    """
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if start_time(pid) != started:
-            return False
-        signal.pidfd_send_signal(fd, signum)
-        return True
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(fd)

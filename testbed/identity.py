@@ -1,0 +1,55 @@
+"""Which process, of which boot: pids are reused (32768 of them by default), the pair of a pid and the kernel's start time of
+the process is not within one boot."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Changes at every boot of the machine: times of CLOCK_MONOTONIC and processes' start times of another one mean nothing."""
+    return _BOOT_ID.read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """Start of a process in clock ticks since boot (field 22 of proc(5) stat); None if it is gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """Whether the very process that started then still runs."""
+    return start_time(pid) == started
+
+
+def pids() -> list[int]:
+    """Every process there is now."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def kill_exactly(pid: int, started: int, signum: int = signal.SIGKILL) -> bool:
+    """Signal the process only if it is still the one that started then; True if it was signalled.
+
+    The pidfd is opened before the start time is read, so that the pid cannot be reused in between.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if start_time(pid) != started:
+            return False
+        signal.pidfd_send_signal(fd, signum)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)

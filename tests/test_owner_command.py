@@ -1,0 +1,89 @@
+"""The owner's command: the short way reads what the whole command line reads, and imports little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from experiments.cli import owner
+from experiments.cli.main import app
+
+HEAVY = ("trio", "typer", "rich", "msgspec", "numpy", "logging", "socket", "tempfile", "argparse")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    made: list[tuple[Any, ...]] = []
+
+    def reclaim(host: str, notice_s: float = 0.0, grace: bool = False, campus_id: str | None = None) -> str:
+        made.append(("reclaim", host, notice_s, grace, campus_id))
+        return "closed"
+
+    def lend(host: str, campus_id: str | None = None) -> str:
+        made.append(("return", host, campus_id))
+        return "lent"
+
+    monkeypatch.setattr(owner, "reclaim", reclaim)
+    monkeypatch.setattr(owner, "lend", lend)
+    return made
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "reclaim h1",
+        "reclaim --notice 12.5 h1",
+        "reclaim h1 --notice=3",
+        "reclaim h1 --notice=-4",
+        "reclaim --grace h1",
+        "reclaim h1 --campus c2 --grace --notice 1e3",
+        "reclaim h1 --notice 1 --notice 2",
+        "return h1",
+        "return --campus=c2 h1",
+    ],
+)
+def test_the_short_way_reads_what_the_command_line_reads(words: str, calls: list[tuple[Any, ...]]) -> None:
+    wish = owner.read_plain(words.split())
+    if wish is not None:
+        wish()
+    app(words.split(), standalone_mode=False)
+    assert calls == ([calls[-1]] * 2 if wish else [calls[-1]])
+    assert (wish is None) == ("=-4" in words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "reclaim",
+        "reclaim --help",
+        "reclaim h1 -h",
+        "reclaim h1 h2",
+        "reclaim h1 --notice",
+        "reclaim h1 --notice soon",
+        "reclaim h1 --notice --grace",
+        "reclaim h1 --grace=yes",
+        "reclaim h1 --campus=",
+        "reclaim -- h1",
+        "return h1 --grace",
+        "return h1 --notice 3",
+        "return",
+    ],
+)
+def test_other_words_are_left_to_the_command_line(words: str, calls: list[tuple[Any, ...]]) -> None:
+    assert owner.read_plain(words.split()) is None
+    assert not calls
+
+
+def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
+    program = "import sys, experiments.cli.start, experiments.cli.owner; print(*sys.modules)"
+    here = set(_run("-c", "import sys; print(*sys.modules)").split())  # the machine's own
+    loaded = set(_run("-c", program).split()) - here
+    assert "bpf.switch" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def _run(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True).stdout
