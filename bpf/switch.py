@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bpf.layout import KillSwitchStruct, Mode
 from bpf.memory import WritableMap
@@ -23,8 +22,7 @@ _LIVE = slice(KillSwitchStruct.live.offset, KillSwitchStruct.live.offset + KillS
 _NONE_LIVE = bytes(KillSwitchStruct.live.size)
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchStatus:
+class SwitchStatus(NamedTuple):
     """The kill-switch. Times in CLOCK_MONOTONIC ns; 0 is "not"."""
 
     mode: Mode

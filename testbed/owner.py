@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bpf.layout import Mode
 from bpf.switch import KillSwitch, SwitchStatus
@@ -19,8 +19,7 @@ GRACE_S = 5.0  # how long transfers under way may go on when an owner in a hurry
 ANSWER_S = 0.5  # how long the agent may take to obey before the owner is told that it does not answer
 
 
-@dataclass(frozen=True, slots=True)
-class Switched:
+class Switched(NamedTuple):
     """What the owner's hand did. `set_s`: seconds until the word stood in the kernel's map."""
 
     set_s: float

@@ -11,7 +11,18 @@ import pytest
 from experiments.cli import owner
 from experiments.cli.main import app
 
-HEAVY = ("trio", "typer", "rich", "msgspec", "numpy", "logging", "socket", "tempfile", "argparse")
+HEAVY = (
+    "trio",
+    "typer",
+    "rich",
+    "msgspec",
+    "numpy",
+    "logging",
+    "socket",
+    "tempfile",
+    "argparse",
+    "dataclasses",
+)
 
 
 @pytest.fixture

@@ -121,6 +121,7 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         "paths": {name: figures(s) for name, s in found.items() if not isinstance(s, str)},
         "unavailable": {name: why for name, why in found.items() if isinstance(why, str)},
         "agent_obeyed": obeyed,
+        "interpreter_p50_s": _interpreter_s(trials),
         "transfers": transfers,
         "observer": observer(),
     }
@@ -186,6 +187,16 @@ def _executable() -> str:
     if found is None:
         raise SetupError("the command reclaimnet is not installed beside this Python, nor on the path")
     return found
+
+
+def _interpreter_s(trials: int) -> float:
+    """The median of what a bare interpreter takes to start and end: the part of the commands that no command can save."""
+    took_s = []
+    for _ in range(trials):
+        began_s = time.monotonic()
+        run_quietly([sys.executable, "-c", "pass"])
+        took_s.append(time.monotonic() - began_s)
+    return float(np.median(took_s))
 
 
 def _await_agent(world: LiveWorld, host: str) -> None:
@@ -326,6 +337,7 @@ def killswitch_notes(result: dict[str, Any]) -> Iterator[str]:
         )
         if path["counts_disagree"]:
             yield f"{WORDS[name]}: in {path['counts_disagree']} trials the program's count of drops is not the storm's"
+    yield f"a bare interpreter (python -c pass) starts and ends in {_brief(result['interpreter_p50_s'])} p50"
     for name, count in result["agent_obeyed"].items():
         yield f"{WORDS[name]}: the agent obeyed {count} times"
     for mode, told in result["transfers"].items():
