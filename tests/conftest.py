@@ -14,6 +14,9 @@ settings.register_profile("reclaimnet", deadline=None)
 settings.load_profile("reclaimnet")
 # A shell that runs the tests in the background has SIGINT ignored, and all that they start would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup that is so of SIGHUP. These processes go on ignoring it: a handler, unlike SIG_IGN, is not inherited through exec.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

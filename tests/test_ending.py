@@ -49,7 +49,7 @@ def ended(error: BaseException) -> int:
 @pytest.fixture(autouse=True)
 def handlers_put_back() -> object:
     kept = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # it is ignored where the tests run under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as a terminal has it, under nohup too
     yield None
     for signum, handler in kept.items():
         signal.signal(signum, handler)

@@ -196,8 +196,12 @@ def test_a_member_of_the_owners_group_needs_no_root_and_others_are_told_who_may(
         pytest.skip("the source cannot be read by a user who is not root")
     sleeping = str(_script(tmp_path, "sh sleep 20"))
     with running(tmp_path, "up", "--hosts", "2", "--group", owners.gr_name, "--script", sleeping) as run:
+        sockets = ("h1.sock", "coordinator.sock")
         run.wait_until(
-            lambda: len(run.pids("agent")) == 3 and list(Path("/run/reclaimnet").glob("*/h1.sock"))
+            lambda: (
+                len(run.pids("agent")) == 3
+                and all(list(Path("/run/reclaimnet").glob(f"*/{name}")) for name in sockets)
+            )
         )
         refused = command("reclaim", "h1", **stranger)
         assert refused.returncode == 2
