@@ -56,6 +56,15 @@ def test_the_picture_of_a_report_is_an_svg_file() -> None:
     assert ElementTree.parse(DOCS / "report.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
+def test_every_example_of_the_docs_is_shown_on_a_page() -> None:
+    shown = {
+        name for page in PAGES for name in re.findall(r'^--8<-- "(.+)"$', page.read_text(), re.MULTILINE)
+    }
+    assert shown == {
+        str(path.relative_to(ROOT)) for path in (ROOT / "docs/examples").iterdir() if path.is_file()
+    }
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
