@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.model import facts
+from experiments.inputs.job_file import JOB
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.fields import Perhaps, Random
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
@@ -70,6 +71,13 @@ Made by `docs/generate.py` from the tables that read campus files. A campus file
 wrong file is answered with file, key, value and what is allowed. A switch or a host may say itself where its cable goes
 (`link_to`), or the cable stands in `[[links]]`; `[[groups]]` stands for so many identical hosts on one switch. The cables of
 a campus of bridges form a tree; with `fabric = "openvswitch"` there may be several paths.
+"""
+JOB_HEAD = """# Job keys
+
+Made by `docs/generate.py` from the table that reads job files (`reclaimnet submit`; [your own jobs](../own_jobs.md)). The keys of
+`[params]` are handed to the workload as they are: texts, numbers, true and false. A wrong file is answered with file, key, value
+and what is allowed.
+
 """
 COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
 
@@ -159,6 +167,12 @@ def campus_page() -> str:
         lines = (row(name, key.kind, key.default, key.meaning) for name, key in keys.items())
         parts.append(f"## {section}\n\n{COLUMNS}" + "\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def job_page() -> str:
+    """docs/reference/job.md."""
+    lines = (row(name, key.kind, key.default, key.meaning) for name, key in JOB.items())
+    return JOB_HEAD + COLUMNS + "\n".join(lines) + "\n"
 
 
 def systems_page() -> str:
@@ -327,6 +341,7 @@ PAGES = {
     "states.svg": states,
     "reference/scenario.md": scenario_page,
     "reference/campus.md": campus_page,
+    "reference/job.md": job_page,
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
     "reference/results.md": results_page,

@@ -478,6 +478,18 @@ class JobStatus(Struct, frozen=True, forbid_unknown_fields=True):
     grant_bytes_per_s: float | None
 
 
+class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
+    """One job that is over."""
+
+    job: Name
+    phase: str  # finished, failed
+    host: str  # its last; empty: it had none
+    step: int
+    steps: int
+    ended_s: float
+    reason: str = ""  # why it failed
+
+
 class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):
     """One transfer as last reported."""
 
@@ -491,11 +503,12 @@ class TransferStatus(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Status(Message, frozen=True):
-    """The coordinator's view: hosts, unfinished jobs, transfers, the queue."""
+    """The coordinator's view: hosts, unfinished jobs, those that ended last, transfers, the queue."""
 
     now_s: float
     hosts: list[HostStatus]
     jobs: list[JobStatus]
+    ended: list[EndedJob]  # the latest LISTED, the last to end last
     transfers: list[TransferStatus]
     waiting: list[str]
     level: float  # r = N + p

@@ -48,6 +48,7 @@ def status(campus: Campus, **changes: object) -> Status:
         "now_s": 12.5,
         "hosts": hosts,
         "jobs": [],
+        "ended": [],
         "transfers": transfers,
         "waiting": ["job3", "job4"],
         "level": 1.62,

@@ -383,6 +383,48 @@ def status(campus: CampusId = None) -> None:
 
 
 @app.command()
+def submit(
+    files: Annotated[list[Path], typer.Argument(help="Job files (TOML).", metavar="JOB.toml...")],
+    campus: CampusId = None,
+) -> None:
+    """Hand jobs of your own to a running campus."""
+    from experiments.cli.jobs import submit as run
+
+    run(console, files, campus)
+
+
+@app.command()
+def jobs(campus: CampusId = None) -> None:
+    """Jobs of a running campus: where they are, and why those that failed did."""
+    from experiments.cli.jobs import jobs as run
+
+    run(console, campus)
+
+
+@app.command()
+def logs(
+    job: Annotated[str, typer.Argument(help="A job of a running campus.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    campus: CampusId = None,
+) -> None:
+    """What a job wrote to stdout and stderr, attempt by attempt."""
+    from experiments.cli.jobs import logs as run
+
+    run(job, follow, campus)
+
+
+@app.command()
+def events(
+    job: Annotated[str | None, typer.Option(help="Only what happens to this job.")] = None,
+    campus: CampusId = None,
+) -> None:
+    """What happens on a running campus, as it happens: a line of JSON for each fact."""
+    from experiments.cli.jobs import events as run
+
+    run(job, campus)
+
+
+@app.command()
 def doctor() -> None:
     """What this machine can and cannot do, and what each lack means."""
     from testbed.emulation.safety.capabilities import doctor_table

@@ -60,7 +60,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
         self.jobs = JobProcesses(
             self.store,
             self.lease,
-            config.directory / "workloads.log",
+            config.job_logs or config.directory / "job-logs",
             self.handle,
             launch=self._launch,
             snapshots_stop=config.snapshots_stop,

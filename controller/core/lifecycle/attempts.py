@@ -127,6 +127,7 @@ def replica_of(cluster: Cluster, job: JobState) -> str | None:
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
     """The job is finished or has failed: nothing of it remains anywhere."""
     cluster.advance(job, trigger)
+    job.ended_s, job.last_host = cluster.now_s, job.host or ""
     close_flows(cluster, job=job.name, tell=True)
     for name in sorted(job.traces | ({job.standby} if job.standby else set())):
         cluster.tell(name, Forget(job.name, EVERYTHING))

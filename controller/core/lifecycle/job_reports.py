@@ -83,6 +83,7 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
             done = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
             cluster.record(done)
         else:
+            job.reason = reason
             cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
         over(cluster, job, outcome)
 

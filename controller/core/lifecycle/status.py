@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import HostState, Phase
-from testbed.messages import HostStatus, JobStatus, Status, TransferStatus
+from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
+
+# a status stays small, however many jobs there were and whatever they said
+LISTED, REASON_LENGTH = 200, 400
 
 
 def status(cluster: Cluster, now_s: float) -> Status:
@@ -37,6 +40,9 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 flow.rate_bytes_per_s if flow else None,
             )
         )
+    over = sorted(
+        (job for job in cluster.jobs.values() if job.ended_s is not None), key=lambda job: job.ended_s or 0.0
+    )
     counts = dict.fromkeys((phase.value for phase in Phase), 0)
     for job in cluster.jobs.values():
         counts[job.phase.value] += 1
@@ -47,6 +53,18 @@ def status(cluster: Cluster, now_s: float) -> Status:
         now_s,
         hosts,
         jobs,
+        [
+            EndedJob(
+                job.name,
+                job.phase.value,
+                job.last_host,
+                job.step,
+                job.spec.steps,
+                job.ended_s or 0.0,
+                job.reason[:REASON_LENGTH],
+            )
+            for job in over[-LISTED:]
+        ],
         [transfer for host in cluster.hosts.values() for transfer in _transfers(cluster, host)],
         cluster.queue.waiting(),
         cluster.queue.controller.level,

@@ -17,6 +17,8 @@ from testbed.wire import Channel, Codec
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
+LOGS = "logs"  # there: a link to the logs of its processes
+JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 

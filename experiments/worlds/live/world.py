@@ -30,7 +30,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
-from experiments.worlds.live.operator import SOCKET
+from experiments.worlds.live.operator import JOB_LOGS, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
@@ -114,7 +114,9 @@ class LiveWorld:
 
     def start_processes(self) -> None:
         """Coordinator first, agents after; research flows and the prober last."""
-        (self.out / "logs").mkdir(parents=True, exist_ok=True)
+        logs = self.out / "logs"
+        (logs / JOB_LOGS).mkdir(parents=True, exist_ok=True)
+        (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
         self._start_coordinator()
         hosts = self.campus.spec.agents(head_stores=self.settings.head_stores)
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
@@ -195,6 +197,7 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
+            job_logs=self.out / "logs" / JOB_LOGS,
         )
 
     def _log(self, name: str) -> Path:
@@ -262,6 +265,7 @@ def live_world(
         *out.glob(LOAD_FILE),
         *out.glob("research-*.bin"),
         *out.glob("logs/*.log"),
+        *out.glob(f"logs/{JOB_LOGS}/*.log"),
     ):
         old.unlink()
     compile_once()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,11 @@ LOG = logging.getLogger("agent")
 Key = tuple[str, int]  # job, attempt
 
 
+def log_name(job: str, attempt: int) -> str:
+    """The file of what an attempt wrote to stdout and stderr; there is none if it wrote nothing."""
+    return f"{job}.{attempt}.log"
+
+
 class JobProcesses:
     """Workload processes by job and attempt. How each one ends is one event, unless it was killed."""
 
@@ -34,13 +40,14 @@ class JobProcesses:
         self,
         store: CheckpointStore,
         lease: LeaseFile,
-        log: Path,
+        logs: Path,
         handle: Callable[[ev.Event], None],
         *,
         launch: Launch = start_interpreter,
         snapshots_stop: bool = False,
     ) -> None:
-        self._store, self._lease, self._log, self._handle = store, lease, log, handle
+        self._store, self._lease, self._logs, self._handle = store, lease, logs, handle
+        logs.mkdir(parents=True, exist_ok=True)
         self._launch = launch
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
@@ -69,6 +76,7 @@ class JobProcesses:
     async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
         """The whole life of one attempt."""
         key = (spec.name, attempt)
+        log = self._logs / log_name(*key)
         try:
             path = None
             if restore is not None:
@@ -77,7 +85,7 @@ class JobProcesses:
                 WorkloadSpec(spec.workload, params_of(spec)),
                 restore=path,
                 lease=self._lease,
-                log=self._log,
+                log=log,
                 launch=self._launch,
             )
         except (OSError, SpecError, CheckpointError) as error:
@@ -106,6 +114,9 @@ class JobProcesses:
                         self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
             del self._running[key]
+            with suppress(OSError):
+                if log.stat().st_size == 0:
+                    log.unlink()
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""

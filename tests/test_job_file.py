@@ -1,0 +1,69 @@
+"""Job files: what is read is what is submitted, and every mistake is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments.inputs.job_file import check_runs, load_job
+from testbed.messages import JobSpec
+from topologies.errors import SpecError
+
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+GOOD = 'steps = 3\nstep = "2 s"\npayload = "4 MB"\n'
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_job_file_is_the_job_that_is_submitted(tmp_path: Path) -> None:
+    assert load_job(written(tmp_path, GOOD)) == JobSpec("mine", 3, 2.0, 4_000_000)
+    text = (
+        f'name = "other"\nworkload = "mod:Class"\nmemory = "8 GB"\nmin_capability = 7.5\nloss_budget = "90 s"\n{GOOD}'
+        '[params]\nrate = 0.5\ndeep = true\nkind = "x"\nlayers = 3\n'
+    )
+    params = {"rate": 0.5, "deep": True, "kind": "x", "layers": 3}
+    wanted = JobSpec("other", 3, 2.0, 4_000_000, "mod:Class", params, 8e9, 7.5, 90.0)
+    assert load_job(written(tmp_path, text)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "steps"),
+        (GOOD + "stepz = 3\n", "stepz"),
+        (GOOD.replace("3", "0"), "steps"),
+        (GOOD.replace("3", "3.5"), "steps"),
+        (GOOD.replace("2 s", "0 s"), "step "),
+        (GOOD.replace("2 s", "soon"), "step "),
+        (GOOD.replace("4 MB", "0 B"), "payload"),
+        (GOOD.replace("4 MB", "2e9 GB"), "payload"),
+        (GOOD + 'name = "../../etc"\n', "name"),
+        (GOOD + 'name = ""\n', "name"),
+        (GOOD + "[params]\nx = [1]\n", "params.x"),
+        (GOOD + "params = 3\n", "params"),
+        ("steps = \n", "line 1"),
+    ],
+)
+def test_a_wrong_job_file_says_which_key_and_what_is_allowed(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        load_job(written(tmp_path, text))
+    assert named in str(raised.value)
+    assert "mine.toml" in str(raised.value)
+
+
+def test_a_job_must_have_the_steps_that_its_workload_makes(tmp_path: Path) -> None:
+    check_runs(load_job(EXAMPLES / "counting.toml"), EXAMPLES)
+    wrong = (EXAMPLES / "counting.toml").read_text().replace("steps = 50", "steps = 51", 1)
+    with pytest.raises(SpecError, match="steps = 51: 50, as counting:Counting"):
+        check_runs(load_job(written(tmp_path, wrong)), EXAMPLES)
+
+
+@pytest.mark.parametrize("workload", ["nowhere_at_all:Class", "counting:Nothing", "counting", "json:loads"])
+def test_a_workload_that_is_not_there_is_named(tmp_path: Path, workload: str) -> None:
+    with pytest.raises(SpecError, match=workload):
+        check_runs(load_job(written(tmp_path, f'workload = "{workload}"\n{GOOD}')), EXAMPLES)
