@@ -63,6 +63,18 @@ def test_a_job_must_have_the_steps_that_its_workload_makes(tmp_path: Path) -> No
         check_runs(load_job(written(tmp_path, wrong)), EXAMPLES)
 
 
+@pytest.mark.parametrize(
+    ("module", "raised"),
+    [("class Class(:\n", "SyntaxError"), ("raise RuntimeError('no GPU')\n", "RuntimeError: no GPU")],
+)
+def test_a_module_that_raises_is_the_users_mistake_and_not_this_programs(
+    tmp_path: Path, module: str, raised: str
+) -> None:
+    (tmp_path / f"broken_{len(module)}.py").write_text(module)
+    with pytest.raises(SpecError, match=raised):
+        check_runs(load_job(written(tmp_path, f'workload = "broken_{len(module)}:Class"\n{GOOD}')), tmp_path)
+
+
 @pytest.mark.parametrize("workload", ["nowhere_at_all:Class", "counting:Nothing", "counting", "json:loads"])
 def test_a_workload_that_is_not_there_is_named(tmp_path: Path, workload: str) -> None:
     with pytest.raises(SpecError, match=workload):

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.cli import owner
 from experiments.cli.main import app
+from experiments.runtime.ending import ExitStatus
 
 HEAVY = (
     "trio",
@@ -94,6 +95,16 @@ def test_the_short_way_imports_nothing_that_the_store_does_not_need() -> None:
     loaded = set(_run("-c", program).split()) - here
     assert "bpf.switch" in loaded
     assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupt_on_the_short_way_ends_as_it_does_on_the_long_one(name: str) -> None:
+    program = (
+        "import signal, sys; from experiments.cli import owner, start; sys.argv = ['reclaimnet', 'reclaim', 'h1'];"
+        f"owner.reclaim = lambda *_: signal.raise_signal(signal.{name}); start.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitStatus.CUT_SHORT, "reclaimnet: interrupted\n")
 
 
 def _run(*arguments: str) -> str:

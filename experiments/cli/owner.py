@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bpf.errors import BpfError
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus, running_campuses
+from testbed.emulation.safety.ledger import RunningCampus, named_campuses
 from testbed.errors import SetupError, SpecError
 
 
@@ -79,13 +79,7 @@ def _duration(duration_s: float) -> str:
 
 
 def _campus_of(host: str, campus_id: str | None) -> RunningCampus:
-    campuses = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
-    if not campuses:
-        raise SetupError(
-            "no campus is running on this machine"
-            if campus_id is None
-            else f"no campus {campus_id} is running"
-        )
+    campuses = named_campuses(campus_id)
     having = [campus for campus in campuses if host in campus.volunteers]
     if len(having) > 1:
         raise SetupError(

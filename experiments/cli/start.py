@@ -1,9 +1,10 @@
-"""Where the program starts. An owner who wants the machine back waits for nothing that the store into the kernel does not need:
-a plain `reclaim` or `return` goes past the command line of `main`, whose imports take longer than the rest. All other words,
-mistakes and `--help` among them, are the command line's."""
+"""Starts the program. A plain `reclaim` or `return` goes past the command line of `main`, whose imports take longer than all the
+rest: a host is closed before anything is imported that the store into the kernel does not need. Other words, mistakes and
+`--help` among them, are the command line's."""
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -14,6 +15,11 @@ def main() -> None:
 
         wish = owner.read_plain(sys.argv[1:])
         if wish is not None:
+            for signum in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(signum) == signal.SIG_DFL:
+                    signal.signal(
+                        signum, signal.default_int_handler
+                    )  # as `ending` has it, which is imported late
             try:
                 print(wish(), flush=True)
             except BaseException as error:  # noqa: BLE001 - the edge of the program

@@ -6,18 +6,16 @@ import errno
 import time
 from pathlib import Path
 
-import trio
 from rich.console import Console
 from rich.table import Table
 
 from bpf.errors import BpfError
 from experiments.cli.owner import users_of
-from experiments.worlds.live.operator import SOCKET, connected
+from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.clock import MonotonicClock
-from testbed.emulation.safety.ledger import RunningCampus, running_campuses
+from testbed.emulation.safety.ledger import named_campuses
 from testbed.errors import SetupError
-from testbed.messages import Status
+from testbed.messages import HostStatus
 from topologies.units import format_duration
 
 PATIENCE_S = 2.0  # for a coordinator that does not answer
@@ -25,14 +23,14 @@ PATIENCE_S = 2.0  # for a coordinator that does not answer
 
 def status(console: Console, campus_id: str | None) -> None:
     """Every running campus (or one), as its coordinator and its kernel see it."""
-    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
-    if not found:
-        raise SetupError("no campus is running on this machine")
-    for campus in found:
+    for campus in named_campuses(campus_id):
         console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
-        told, why_not = _ask(campus)
-        title, known = f"{why_not}; switches as the kernel has them", {}
-        if told is not None:
+        known: dict[str, HostStatus] = {}
+        try:
+            told = ask(campus.run_dir, Operator.status, PATIENCE_S)
+        except SetupError as why_not:
+            title = f"{why_not}; switches as the kernel has them"
+        else:
             title = (
                 f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
                 f"mean delay {format_duration(told.mean_delay_s)}"
@@ -45,23 +43,6 @@ def status(console: Console, campus_id: str | None) -> None:
                 where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
                 table.add_row(name, *where, *_switch_cells(campus.switch_pin(name)))
         console.print(table)
-
-
-def _ask(campus: RunningCampus) -> tuple[Status | None, str]:
-    """The coordinator's view; or None, and why there is none."""
-
-    async def ask() -> Status | None:
-        with trio.move_on_after(PATIENCE_S):
-            async with connected(campus.run_dir / SOCKET) as operator:
-                return await operator.status()
-        return None
-
-    try:
-        return trio.run(ask, clock=MonotonicClock()), "the coordinator does not answer"
-    except PermissionError:
-        return None, "only root may ask the coordinator"
-    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
-        return None, "the coordinator does not answer"
 
 
 def _switch_cells(pin: Path) -> tuple[str, str]:

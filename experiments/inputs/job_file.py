@@ -65,6 +65,12 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
     sys.path.insert(0, str(folder))
     try:
         workload = load_workload(spec.workload, params_of(spec))
+    except SpecError:
+        raise
+    except Exception as error:  # the module is a user's, and may raise anything
+        raise SpecError(
+            "workload", spec.workload, f"one that can be made; it raised {type(error).__name__}: {error}"
+        ) from error
     finally:
         sys.path.remove(str(folder))
     if workload.steps_total != spec.steps:

@@ -29,6 +29,5 @@ class AgentConfig:
     congestion: str = "bbr"
     # jobs stand still until a snapshot is written; else while it is copied in memory, where that can be
     snapshots_stop: bool = False
-    job_logs: Path | None = (
-        None  # where each attempt's output goes, JOB.ATTEMPT.log; None: a folder in `directory`
-    )
+    # where the output of attempts goes (`testbed.workloads.output`); None: a folder in `directory`
+    job_logs: Path | None = None

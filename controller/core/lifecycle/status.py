@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import HostState, Phase
+from controller.core.model.entities import OVER, HostState, Phase
 from testbed.messages import EndedJob, HostStatus, JobStatus, Status, TransferStatus
 
 # a status stays small, however many jobs there were and whatever they said
@@ -40,8 +42,8 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 flow.rate_bytes_per_s if flow else None,
             )
         )
-    over = sorted(
-        (job for job in cluster.jobs.values() if job.ended_s is not None), key=lambda job: job.ended_s or 0.0
+    over = nlargest(
+        LISTED, (job for job in cluster.jobs.values() if job.phase in OVER), key=lambda job: job.ended_s
     )
     counts = dict.fromkeys((phase.value for phase in Phase), 0)
     for job in cluster.jobs.values():
@@ -60,10 +62,10 @@ def status(cluster: Cluster, now_s: float) -> Status:
                 job.last_host,
                 job.step,
                 job.spec.steps,
-                job.ended_s or 0.0,
+                job.ended_s,
                 job.reason[:REASON_LENGTH],
             )
-            for job in over[-LISTED:]
+            for job in reversed(over)
         ],
         [transfer for host in cluster.hosts.values() for transfer in _transfers(cluster, host)],
         cluster.queue.waiting(),

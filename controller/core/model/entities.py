@@ -115,8 +115,8 @@ class JobState:
     stopped_at_s: float | None = None  # when it last stopped computing
     stopped_cause: str = ""  # of that stop, as in `JobStopped`; empty while it runs
     landing: tuple[str, Move] | None = None  # (source, migration) that the present attempt completes
-    last_host: str = ""  # where it was when it was over
-    ended_s: float | None = None  # when it was over
+    last_host: str = ""  # of a job that is over
+    ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
 
     @property

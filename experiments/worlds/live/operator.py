@@ -1,17 +1,20 @@
-"""An operator's connection to a running coordinator: submit jobs, ask for the status, watch facts."""
+"""An operator's connection to a running coordinator: submit jobs, ask for the status, watch facts. `ask` is for programs that
+are not asynchronous."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import trio
 
 from controller.core.model.facts import AnyFact
 from testbed import messages as m
-from testbed.errors import RemoteProtocolError
+from testbed.clock import MonotonicClock
+from testbed.errors import RemoteProtocolError, SetupError
 from testbed.wire import Channel, Codec
 
 OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
@@ -19,6 +22,7 @@ IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
 LOGS = "logs"  # there: a link to the logs of its processes
 JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
+T = TypeVar("T")
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
@@ -71,3 +75,19 @@ async def connected(path: Path) -> AsyncIterator[Operator]:
         yield Operator(stream)
     finally:
         await trio.aclose_forcefully(stream)
+
+
+def ask(run_dir: Path, what: Callable[[Operator], Awaitable[T]], patience_s: float) -> T:
+    """What the coordinator of the campus in `run_dir` answers; SetupError: it may not be asked, or does not answer in time."""
+
+    async def conversation() -> T:
+        with trio.fail_after(patience_s):
+            async with connected(run_dir / SOCKET) as operator:
+                return await what(operator)
+
+    try:
+        return trio.run(conversation, clock=MonotonicClock())
+    except PermissionError as error:
+        raise SetupError("only root may ask the coordinator") from error
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+        raise SetupError("the coordinator does not answer") from error

@@ -19,6 +19,7 @@ from testbed.errors import SpecError
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.output import output_file
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
 from testbed.workloads.submission import params_of
 
@@ -26,11 +27,6 @@ KEPT_SNAPSHOTS = 2  # of a job on its own host: the newest, and the one that may
 LOG = logging.getLogger("agent")
 
 Key = tuple[str, int]  # job, attempt
-
-
-def log_name(job: str, attempt: int) -> str:
-    """The file of what an attempt wrote to stdout and stderr; there is none if it wrote nothing."""
-    return f"{job}.{attempt}.log"
 
 
 class JobProcesses:
@@ -76,7 +72,7 @@ class JobProcesses:
     async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
         """The whole life of one attempt."""
         key = (spec.name, attempt)
-        log = self._logs / log_name(*key)
+        output = output_file(self._logs, *key)
         try:
             path = None
             if restore is not None:
@@ -85,7 +81,7 @@ class JobProcesses:
                 WorkloadSpec(spec.workload, params_of(spec)),
                 restore=path,
                 lease=self._lease,
-                log=log,
+                log=output,
                 launch=self._launch,
             )
         except (OSError, SpecError, CheckpointError) as error:
@@ -115,8 +111,8 @@ class JobProcesses:
         finally:
             del self._running[key]
             with suppress(OSError):
-                if log.stat().st_size == 0:
-                    log.unlink()
+                if output.stat().st_size == 0:
+                    output.unlink()
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""

@@ -142,6 +142,18 @@ def running_campuses(root: Path | None = None) -> list[RunningCampus]:
     return found
 
 
+def named_campuses(campus_id: str | None) -> list[RunningCampus]:
+    """The running campus of that id, or all of them; SetupError if there is none."""
+    found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
+    if not found:
+        raise SetupError(
+            "no campus is running on this machine"
+            if campus_id is None
+            else f"no campus {campus_id} is running"
+        )
+    return found
+
+
 def ledgers(root: Path) -> list[Path]:
     """The ledgers of a folder, oldest first; none if there is no such folder."""
     try:
