@@ -1,4 +1,7 @@
-"""Where attempts write their stdout and stderr: a file each, JOB.ATTEMPT.log, which is removed if nothing was written to it."""
+"""Where attempts write their stdout and stderr: a file each, JOB.ATTEMPT.log.
+
+One that stays empty is removed when its attempt ends (not if the agent ends first).
+"""
 
 from __future__ import annotations
 
