@@ -16,6 +16,10 @@ $(VENV)/.apt: setup-apt.sh
 	$(SUDO) ./setup-apt.sh
 	@mkdir -p $(VENV) && touch $@
 
+$(VENV)/.apt-tests: $(VENV)/.apt
+	$(SUDO) ./setup-apt.sh tests
+	@touch $@
+
 $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -39,7 +43,7 @@ native-code: $(VENV)/.ready $(OBJECTS)
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: $(VENV)/.ready $(OBJECTS)
+test: $(VENV)/.ready $(VENV)/.apt-tests $(OBJECTS)
 	$(MAKE) -j2 --output-sync lint native-code $(VENV)/.compiled
 	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
