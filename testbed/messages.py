@@ -36,6 +36,7 @@ from testbed.bounds import (
     Text,
     Ticket,
 )
+from testbed.ranks import MOST_RANKS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -59,6 +60,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Ratio = 0.0  # GPU memory needed
     min_capability: Ratio = 0.0  # CUDA compute capability needed
     loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
+    # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -289,6 +292,9 @@ class StartJob(Message, frozen=True):
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
+    peers: Annotated[
+        list[Address], Meta(max_length=MOST_RANKS)
+    ] = []  # of a rank: the hosts of all, by number
 
 
 class Expect(Message, frozen=True):

@@ -40,13 +40,16 @@ def storm(
     policy: str | None = None,
     workers: int | None = None,
     result: Path | None = None,
+    gangs: bool = False,
 ) -> int:
     """Play the storms of `seeds` (A:B, from A to B - 1) and write what they reached. Returns 0, or 1 if one broke a promise.
+
+    `gangs`: some of the jobs have several ranks.
 
     `result` gets the Markdown page too (for the docs). SpecError: seeds, campus or policy cannot be read.
     """
     first, last = _range(seeds)
-    plan = CampaignPlan(first, last, campus, policy)
+    plan = CampaignPlan(first, last, campus, policy, gangs)
     compile_once()
     campaign = _played(console, plan, workers or os.cpu_count() or 1)
     text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())

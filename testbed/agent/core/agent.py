@@ -105,14 +105,8 @@ class AgentCore:
                 return []
             case ev.SendEnded():
                 return self._send_ended(event, now_s)
-            case ev.SnapshotDone(attempt, checkpoint, final, cost):
-                if cost is not None:
-                    self.speeds.observe(checkpoint.payload_bytes, cost, final=final)
-                if (job := self._of(checkpoint.job, attempt)) is None:
-                    return []
-                job.snapshot_taken(checkpoint, final=final)
-                told = do.Send(job.taken(checkpoint, final=final, cost=cost, speed=self.speeds.told))
-                return [told, *self._send_snapshot(job, checkpoint.sequence)]
+            case ev.SnapshotDone():
+                return self._snapshot_done(event, now_s)
             case ev.CheckpointReceived(checkpoint):
                 return self._keep(checkpoint)
             case ev.Connected():
@@ -139,9 +133,10 @@ class AgentCore:
                 return []
             case ev.WorkloadEnded():
                 return self._workload_ended(event)
-            case ev.SnapshotFailed(name, attempt, _, final, reason):
+            case ev.SnapshotFailed(name, attempt, sequence, final, reason):
                 if (job := self._of(name, attempt)) is None:
                     return []
+                job.last_sequence = max(job.last_sequence, sequence)
                 if final:
                     return self._stop(name, attempt, f"no final checkpoint: {reason}")
                 job.snapshot_failed(now_s + RETRY_S)
@@ -179,6 +174,10 @@ class AgentCore:
                 job.move_to(to, rate, now_s + final_within_s)
                 if job.final is not None:
                     return [*aborts, *self._send_snapshot(job, job.final.sequence)]
+                if (
+                    job.halted and job.latest is not None
+                ):  # it stands still, with another rank's last snapshot
+                    return [*aborts, *self._leave_with(job, job.latest)]
                 return [*aborts, *self.outbound.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
@@ -282,7 +281,37 @@ class AgentCore:
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order)
         self.lease.busy(now_s)
-        return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, order.peers)]
+
+    def _snapshot_done(self, event: ev.SnapshotDone, now_s: float) -> list[do.Effect]:
+        """It is told, and sent to where it goes. If it is another rank's last, this rank leaves with it too, if it is to move."""
+        checkpoint = event.checkpoint
+        if event.cost is not None:
+            self.speeds.observe(checkpoint.payload_bytes, event.cost, final=event.final)
+        if (job := self._of(checkpoint.job, event.attempt)) is None:
+            return []
+        asked = job.snapshotting
+        job.snapshot_taken(checkpoint, final=event.final)
+        job.halted = event.halted
+        if event.halted and not event.final and job.migration is not None:
+            return self._leave_with(job, checkpoint)
+        told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
+        if not asked:  # another rank's agent did: the next is due when it would be if this one had
+            if job.protection is not None:
+                job.protection.next_s = now_s + job.protection.interval_s
+            if self.outbound.of(job.spec.name):
+                return [told]  # an earlier part is still on its way, and whole is better than new
+        return [told, *self._send_snapshot(job, checkpoint.sequence)]
+
+    def _leave_with(self, job: Running, checkpoint: m.StoredCheckpoint) -> list[do.Effect]:
+        """A rank that is to move stands still with another's last snapshot: this part of it is its own last."""
+        job.to("final snapshot")
+        kill = do.KillWorkload(job.spec.name, job.attempt)
+        return [
+            kill,
+            do.Send(job.taken(checkpoint, final=True)),
+            *self._send_snapshot(job, checkpoint.sequence),
+        ]
 
     def _workload_ended(self, event: ev.WorkloadEnded) -> list[do.Effect]:
         ended = event.ended
