@@ -10,6 +10,7 @@ import msgspec
 
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
 from testbed.messages import JobSpec
+from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import cannot_run, params_of
 from topologies import toml
@@ -39,6 +40,7 @@ JOB: Final = Section(
     min_capability=Key(
         Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
+    ranks=Key(Whole(1, MOST_RANKS), "GPUs that it computes on at once, all or none: a gang", 1),
     loss_budget=Key(
         Quantity(Dimension.DURATION, above=True, high=1e9),
         "work that a reclaim without notice may cost (L_max)",
@@ -101,6 +103,7 @@ def _job(table: Table, name: str) -> JobSpec:
         read["memory"],
         read["min_capability"],
         read["loss_budget"],
+        read["ranks"],
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)

@@ -63,6 +63,8 @@ class StormJudges:
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.unfinished():
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+            if job.stays:
+                continue  # a rank that waits where it is
             if goes_to is not None and not hosts[goes_to].usable:
                 raise broken(
                     world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"

@@ -169,9 +169,11 @@ def start_gangs(cluster: Cluster) -> None:
 
 
 def _has_room(cluster: Cluster, job: JobState, gpus: int, *, first: bool) -> bool:
-    """Whether so many GPUs of volunteers that fit the job are idle; a first start leaves the spare ones."""
-    idle = sum(host.free_gpus for host in cluster.volunteers if host.usable and cluster.fits(job, host))
-    return idle >= gpus + (cluster.settings.spare_gpus if first else 0)
+    """Whether so many GPUs of volunteers that fit the job are idle; a first start leaves the spare ones, if there are so many."""
+    fitting = [host for host in cluster.volunteers if cluster.fits(job, host)]
+    spare = cluster.settings.spare_gpus if first else 0
+    needed = max(gpus, min(gpus + spare, sum(host.spec.gpus for host in fitting)))
+    return sum(host.free_gpus for host in fitting if host.usable) >= needed
 
 
 def serve_waiting(cluster: Cluster) -> None:

@@ -321,12 +321,17 @@ class AgentCore:
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(ended.job, ended.attempt, "the lease lapsed")
         self.ended[ended.job] = ended
-        if ended.outcome == "killed":  # it goes on somewhere, from its latest snapshot perhaps
+        if ended.outcome in ("killed", "stopped"):  # it goes on somewhere, from its latest snapshot perhaps
             return [*self._end(job), do.Send(ended)]
         del self.running[ended.job]
-        if job.latest is not None:  # said with the next Hello, unless the coordinator forgets the job before
+        kept: list[do.Effect] = []
+        if job.latest is not None and job.spec.ranks > 1:  # of use until the other ranks have finished too
+            kept = self._keep(job.latest)
+        elif (
+            job.latest is not None
+        ):  # said with the next Hello, unless the coordinator forgets the job before
             self.stored.put(job.latest)
-        return [*self.outbound.abort_job(ended.job), do.Send(ended)]
+        return [*self.outbound.abort_job(ended.job), *kept, do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and say so; of one that is not here too, since the coordinator believes that it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,21 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
-from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
+from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.errors import SpecError
+from testbed.ranks import rank_of, superseded
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.messages import (
+    Failed,
+    Finished,
+    Place,
+    Progress,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    WorkloadSpec,
+)
 from testbed.workloads.output import output_file
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
 from testbed.workloads.submission import params_of
@@ -49,6 +59,7 @@ class JobProcesses:
         self._running: dict[Key, WorkloadProcess] = {}
         self._expected: set[Key] = set()  # started and not killed
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
+        self._leaving: set[Key] = set()  # ranks whose next snapshot at which all stand still is their last
 
     def expect(self, key: Key) -> None:
         """It will be run: from now on `kill` is heard, even before its process exists."""
@@ -69,9 +80,16 @@ class JobProcesses:
         for process in self._running.values():
             process.kill()
 
-    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
-        """The whole life of one attempt."""
-        key = (spec.name, attempt)
+    async def run(
+        self,
+        spec: m.JobSpec,
+        attempt: int,
+        restore: m.StoredCheckpoint | None,
+        peers: Sequence[str] = (),
+    ) -> None:
+        """The whole life of one attempt; of a rank, whose gang's hosts have the addresses `peers`."""
+        key, rank = (spec.name, attempt), rank_of(spec.name) if spec.ranks > 1 else None
+        place = None if rank is None else Place(rank.gang, attempt, rank.number, list(peers))
         output = output_file(self._logs, *key)
         try:
             path = None
@@ -83,6 +101,8 @@ class JobProcesses:
                 lease=self._lease,
                 log=output,
                 launch=self._launch,
+                place=place,
+                snapshots="" if place is None else str(self._store.scratch(spec.name)).removesuffix("0"),
             )
         except (OSError, SpecError, CheckpointError) as error:
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=str(error))))
@@ -100,16 +120,23 @@ class JobProcesses:
                         self._handle(ev.WorkloadProgressed(*key, step))
                     case Finished(step=step, digest=proof):
                         finished, digest = True, proof.hex()
+                    case SnapshotTaken() | SnapshotFailed():
+                        await self._taken_together(key, event)
                     case Failed(reason=reason):
                         pass
                     case Exited():
-                        outcome: m.Outcome = (
-                            "finished" if finished else "killed" if event.from_outside else "failed"
-                        )
+                        outcome: m.Outcome = "failed"
+                        if finished:
+                            outcome = "finished"
+                        elif event.from_outside:
+                            outcome = "killed"
+                        elif event.peer_lost:
+                            outcome = "stopped"
                         ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
                         self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
         finally:
             del self._running[key]
+            self._leaving.discard(key)
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
@@ -117,6 +144,11 @@ class JobProcesses:
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""
         key, path = (order.job, order.attempt), None
+        if rank_of(order.job) is not None and (rank := self._running.get(key)) is not None:
+            if order.final:
+                self._leaving.add(key)
+            await rank.snapshot_together(order.sequence, halts=order.final)
+            return
         self._snapshots.add(key)
         try:
             process = self._running.get(key)
@@ -144,6 +176,33 @@ class JobProcesses:
         finally:
             self._snapshots.discard(key)
 
+    async def _taken_together(self, key: Key, taken: SnapshotTaken | SnapshotFailed) -> None:
+        """A rank's part of a snapshot of all ranks, whichever agent asked for it: into the store."""
+        final = key in self._leaving
+        if isinstance(taken, SnapshotFailed):
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, taken.reason))
+            return
+        final &= taken.halted
+        path = Path(f"{str(self._store.scratch(key[0])).removesuffix('0')}{taken.number}")
+        if final:
+            self._end(key)
+        self._snapshots.add(key)
+        try:
+            order = do.TakeSnapshot(*key, taken.number, final)
+            manifest, stored_s = await trio.to_thread.run_sync(self._ingest, order, taken.step, path)
+            if key not in self._snapshots:
+                await trio.to_thread.run_sync(self._store.drop, *manifest.key)
+                return
+        except (CheckpointError, OSError) as error:
+            LOG.warning("no snapshot %d of %s: %s", taken.number, key[0], error)
+            await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, str(error)))
+        else:
+            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, taken.stopped)
+            self._handle(ev.SnapshotDone(key[1], stored_checkpoint(manifest), final, cost, taken.halted))
+        finally:
+            self._snapshots.discard(key)
+
     def _still_wanted(self, key: Key) -> None:
         if key not in self._snapshots:
             raise WorkloadEnded("the job was killed meanwhile")
@@ -153,13 +212,24 @@ class JobProcesses:
         began_s = time.monotonic()
         manifest = self._store.ingest(order.job, order.sequence, step, path)
         took_s = time.monotonic() - began_s
-        self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+        if rank_of(order.job) is None:
+            self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+        else:
+            drop_superseded(self._store, order.job, order.sequence)
         return manifest, took_s
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
+
+
+def drop_superseded(store: CheckpointStore, job: str, arrived: int) -> None:
+    """What is of no use beside the checkpoint of that number is dropped."""
+    held = [manifest.sequence for manifest in store.manifests() if manifest.job == job]
+    for sequence in superseded(job, held, arrived):
+        with suppress(NotStored):  # another order dropped it first
+            store.drop(job, sequence)
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:
