@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from testbed.workloads.launch import Interpreter, Launched
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Place, SnapshotTaken, Started, WorkloadSpec
 from testbed.workloads.process import Event, Exited, WorkloadProcess
@@ -22,6 +24,7 @@ pytestmark = pytest.mark.alone
 SPEC = WorkloadSpec(
     "synthetic", {"payload_bytes": 200_000, "steps": 60, "step_s": 0.01}, progress_per_s=1000.0
 )
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 HOSTS = ["127.0.0.1", "127.0.0.2", "127.0.0.2"]
 
 
@@ -35,13 +38,18 @@ class Ranks:
     processes: list[WorkloadProcess] = field(default_factory=list)
     said: list[list[Event]] = field(default_factory=list)
 
+    async def launch(self, *descriptors: int) -> Launched:
+        return Interpreter(*descriptors, cwd=EXAMPLES)
+
     async def start(self, attempt: int = 1, restore: list[Path | None] | None = None, **given: Any) -> None:
         """All ranks, or those of `numbers`."""
-        self.processes, self.said = [], [[] for _ in HOSTS]
-        for number in given.get("numbers", range(len(HOSTS))):
-            place = Place("g", attempt, number, HOSTS)
+        hosts = given.get("hosts", HOSTS)
+        self.processes, self.said = [], [[] for _ in hosts]
+        for number in given.get("numbers", range(len(hosts))):
+            place = Place("g", attempt, number, hosts)
             process = await WorkloadProcess.start(
-                given.get("specs", [SPEC] * len(HOSTS))[number],
+                given.get("specs", [SPEC] * len(hosts))[number],
+                launch=self.launch,
                 restore=None if restore is None else restore[number],
                 lease=self.lease,
                 log=self.path / f"log{number}",
@@ -57,7 +65,7 @@ class Ranks:
 
     async def wait(self, kind: type, number: int | None = None) -> list[Any]:
         """The first event of a kind, of every rank or of that one."""
-        numbers = range(len(HOSTS)) if number is None else [number]
+        numbers = range(len(self.said)) if number is None else [number]
         with trio.fail_after(20.0):
             while True:
                 found = [[e for e in self.said[n] if isinstance(e, kind)] for n in numbers]
@@ -171,3 +179,20 @@ async def test_a_stranger_at_the_rendezvous_is_turned_away(tmp_path: Path) -> No
         desk.said[0] = said[0]
         await desk.wait(Finished)
         assert zero
+
+
+@pytest.mark.trio
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
+async def test_four_ranks_of_the_gloo_example_hold_one_model_also_after_a_restore(tmp_path: Path) -> None:
+    spec, hosts = WorkloadSpec("gloo:Training", {"steps": 30}, progress_per_s=1000.0), ["127.0.0.1"] * 4
+    async with ranks(tmp_path) as desk:
+        await desk.start(specs=[spec] * 4, hosts=hosts)
+        await desk.wait(Started)
+        await desk.processes[3].snapshot_together(1_000_001, halts=False)
+        step = (await desk.wait(SnapshotTaken))[0].step
+        whole = {event.digest for event in await desk.wait(Finished)}
+        files: list[Path | None] = [tmp_path / f"r{number}.1000001" for number in range(4)]
+        await desk.start(attempt=2, restore=files, specs=[spec] * 4, hosts=hosts)
+        assert {event.step for event in await desk.wait(Started)} == {step}
+        assert {event.digest for event in await desk.wait(Finished)} == whole
+        assert len(whole) == 1

@@ -21,8 +21,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from controller.core.lifecycle.attempts import PATIENCE, start_s
+from controller.core.lifecycle.attempts import PATIENCE, drop_move, start_s
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
+from controller.core.lifecycle.grants import close_flows
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import Gang, JobState, Phase
@@ -83,11 +84,15 @@ def shared_risk(columns: Candidates, chosen: list[str], ranks: int) -> Candidate
 
 
 def end(cluster: Cluster, gang: Gang, cause: str) -> None:
-    """The attempt of all ranks ends for this cause: those that may be alive are told to stop, once."""
+    """The attempt of all ranks ends for this cause: none moves any more, and those that may be alive are told to stop, once."""
     if gang.ending:
         return
     gang.ending = cause
     for rank in gang.ranks:
+        if rank.phase is Phase.MOVING:
+            close_flows(cluster, job=rank.name, tell=True)
+            drop_move(cluster, rank)
+            cluster.advance(rank, "abandoned")
         if rank.phase in ALIVE and rank.host is not None and rank.name not in gang.done:
             cluster.tell(rank.host, StopJob(rank.name, rank.attempt))
             cluster.expect_word(rank, PATIENCE * start_s(cluster, rank))
