@@ -18,7 +18,8 @@ class Collective:
 
     size: int
     ranks: dict[str, tuple[Machine, Process]] = field(default_factory=dict)
-    sequence: int = 0  # of the last snapshot that was begun
+    sequence: int = 0  # of the last snapshot that was begun,
+    taken_step: int = 0  # and its step: while ranks stand still for it, they are at no other
     runs: bool = False
 
     def join(self, machine: Machine, process: Process, now_s: float) -> bool:
@@ -32,11 +33,17 @@ class Collective:
             other.pace, other.running_from_s = pace, now_s  # the slowest holds up all
         return True
 
+    def begin_snapshot(self, sequence: int, step: int) -> int:
+        """All ranks take one of that number; the step that it is of."""
+        self.sequence, self.taken_step = sequence, max(self.taken_step, step)
+        return self.taken_step
+
     def stand_still(self, now_s: float) -> None:
         """No rank does another step."""
         self.runs = False
         for _, process in self.ranks.values():
             process.stand_still(now_s)
+            process.halted_step = max(process.halted_step, self.taken_step)
 
 
 class Collectives:

@@ -209,10 +209,10 @@ class Workloads:
             env.after(env.costs.finish_s[1], gone, Priority.PROCESS)
             return
         if collective is None:
-            stood_s = self._take(machine, process, order, ordered_s)
+            stood_s = self._take(machine, process, order, step, ordered_s)
             process.pause(env.now_s, stood_s)
             return
-        collective.sequence, stood_s = order.sequence, 0.0
+        step, stood_s = collective.begin_snapshot(order.sequence, step), 0.0
         for name, (its_machine, its_process) in collective.ranks.items():
             its_order = ado.TakeSnapshot(
                 name, order.attempt, order.sequence, order.final and name == order.job
@@ -220,7 +220,7 @@ class Workloads:
             its_ordered_s = ordered_s
             if its_machine is not machine:
                 its_ordered_s = env.streams.span(env.costs.snapshot_s, "snapshot", its_machine.name)
-            took_s = self._take(its_machine, its_process, its_order, its_ordered_s, halts=order.final)
+            took_s = self._take(its_machine, its_process, its_order, step, its_ordered_s, halts=order.final)
             stood_s = max(stood_s, took_s)
         for _, its_process in collective.ranks.values():
             its_process.pause(env.now_s, stood_s)  # all wait for the slowest
@@ -232,12 +232,13 @@ class Workloads:
         machine: Machine,
         process: Process,
         order: ado.TakeSnapshot,
+        step: int,
         ordered_s: float,
         *,
         halts: bool = False,
     ) -> float:
-        """The state as it is now is written; for how long the job stands still for it."""
-        env, step = self._env, process.step(self._env.now_s)
+        """The state, of that step, is written; for how long the job stands still for it."""
+        env = self._env
         costs, payload_bytes = env.costs, process.spec.payload_bytes
         write_s = payload_bytes / costs.snapshot_bytes_per_s + machine.disk.slow_s
         takes_s = stood_s = ordered_s + write_s

@@ -292,14 +292,14 @@ class AgentCore:
             return []
         asked = job.snapshotting
         job.snapshot_taken(checkpoint, final=event.final)
-        job.halted = event.halted
+        job.halted |= event.halted
         if event.halted and not event.final and job.migration is not None:
             return self._leave_with(job, checkpoint)
         told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
         if not asked:  # another rank's agent did: the next is due when it would be if this one had
             if job.protection is not None:
                 job.protection.next_s = now_s + job.protection.interval_s
-            if self.outbound.of(job.spec.name):
+            if self.outbound.of(job.spec.name) or checkpoint is not job.latest:
                 return [told]  # an earlier part is still on its way, and whole is better than new
         return [told, *self._send_snapshot(job, checkpoint.sequence)]
 

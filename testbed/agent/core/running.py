@@ -147,7 +147,9 @@ class Running:
 
     def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
         """It is in the local store."""
-        self.snapshotting, self.step, self.latest = False, max(self.step, snapshot.step), snapshot
+        self.snapshotting, self.step = False, max(self.step, snapshot.step)
+        if self.latest is None or snapshot.sequence > self.latest.sequence:
+            self.latest = snapshot
         self.last_sequence = max(self.last_sequence, snapshot.sequence)
         if final:
             self.to("final snapshot")
