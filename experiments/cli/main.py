@@ -425,6 +425,37 @@ def events(
 
 
 @app.command()
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
+
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
+
+
+@app.command()
 def doctor() -> None:
     """What this machine can and cannot do, and what each lack means."""
     from testbed.emulation.safety.capabilities import doctor_table

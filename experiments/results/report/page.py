@@ -97,6 +97,7 @@ def page(
         outcome_of=tables.outcome_of,
         most=tables.MOST_ROWS,
         switches=context.switches,
+        observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MOST_ROWS],
         figures=list(tables.figures(summary)),
         story=[line for line in story if line[1] is not None][:MOST_TOLD],
         meanings=MEANINGS,

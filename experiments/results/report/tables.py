@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from experiments.results.history import (
     Notice,
 )
-from experiments.results.summary import DIMENSIONS, Summary, value_of
+from experiments.results.summary import DIMENSIONS, Observed, Summary, value_of
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
@@ -157,7 +157,16 @@ def notes(summary: Summary) -> list[str]:
         *(f"little is shown: {warning}" for warning in summary.warnings),
         *(f"not promised: {rule}: {why}" for rule, why in summary.not_promised.items()),
         *excused(summary),
+        *(
+            f"late: {each.job}, from {each.source} to {each.destination}, notice at {each.at_s:.1f} s: {each.cause}"
+            for each in summary.migrations.late_causes[:MOST_ROWS]
+        ),
     ]
+
+
+def most_disturbed(observed: Sequence[Observed]) -> list[Observed]:
+    """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
+    return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
 
 
 def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:

@@ -32,6 +32,7 @@ from testbed.clock import MonotonicClock
 from testbed.emulation.campus import check_change
 from testbed.emulation.description.plan import Cable
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
+from testbed.emulation.safety.observation import shifted
 from testbed.errors import SetupError
 from topologies.errors import SpecError
 
@@ -270,7 +271,13 @@ def run_live(
         context_of(scenario, trace, row),
         research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
         switches=tuple(run.owners.probes),
-        fidelity=FidelityRecord(measured.valid, measured.reasons, figures),
+        fidelity=FidelityRecord(
+            measured.valid,
+            measured.reasons,
+            figures,
+            monitor.observed,
+            shifted(monitor.disturbances, world.started_s),
+        ),
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
