@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_the_table_and_the_picture_show_every_row(tmp_path: Path) -> None:
         "u_bytes_per_s": isolation.UNCONTROLLED,
         "rows": found,
     }
-    console = Console(width=200, record=True, quiet=True)
+    console = Console(width=200, record=True, file=StringIO())
     console.print(isolation.isolation_table(result))
     text = re.sub(r"[│\s]+", " ", console.export_text())
     assert all(each.words in text for each in isolation.rows())
