@@ -513,16 +513,17 @@ def migrations_table(result: Mapping[str, Any]) -> Table:
 
 def paper_table(result: Mapping[str, Any]) -> Table:
     """Paper A's figures beside ours, and why they differ."""
-    runs = {run["system"]: run for run in result["runs"]}
     table = Table(title="Paper A's figures beside these", box=box.SIMPLE)
     for head in ("", "printed", "here", "why they differ"):
         table.add_column(head)
-    for words, printed, here, why in _beside(runs):
+    for words, printed, here, why in paper_rows(result):
         table.add_row(words, printed, here, why)
     return table
 
 
-def _beside(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """(what, as printed, as measured, why they differ)."""
+    runs = {run["system"]: run for run in result["runs"]}
     for name, run in runs.items():
         if run["across"]:
             admitted = [move for move in run["moves"] if move["admitted"]]

@@ -9,8 +9,30 @@ import typer
 
 from experiments.cli.options import MOST_HOSTS, Hosts, Out, console
 from experiments.runtime import native
+from experiments.runtime.ending import ExitStatus
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
+
+
+@app.command("all")
+def measure_all(
+    out: Out = Path("out/measure"),
+    only: Annotated[str, typer.Option(help="Parts, with commas between.")] = "",
+) -> None:
+    """The live measurements, short, one after the other, in under 30 minutes; one page with goals beside figures."""
+    from experiments.benchmarks.together import PAGE, PARTS, RESULT, together_table
+    from experiments.benchmarks.together import measure_all as run
+
+    names = [part.name for part in PARTS]
+    chosen = only.split(",") if only else names
+    if unknown := [name for name in chosen if name not in names]:
+        raise typer.BadParameter(f"--only {unknown[0]}: one or more of {', '.join(names)}")
+    with console.status("") as status:
+        done = run(out, [part for part in PARTS if part.name in chosen], progress=status.update)
+    console.print(together_table(done))
+    console.print(f"{out}/{PAGE}, {out}/{RESULT}")
+    if any(each.why for each in done):
+        raise typer.Exit(ExitStatus.CUT_SHORT)
 
 
 @app.command("bringup")
