@@ -70,6 +70,7 @@ PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
 WINDOW_S = 1.0
 WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
+ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
 RESULT, PICTURE = "isolation.json", "isolation.svg"
 KEPT, NOT_KEPT, NOTHING_PROMISED, NOT_JUDGED = "kept", "NOT KEPT", "promises 0", "not judged"
@@ -112,19 +113,19 @@ class Row:
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Participation first, then attacks."""
+    found: list[Row] = []
     share = payload_rate(TRUNK - reserve_bytes_per_s())
     each = UNCONTROLLED / len(PROVIDERS)
-    found = []
     for kind, dscp in (("unmarked", attacks.BEST_EFFORT), ("AF41", attacks.AF41)):
         for phi in QUICK_PHIS if quick else PHIS:
             taking = PROVIDERS[: round(phi * len(PROVIDERS))]
-            if phi == 1.0 and dscp:
-                continue  # nobody is left to send
-            words = f"phi = {phi:g}, the others {kind}"
+            if phi == 1.0 and any(each.key == ALL for each in found):
+                continue  # nobody is left to send in this way or that
+            words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
             send = attacks.at_rate(Frames(dscp), each)
             grant = share / max(1, len(taking))
             others = PROVIDERS[len(taking) :]
-            key = f"phi-{phi:g}-{kind}"
+            key = ALL if phi == 1.0 else f"phi-{phi:g}-{kind}"
             found.append(Row(key, words, taking, grant, others, send, each, phi, UNCONTROLLED))
     keeping = PROVIDERS[:2]
     for key, attack in ATTACKS.items():
@@ -509,8 +510,12 @@ def isolation_notes(result: Mapping[str, Any]) -> list[str]:
         forged, refused = (
             sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
         )
+        where = f"{row['words']}, {row['system']}"
+        if NOT_KEPT in (row["reserve"], row["theorem"]):
+            seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
+            worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
+            lines.append(f"{where}: in the worst second {row['samples']['causes'][worst]}")
         if forged or refused:
-            where = f"{row['words']}, {row['system']}"
             lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
     return lines
 
@@ -530,9 +535,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 points = [
                     (row["phi"], row["research_worst_bytes_per_s"] / MBIT_PER_S)
                     for row in result["rows"]
-                    if row["system"] == system and row["phi"] is not None and row["row"].endswith(kind)
+                    if row["system"] == system
+                    and (row["row"] == ALL or row["row"].endswith(f"-{kind}"))
+                    and row["phi"] is not None
                 ]
-                axes.plot(*zip(*points, strict=True), marker="o", label=system) if points else None
+                if points:
+                    axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
             predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
             axes.plot(phis, predicted, linestyle=":", color="#444444", label="Theorem 4")
             axes.axhline(reserve, linewidth=0.8, color="#888888")
