@@ -255,8 +255,11 @@ class Trial:
                     os.close(fd)
             try:
                 seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
+                if died := [each for each in processes if each.poll() is not None]:
+                    raise SetupError(
+                        f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
+                    )
                 counted = [json.loads(_read_all(fd)) for _, fd in receivers]
-                died = [each for each in processes if each.poll() not in (None, 0)]
             finally:
                 for process in processes:
                     process.kill()
@@ -269,8 +272,6 @@ class Trial:
                     maps.aggregate.unset()
                     for key, _ in list(maps.flows.items()):
                         maps.flows.delete(key)
-        if died:
-            raise SetupError(f"{row.words}: {died[0].label} on {died[0].host} ended by itself")
         steps = list(pairwise(seen))
         samples: dict[str, Any] = {
             "research_bytes": self._by_host(counted[0], STRANGERS),
