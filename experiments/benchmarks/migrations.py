@@ -637,9 +637,8 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             for run in runs:
                 values = downtimes_s(run)
                 shares = np.arange(len(values) + 1) / max(1, len(values))
-                axes.step(
-                    [*values[:1], *values], shares[-len(values) - 1 :], where="post", label=run["system"]
-                )
+                if values:
+                    axes.step([values[0], *values], shares, where="post", label=run["system"])
             dress(axes, "s", "share of moves", title)
         for axes in panels.flat:
             if axes.get_legend_handles_labels()[0]:
