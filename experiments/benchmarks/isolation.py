@@ -119,7 +119,7 @@ def rows(*, quick: bool = False) -> list[Row]:
     for kind, dscp in (("unmarked", attacks.BEST_EFFORT), ("AF41", attacks.AF41)):
         for phi in QUICK_PHIS if quick else PHIS:
             taking = PROVIDERS[: round(phi * len(PROVIDERS))]
-            if phi == 1.0 and any(each.key == ALL for each in found):
+            if phi == 1.0 and any(row.key == ALL for row in found):
                 continue  # nobody is left to send in this way or that
             words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
             send = attacks.at_rate(Frames(dscp), each)
