@@ -272,8 +272,23 @@ def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
+    missing = first_missing(request, columns, there_s, in_time)
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
+    if furthest == len(REQUIREMENTS):
+        return rows
+    if furthest < 0:
+        return NoDestination(Missing.CANDIDATE)
+    reason, lacks = REQUIREMENTS[furthest]
+    lacking = lacks(request, columns, there_s)
+    closest = rows[lacking[rows].argmin()]
+    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
+
+
+def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
+    """Of each candidate the number of the first of REQUIREMENTS that it lacks, their count if none; -1: it is the source."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
-    missing = _first_missing(
+    return _first_missing(
         columns.hosts != request.source,
         columns.free_gpus,
         columns.memory_bytes,
@@ -286,16 +301,6 @@ def _feasible(
         float(request.max_load),
         within_s,
     )
-    furthest = int(missing.max(initial=-1))
-    rows = np.flatnonzero(missing == furthest)
-    if furthest == len(_REQUIREMENTS):
-        return rows
-    if furthest < 0:
-        return NoDestination(Missing.CANDIDATE)
-    reason, lacks = _REQUIREMENTS[furthest]
-    lacking = lacks(request, columns, there_s)
-    closest = rows[lacking[rows].argmin()]
-    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
 
 
 @compiled
@@ -312,7 +317,6 @@ def _first_missing(
     most_load: float,
     within_s: float,
 ) -> Numbers:
-    """Of each row the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
     answer = np.full(len(other), -1)
     for row in np.flatnonzero(other):
         meets = (
@@ -330,7 +334,7 @@ def _first_missing(
 
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
-_REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
+REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
     (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
     (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
     (
