@@ -212,6 +212,15 @@ def select_standby(
     rows = _feasible(request, candidates, there_s, in_time=False)
     if isinstance(rows, NoDestination):
         return rows
+    cost_s = standby_costs_s(request, candidates, there_s, rows)
+    best = int(cost_s.argmin())
+    return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
+
+
+def standby_costs_s(
+    request: PlacementRequest, candidates: Candidates, there_s: Floats, rows: Numbers
+) -> Floats:
+    """What `select_standby` compares, of these rows."""
     sending_s = there_s[rows] - request.restart_s
     lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
     on_s = np.where(
@@ -219,9 +228,8 @@ def select_standby(
     )
     left_per_s = candidates.expected_reclaims[rows] / max(request.remaining_s, 1.0)
     missing = np.minimum(1.0, candidates.gone_together[rows] + left_per_s * sending_s)
-    cost_s = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
-    best = int(cost_s.argmin())
-    return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
+    cost_s: Floats = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
+    return cost_s
 
 
 def select_random(
