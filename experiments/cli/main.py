@@ -14,6 +14,8 @@ from experiments.cli.options import (
     Hosts,
     Out,
     Owners,
+    Web,
+    WithWeb,
     console,
 )
 from experiments.runtime import ending, native
@@ -54,7 +56,7 @@ CampusId = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
@@ -62,6 +64,7 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -80,11 +83,12 @@ def demo(
             records=trace or (),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     seed: Seed = None,
@@ -92,6 +96,7 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
+    web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -106,6 +111,7 @@ def run(
             *described_with_trace(str(scenario), seed, trace or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
@@ -303,7 +309,7 @@ def reproduce(
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def up(
     campus: Annotated[
         str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
@@ -329,6 +335,7 @@ def up(
     ] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -346,6 +353,7 @@ def up(
         script=script,
         owners_gid=group,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
@@ -380,6 +388,30 @@ def status(campus: CampusId = None) -> None:
     from experiments.cli.status import status as run
 
     run(console, campus)
+
+
+@app.command()
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """A live page of a running campus, or the replay of a run: map, jobs, time line, why each decision was made."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
 
 
 @app.command()
