@@ -42,7 +42,8 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own."
     ),
 ]
 OwnPolicies = Annotated[
@@ -122,7 +123,7 @@ def simulate(
     system: Annotated[
         str | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
+            help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle."
         ),
     ] = None,
     seed: Seed = None,
@@ -203,7 +204,7 @@ def storm(
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
+        str | None, typer.Option(help="A system, or module:NAME of your own; any of ours if left out.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
     mutants: Annotated[
@@ -264,7 +265,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -312,7 +313,8 @@ def reproduce(
 @app.command(cls=WithWeb)
 def up(
     campus: Annotated[
-        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
@@ -533,7 +535,7 @@ def theory() -> None:
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from experiments.inputs.own_policies import add_policies
+        from controller.own_policies import add_policies
 
         add_policies(policies)
 
