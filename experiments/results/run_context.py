@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.core.settings import DAY_S
+from experiments.results.measurements import MeasuredCurve
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
@@ -124,6 +125,8 @@ class RunContext:
     # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
+    # what jobs told of their steps on their output
+    measured: Sequence[MeasuredCurve] = ()
     # the bucket that holds a host's migrations fills at most at the share times the slack ...
     guard_slack: float = GUARD_SLACK
     # ... and lets one super-packet of debt pass beside a burst: so many bytes, or so long at its rate, whichever is more

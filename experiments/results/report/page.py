@@ -14,6 +14,7 @@ from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
+from experiments.results.report.curves import curves
 from experiments.results.report.timeline import timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
@@ -92,6 +93,8 @@ def page(
         research=charts.research(facts, context),
         goodput=charts.goodput(facts, context),
         grants=charts.grants(facts, context),
+        curves=curves(facts, context),
+        curves_in_all=len(context.measured),
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),
         outcome_of=tables.outcome_of,
