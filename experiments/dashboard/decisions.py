@@ -202,9 +202,10 @@ def settings_of_origin(text: str) -> Settings:
     known = {each.name for each in fields(Settings)}
     if unknown := sorted(told.keys() - known):
         raise SetupError(f"settings of another version: {', '.join(unknown)}")
-    return Settings(
-        **{name: math.inf if value == "inf" else ast.literal_eval(value) for name, value in told.items()}
-    )
+    values: dict[str, Any] = {
+        name: math.inf if value == "inf" else ast.literal_eval(value) for name, value in told.items()
+    }
+    return Settings(**values)
 
 
 class WitnessedWorld(VirtualWorld):
@@ -238,7 +239,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
                 kept.put(number, decisions)
         kept.tell(comparison.number, "deciding")
 
-    world.explained = explained  # type: ignore[method-assign]
+    world.explained = explained
     end_s = BEGIN_S + replay.scenario.played().duration_s
     world.run(end_s)
     while replay.until_over and not world.over() and world.now_s < end_s * LATEST_FACTOR:

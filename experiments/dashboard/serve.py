@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 from hypercorn.config import Config
@@ -89,6 +90,7 @@ async def _main(
     wanted = trio.Event()
     switches = Switches(campus) if campus is not None and campus.volunteers else None
     application = Application(feed, health, Answers(kept), wanted.set, switches)
+    asgi: Any = application.asgi  # of Starlette's types, which are not hypercorn's
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.errorlog = None
@@ -100,7 +102,7 @@ async def _main(
             nursery.start_soon(health.watch, campus.run_dir)
         nursery.start_soon(_decide_again, shown, kept, wanted)
         [address] = await nursery.start(
-            partial(serve_asgi, application.asgi, config, shutdown_trigger=trio.sleep_forever)
+            partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever)
         )
         token = f"/#token={switches.token}" if switches is not None else "/"
         tell(f"{address}{token}")
