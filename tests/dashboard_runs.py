@@ -1,4 +1,4 @@
-"""Runs for the tests of the live page: a virtual one on disk, the same as a coordinator's journal, and a page served in a process."""
+"""Runs for the tests of the live page: a virtual one on disk, and as a coordinator's journal; pages served by a process."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Kept:
         self._waiting = []
         while self._bytes > self._most:
             oldest = self._db.execute(
-                "SELECT number, length(body) FROM why ORDER BY number LIMIT 500"
+                "SELECT number, length(body) FROM why ORDER BY number LIMIT 100"
             ).fetchall()
             if not oldest:
                 break
