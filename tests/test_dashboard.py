@@ -24,11 +24,11 @@ from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture
 from experiments.dashboard.application import MOST_STREAMS
 from experiments.dashboard.chronicle import Chronicle, Curve
-from experiments.dashboard.decisions import Answers, Comparison, Kept, decide_journal, decide_virtual
+from experiments.dashboard.decisions import Comparison, decide_journal, decide_virtual
 from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
 from experiments.dashboard.picture import Picture, Rows
-from experiments.dashboard.reasons import DECIDED
 from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open_run
 from experiments.dashboard.switches import Switches, Wish
 from experiments.results.history import Where, attempts, whereabouts
