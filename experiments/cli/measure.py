@@ -74,6 +74,19 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
+@app.command("observer")
+def measure_observer(
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
+    out: Out = Path("out/observer"),
+) -> None:
+    """What `observe`, and every live run, pays for being observed: throughput with and without, by turns."""
+    from experiments.benchmarks.observer import measure_observer as run
+    from experiments.benchmarks.observer import observer_table
+
+    console.print(observer_table(run(out, rounds)))
+    console.print(f"{out}/observer.json")
+
+
 @app.command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,

@@ -30,14 +30,14 @@ class JobFigures(Struct, frozen=True):
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
 
 
-class Excused(Struct, frozen=True):
-    """An admitted migration that was not in time, and the cause that excuses it."""
+class MissedDeadline(Struct, frozen=True):
+    """An admitted migration that was not in time, and why."""
 
     job: str
     source: Annotated[str, "the host that the owner wanted back"]
     destination: str
     at_s: Annotated[float, "when the notice was given, seconds since the coordinator started"]
-    cause: Annotated[str, "in words: see `experiments.results.exemptions`"]
+    cause: Annotated[str, "in words: what excuses it, or what the kernel saw meanwhile"]
 
 
 class MigrationFigures(Struct, frozen=True):
@@ -59,7 +59,11 @@ class MigrationFigures(Struct, frozen=True):
         int, "admitted, not in time, without excuse: a breach where migrations in time are promised"
     ] = 0
     under_notice: Annotated[int, "admitted, and the notice still ran at the end"] = 0
-    excuses: Annotated[list[Excused], "the excused ones, with their causes"] = []
+    excuses: Annotated[list[MissedDeadline], "the excused ones, with their causes"] = []
+    late_causes: Annotated[
+        list[MissedDeadline],
+        "the late ones of an observed run: whether the processor was busy or a queue dropped",
+    ] = []
 
 
 class Emergencies(Struct, frozen=True):
@@ -224,12 +228,25 @@ class KillSwitchFigures(Struct, frozen=True):
     connections_admitted: Annotated[int, "of those, the ones that got in: must be 0"]
 
 
+class Observed(Struct, frozen=True):
+    """What the kernel did in the network of a host (or of all switches, or to the machine's own processes)."""
+
+    where: str
+    retransmitted: Annotated[int, "TCP segments sent again"]
+    dropped: Annotated[dict[str, int], "packets, by the kernel's reason, most first"]
+    round_trip_p50_s: Annotated[float, "TCP's smoothed round trip, at each segment that arrived"]
+    round_trip_p99_s: float
+    run_delay_p50_s: Annotated[float, "from a task's waking until a processor took it"]
+    run_delay_p99_s: float
+
+
 class RunVerdict(Struct, frozen=True):
     """Whether the machine played the campus as described, and what says so."""
 
     valid: bool
     reasons: Annotated[list[str], "what speaks against it, in words"]
     figures: Annotated[dict[str, float], "what was measured, by name"]
+    observed: Annotated[list[Observed], "what the kernel did to each host; none in virtual time"] = []
 
 
 class Summary(Struct, frozen=True):

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from testbed.errors import SpecError, TestbedError
+from topologies import plugins
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
+ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
 
 
 class StateMismatch(TestbedError):
@@ -101,13 +103,21 @@ def write_parts(path: Path, parts: Sequence[ReadableBuffer]) -> int:
     return size_bytes
 
 
+def place_of(name: str) -> tuple[str, str]:
+    """(module, class) of a workload's name: a built-in one, "module:Class", or an entry point `reclaimnet.workloads`. SpecError:
+    no such name, or not of that form. Nothing is imported."""
+    target = BUILT_IN.get(name) or (name if ":" in name else plugins.target(name, plugins.WORKLOADS))
+    module, _, class_name = target.partition(":")
+    if not (class_name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        known = (*BUILT_IN, *plugins.offered(plugins.WORKLOADS))
+        raise SpecError("workload", name, ALLOWED.format(", ".join(known)))
+    return module, class_name
+
+
 def load_workload(name: str, params: Mapping[str, object]) -> Workload:
     """The workload of a job: a built-in name or "module:Class". Raises SpecError for a wrong name or wrong parameters."""
-    target = BUILT_IN.get(name, name)
-    module_name, colon, class_name = target.partition(":")
-    allowed = f'one of {sorted(BUILT_IN)}, or "module:Class" of a testbed.workloads.base.Workload'
-    if not (colon and class_name and all(part.isidentifier() for part in module_name.split("."))):
-        raise SpecError("workload", name, allowed)
+    module_name, class_name = place_of(name)
+    allowed = ALLOWED.format(", ".join(BUILT_IN))
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

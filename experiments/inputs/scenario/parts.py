@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 
-from controller.core.policies.table import POLICIES
+from controller.own_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
     choice,
@@ -62,7 +62,7 @@ class Queue:
 class Protocol:
     """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
-    policy: str = choice((), "reclaimnet")  # the system: a row of controller/core/policies/table.py
+    policy: str = choice((), "reclaimnet")  # the system: a row of the table of systems, or module:NAME
     # of grants, in the kernel; drop: paper A's literal bucket, a baseline
     enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
@@ -89,8 +89,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check(self, "protocol")
-        if self.policy not in POLICIES:
-            raise SpecError("protocol.policy", self.policy, f"one of {', '.join(POLICIES)}")
+        find_policy(self.policy, "protocol.policy")
 
 
 @dataclass(frozen=True, slots=True)

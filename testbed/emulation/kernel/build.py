@@ -104,7 +104,13 @@ class KernelCampus:
             holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
             ledger.record(ledger.process(holders.parent_pid, "holders"))
             holders.wait_forked()
-            ledger.record(*(ledger.process(pid, "namespace") for pid in holders.pids))
+            names = ("", *hosts)  # the first is the switches'
+            ledger.record(
+                *(
+                    ledger.process(pid, "namespace") | {"namespace": name}
+                    for pid, name in zip(holders.pids, names, strict=True)
+                )
+            )
             self.fabric_pid = holders.pids[0]
             self.holder_pids = dict(zip(hosts, holders.pids[1:], strict=True))
         with self._loading_programs():
