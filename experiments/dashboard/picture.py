@@ -151,7 +151,11 @@ class Picture:
         }
         if not version:
             parts = {name: {k: row for k, row in rows.items() if row} for name, rows in parts.items()}
-        totals = {"jobs": self.totals.jobs, "migrations": self.totals.migrations, "work_lost_s": self.totals.work_lost_s}
+        totals = {
+            "jobs": self.totals.jobs,
+            "migrations": self.totals.migrations,
+            "work_lost_s": self.totals.work_lost_s,
+        }
         return parts | {"at_s": self.at_s, "queue": self.queue_row(), "totals": totals}
 
     def queue_row(self) -> Row:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from experiments.results.history import Attempt, Timed, attempts
 from experiments.results.measurements import MeasuredCurve
 from experiments.results.narration import CAUSES
-from experiments.results.report.svg import Canvas, Plot
+from experiments.results.report.svg import Axis, Canvas, Plot
 from experiments.results.run_context import RunContext
 
 WIDTH, HEIGHT = 604.0, 300.0
@@ -35,16 +35,16 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
     room = (high - low or abs(high) or 1.0) * 0.05
     canvas = Canvas(WIDTH, HEIGHT)
     last = max(step for _, points in told for step, _ in points)
-    plot = Plot.place(canvas, float(last), low - room, high + room, 44.0, HEIGHT - 30.0)
+    across = Axis(0.0, float(max(1, last)), 52.0, WIDTH - 12.0)
+    plot = Plot(canvas, across, Axis(low - room, high + room, HEIGHT - 30.0, 44.0))
     twice, differ = curve.repeated()
     equal = f"{differ} of them differ" if differ else "the same to the last bit"
     beside = f"steps computed twice: {twice}, {equal}" if twice else "by step"
-    plot.grid(f"{curve.job}: {curve.name}", beside, times=False)
+    plot.grid(f"{curve.job}: {curve.name}", beside)
     for step in plot.x.ticks(8):
         x = plot.x(step)
         canvas.line(x, plot.y.start, x, plot.y.start + 4, class_="axis")
         canvas.text(x, plot.y.start + 16, f"{step:g}", class_="tick", text_anchor="middle")
-    canvas.line(plot.x.start, plot.y.start, plot.x.end, plot.y.start, class_="axis")
     for (_, before), (_, after) in pairwise(told):
         left, right = plot.x(after[0][0]), plot.x(before[-1][0])
         if right > left:
@@ -52,7 +52,7 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
     free_at = 0.0
     for n, (attempt, points) in enumerate(told):
         stride = -(-len(points) // MOST_POINTS)
-        drawn = [(float(step), value) for step, value in (*points[:-1:stride], points[-1])]
+        drawn = [(plot.x(step), plot.y(value)) for step, value in (*points[:-1:stride], points[-1])]
         where = tries.get((curve.job, attempt))
         host = where.host if where else "a host that the journal does not know"
         how = CAUSES.get(where.how, where.how.replace("_", " ")) if where else ""
@@ -60,11 +60,11 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
             f"\n{how}" if how else ""
         )
         colour = "ab"[n % 2]
-        plot.curve(drawn, class_=f"curve thin {colour}", data_tip=tip, data_job=curve.job)
+        canvas.path(drawn, fill="none", class_=f"curve thin {colour}", data_tip=tip, data_job=curve.job)
         x = plot.x(points[0][0])
         if n:
             canvas.line(x, plot.y.end, x, plot.y.start, class_="target")
-        plot.dot(float(points[0][0]), points[0][1], class_=f"point {colour}", data_tip=tip)
+        canvas.add("circle", cx=x, cy=plot.y(points[0][1]), r=3.0, class_=f"point {colour}", data_tip=tip)
         if x >= free_at:
             words = f"{attempt}: {host}" if where else str(attempt)
             at_end = x + LABEL_WIDTH > plot.x.end
