@@ -110,6 +110,23 @@ def measure_killswitch(
     console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
 
 
+@app.command("isolation")
+def measure_isolation(
+    out: Out = Path("out/isolation"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
+) -> None:
+    """Paper A's Theorem 4: what research keeps beside granted migrations and hosts that ignore grants, by three systems."""
+    from experiments.benchmarks.isolation import PICTURE, RESULT, isolation_notes, isolation_table
+    from experiments.benchmarks.isolation import measure_isolation as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(isolation_table(result))
+    for line in isolation_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False

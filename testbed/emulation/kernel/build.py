@@ -307,6 +307,15 @@ class KernelCampus:
             with NetlinkSocket() as socket:
                 self._read_back_host(socket, name)
 
+    def class_counters(self, end: CableEnd) -> dict[int, shaping.ClassCounters]:
+        """Counters of an end's classes; changes the calling thread's namespace."""
+        linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
+        with NetlinkSocket() as socket:
+            dump = socket.dump(
+                shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}"
+            )
+        return shaping.counters(dump)
+
     def namespace_inodes(self) -> set[int]:
         """Numbers of the campus's namespaces that stand."""
         pids = [self.fabric_pid, *self.holder_pids.values()] if self.fabric_pid else []
