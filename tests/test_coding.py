@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ def test_what_comes_out_is_what_went_in(data: bytes, base: bytes | None) -> None
         body = coded[HEADER.size :]
         assert length == len(body) <= len(data)
         assert ChunkDecoder(of_base).decode(method, body, 0, len(data)) == data
+        stored = ChunkEncoder(manifest_of(data), file, of_base).encode([0], stored=True)
+        assert stored == HEADER.pack(STORED, len(data)) + data
 
 
 @contextmanager
@@ -159,6 +162,26 @@ async def test_a_flow_that_is_granted_more_than_a_coder_keeps_up_with_is_not_cod
         data = weights().tobytes()
         result = await pair.send(pair.ingest(data), **options)
         assert (result.coding, result.bytes_sent) == (None, len(data))
+
+
+@pytest.mark.trio
+async def test_a_wire_that_waits_for_the_coder_gets_every_other_part_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, asked = ChunkEncoder.encode, []
+
+    def slowly(self: ChunkEncoder, chunks: Sequence[int], *, stored: bool = False) -> bytes:
+        asked.append(stored)
+        time.sleep(0.2)
+        return encode(self, chunks, stored=stored)
+
+    monkeypatch.setattr(ChunkEncoder, "encode", slowly)
+    async with serving(tmp_path) as pair:
+        data = weights(1 << 19)
+        result = await pair.send(pair.ingest(data.tobytes()))
+        assert asked == [False, False, True, False]
+        assert result.starved
+        assert 0.8 * data.nbytes < result.bytes_sent < 0.95 * data.nbytes
 
 
 @pytest.mark.trio
