@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from controller.core.policies.table import POLICIES
-from experiments.cli.main import app
 from controller.own_policies import add_policies
+from experiments.cli.main import app
 from topologies.errors import SpecError
 
 ROOT = Path(__file__).parents[1]
