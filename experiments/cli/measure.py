@@ -301,6 +301,25 @@ def measure_snapshots(
     console.print(f"{out}/snapshots.json")
 
 
+@app.command("codecs")
+def measure_codecs(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Checkpoints of one job, in their order; none: the example transformer is trained."
+        ),
+    ] = None,
+    out: Out = Path("out/codecs"),
+    quick: Annotated[bool, typer.Option("--quick", help="Trained for a few steps, one round.")] = False,
+) -> None:
+    """What coding saves of checkpoints on their way, what it costs both ends, and up to which rate that pays."""
+    from experiments.benchmarks.codecs import codecs_table
+    from experiments.benchmarks.codecs import measure_codecs as run
+
+    console.print(codecs_table(run(out, files or (), quick=quick)))
+    console.print(f"{out}/codecs.json")
+
+
 @app.command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False

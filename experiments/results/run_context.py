@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bpf.observer import Observation
 from controller.core.settings import DAY_S
+from experiments.results.measurements import MeasuredCurve
 from testbed.emulation.safety.observation import Disturbance
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
@@ -130,6 +131,8 @@ class RunContext:
     # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
+    # what jobs told of their steps on their output
+    measured: Sequence[MeasuredCurve] = ()
     # the bucket that holds a host's migrations fills at most at the share times the slack ...
     guard_slack: float = GUARD_SLACK
     # ... and lets one super-packet of debt pass beside a burst: so many bytes, or so long at its rate, whichever is more

@@ -20,9 +20,10 @@ from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
+from experiments.results.measurements import measured_curves
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
-from experiments.worlds.live.operator import Operator, connected
+from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork
 from experiments.worlds.live.usage import Usage
 from experiments.worlds.live.world import LiveWorld, live_world
@@ -230,7 +231,8 @@ def run_live(
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root;
-    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played. Raises
+    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (its page,
+    say). Raises
     SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
     can play.
     """
@@ -288,5 +290,6 @@ def run_live(
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
+        measured=measured_curves(out / "logs" / JOB_LOGS),
     )
     return Played(facts, context)

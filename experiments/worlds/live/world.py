@@ -30,7 +30,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
-from experiments.worlds.live.operator import JOB_LOGS, LOGS, SOCKET
+from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
@@ -94,7 +94,7 @@ class LiveWorld:
     @property
     def journal(self) -> Path:
         """The coordinator's journal."""
-        return self.out / "journal.sqlite"
+        return self.out / JOURNAL
 
     def load(self) -> dict[str, float]:
         """What the coordinator measured of itself (`controller.load`); empty if it was killed."""
@@ -117,6 +117,7 @@ class LiveWorld:
         logs = self.out / "logs"
         (logs / JOB_LOGS).mkdir(parents=True, exist_ok=True)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
+        (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         self._start_coordinator()
         hosts = self.campus.spec.agents(head_stores=self.settings.head_stores)
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
@@ -197,6 +198,7 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
+            codes=protocol.coding == "auto",
             job_logs=self.out / "logs" / JOB_LOGS,
         )
 
