@@ -18,10 +18,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import selectors
 import socket
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
+from rich import box
 from rich.table import Table
 
 from experiments.benchmarks import attacks
@@ -288,7 +291,7 @@ class Trial:
         for host, counted in ports.items():
             sent = sum(counted[name] for name in ("migration_bytes", "research_bytes", "refused_bytes"))
             if sent < LEAST_SENT * offered:
-                return f"{host} sent only {sent / offered:.0%} of what it was to send"
+                return f"senders that ignore grants did not get them out: {host} only {sent / offered:.0%}"
         return ""
 
     def _receiver(self, host: str, begin_s: float) -> tuple[ForkRequest, int]:
@@ -462,48 +465,52 @@ def isolation_table(result: Mapping[str, Any]) -> Table:
     reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
     trunk = result["trunk_bytes_per_s"] / MBIT_PER_S
     table = Table(
-        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research"
+        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research",
+        box=box.SIMPLE,
     )
-    heads = ("", "research: worst, median", "reserve", "Theorem 4", "", "granted / grant")
-    for head in (*heads, "through: marked", "else"):
+    table.add_column("", no_wrap=True)
+    for head in ("research", "reserve", "Theorem 4", "grants", "through"):
         table.add_column(head)
     last = ""
     for row in result["rows"]:
         if row["row"] != last:
             table.add_section()
             table.add_row(row["words"], style="bold")
-        granted = row["granted_over_grant"]
-        through = row["through_bytes_per_s"]
+        granted, through = row["granted_over_grant"], row["through_bytes_per_s"]
         table.add_row(
             f"  {row['system']}",
             f"{_mbit(row['research_worst_bytes_per_s'])}, {_mbit(row['research_median_bytes_per_s'])}",
             row["reserve"],
-            f">= {_mbit(row['predicted_bytes_per_s'])}",
-            row["theorem"],
+            f"{row['theorem']}: {_mbit(row['predicted_bytes_per_s'])}",
             f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
-            *(_mbit(through[name]) for name in ("migration", "research")),
+            f"{_mbit(through['migration'])} + {_mbit(through['research'])}" if any(through.values()) else "",
         )
         last = row["row"]
     table.caption = (
-        "Mbit/s on the wire, in windows of 1 s. reserve: kept if the worst second has max(beta B, B_min); Theorem 4: if it has "
-        "B_min - (1 - phi) u. through: what came to x of those that ignore grants, in the migration classes and else; a trunk "
-        "without classes counts all as else."
+        "Mbit/s on the wire. research: worst and median second; reserve: kept if the worst has max(beta B, B_min); Theorem 4: "
+        "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: what came "
+        "to x of the others, in the migration classes + else (a trunk without classes: all is else)"
     )
     return table
 
 
 def isolation_notes(result: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: rows that are not judged and why, and refusals of the ports."""
-    lines = []
+    """What a table has no column for: why trials are not judged, and what the ports refused."""
+    trials, reasons = len(result["rows"]), Counter[str]()
     for row in result["rows"]:
-        where = f"{row['words']}, {row['system']}"
-        if not row["samples"]["valid"]:
-            lines.append(f"{where}: not judged: {'; '.join(row['samples']['reasons'])}")
+        reasons.update(
+            re.sub(r"[0-9.]+%?, allowed.*|only.*", "", each).strip(" :") for each in row["samples"]["reasons"]
+        )
+    lines = [
+        f"{count} of {trials} trials are not judged: {reason}" for reason, count in reasons.most_common()
+    ]
+    for row in result["rows"]:
         ports = row["samples"]["ports"].values()
         forged, refused = (
             sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
         )
         if forged or refused:
+            where = f"{row['words']}, {row['system']}"
             lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
     return lines
 

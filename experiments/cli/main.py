@@ -52,6 +52,14 @@ OwnPolicies = Annotated[
         "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
     ),
 ]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
+    ),
+]
 CampusId = Annotated[
     str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
 ]
@@ -212,6 +220,7 @@ def storm(
         typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     out: Out = Path("out/storm"),
 ) -> None:
@@ -229,7 +238,69 @@ def storm(
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
-        command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
+        command.storm(
+            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, dask=dask
+        )
+    )
+
+
+@app.command()
+def sweep(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|SWEEP.toml",
+            help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
+        ),
+    ],
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Systems, or module:NAME of your own, with commas; the first is compared with."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B",
+            help="Values of a key of the scenario, such as protocol.checkpoint_share=0.1,0.2; again for each further key.",
+        ),
+    ] = None,
+    trace: Records = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Each run goes on until every job is over.")
+    ] = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Figures of summary.json that are compared and drawn, with commas.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
+    out: Out = Path("out/sweep"),
+) -> None:
+    """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
+
+    A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
+    results; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.cli.sweep import sweep_file as run
+
+    raise typer.Exit(
+        run(
+            console,
+            out,
+            what,
+            policies=policies,
+            seeds=seeds,
+            values=set_ or [],
+            records=trace or [],
+            until_over=until_over,
+            figures=figures,
+            workers=workers,
+            dask=dask,
+        )
     )
 
 
@@ -282,6 +353,7 @@ def reproduce(
             help="Of the claim traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
         ),
     ] = None,
+    dask: Dask = None,
     result: Annotated[
         Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
     ] = None,
@@ -306,6 +378,7 @@ def reproduce(
             records=traces,
             only=only or [],
             result=result,
+            dask=dask,
         )
     )
 

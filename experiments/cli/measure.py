@@ -127,6 +127,30 @@ def measure_isolation(
     console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
+@app.command("migrations")
+def measure_migrations(
+    out: Out = Path("out/migrations"),
+    quick: Annotated[bool, typer.Option("--quick", help="One wave a system: 2 minutes, not 10.")] = False,
+) -> None:
+    """Paper A's E2 and E3, live: simultaneous notices over one trunk beside greedy research, by every enforcement."""
+    from experiments.benchmarks.migrations import (
+        PICTURE,
+        RESULT,
+        migrations_notes,
+        migrations_table,
+        paper_table,
+    )
+    from experiments.benchmarks.migrations import measure_migrations as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(migrations_table(result))
+    console.print(paper_table(result))
+    for line in migrations_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+
+
 @app.command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False

@@ -23,9 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from experiments.dashboard.decisions import Answers
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
+from experiments.dashboard.kept import Answers
 from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
 from experiments.dashboard.switches import BpfError, Switches, Wish

@@ -9,6 +9,7 @@ const MOST_LINES = 500, MOST_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 60
 const format = {
   duration(s) {
     if (s == null || !isFinite(s)) return "-";
+    if (s === 0) return "0 s";
     if (s < 1e-3) return `${(s * 1e6).toFixed(0)} µs`;
     if (s < 1) return `${(s * 1e3).toFixed(0)} ms`;
     if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
@@ -351,6 +352,8 @@ async function chooseFact(number) {
   const mine = ++asked, box = $("why");
   $("story").setAttribute("aria-activedescendant", `fact-${number}`);
   draw();
+  if (!S.view.story.find((line) => line.n === number)?.why)
+    return box.replaceChildren(element("p", { className: "quiet", text: "Nothing was decided here: it happened, or follows from a decision before." }));
   while (mine === asked) {
     let told;
     try {
@@ -377,11 +380,13 @@ function decision({ theory, title, inputs, verdict, table, note, at_s }) {
   made.push(list);
   if (table) {
     const columns = element("tr");
-    for (const column of [...table.columns, ""]) columns.append(element("th", { text: column, scope: "col" }));
+    const [first, ...others] = table.columns;
+    for (const column of [first, "", ...others]) columns.append(element("th", { text: column, scope: "col" }));
     const body = element("tbody");
     for (const row of table.rows) {
       const why = row.why || { chosen: "chosen", rejected: "rejected" }[row.mark] || "";
-      body.append(element("tr", { className: row.mark }, ...row.cells.map((cell) => element("td", { text: cell })), element("td", { className: "reason", text: why })));
+      const [name, ...cells] = row.cells.map((cell) => element("td", { text: cell }));
+      body.append(element("tr", { className: row.mark }, name, element("td", { className: "reason", text: why }), ...cells));
     }
     made.push(element("div", { className: "scroll" }, element("table", {}, element("thead", {}, columns), body)));
     if (table.left_off) made.push(element("p", { className: "quiet", text: `${table.left_off} more` }));
