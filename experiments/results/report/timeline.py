@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from controller.core.model import facts as f
 from experiments.results.history import (
+    OVER,
     Attempt,
     Timed,
     attempts,
@@ -216,7 +217,7 @@ class _Timeline:
             for rise in (size, -size):
                 ends = (x1 - size, middle - rise, x1 + size, middle + rise)
                 canvas.line(*ends, class_="kill", data_job=job)
-        elif attempt.how in ("finished", "failed"):
+        elif attempt.how in OVER:
             ends = (x1, middle - size - 2, x1, middle + size + 2)
             canvas.line(*ends, class_=f"end {attempt.how}", data_job=job)
 
@@ -267,7 +268,12 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
         match fact:
             case f.JobQueued(job=job) | f.JobWaits(job=job):
                 waiting.add(job)
-            case f.JobDispatched(job=job) | f.JobFinished(job=job) | f.JobFailed(job=job):
+            case (
+                f.JobDispatched(job=job)
+                | f.JobFinished(job=job)
+                | f.JobFailed(job=job)
+                | f.JobCancelled(job=job)
+            ):
                 waiting.discard(job)
         if not lengths or lengths[-1][1] != len(waiting):
             lengths.append((at_s, float(len(waiting))))
