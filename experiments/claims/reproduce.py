@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.core.policies.table import policy
+from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,
@@ -63,7 +63,7 @@ def reproduce(
     """
     claims = chosen(names, has_records=records is not None)
     for system in systems:
-        policy(system)
+        find_policy(system, "--system")
     compile_once()
     verdicts = []
     for claim in claims:

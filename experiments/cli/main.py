@@ -14,6 +14,8 @@ from experiments.cli.options import (
     Hosts,
     Out,
     Owners,
+    Web,
+    WithWeb,
     console,
 )
 from experiments.runtime import ending, native
@@ -40,7 +42,8 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own."
     ),
 ]
 OwnPolicies = Annotated[
@@ -54,7 +57,7 @@ CampusId = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
@@ -62,6 +65,7 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -80,11 +84,12 @@ def demo(
             records=trace or (),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     seed: Seed = None,
@@ -92,6 +97,7 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
+    web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -106,6 +112,7 @@ def run(
             *described_with_trace(str(scenario), seed, trace or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
@@ -116,7 +123,7 @@ def simulate(
     system: Annotated[
         str | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
+            help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle."
         ),
     ] = None,
     seed: Seed = None,
@@ -197,7 +204,7 @@ def storm(
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
+        str | None, typer.Option(help="A system, or module:NAME of your own; any of ours if left out.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
     mutants: Annotated[
@@ -258,7 +265,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -303,10 +310,11 @@ def reproduce(
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def up(
     campus: Annotated[
-        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
@@ -329,6 +337,7 @@ def up(
     ] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -346,6 +355,7 @@ def up(
         script=script,
         owners_gid=group,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
@@ -380,6 +390,30 @@ def status(campus: CampusId = None) -> None:
     from experiments.cli.status import status as run
 
     run(console, campus)
+
+
+@app.command()
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """A live page of a running campus, or the replay of a run: map, jobs, time line, why each decision was made."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
 
 
 @app.command()
@@ -436,6 +470,37 @@ def events(
 
 
 @app.command()
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
+
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
+
+
+@app.command()
 def doctor() -> None:
     """What this machine can and cannot do, and what each lack means."""
     from testbed.emulation.safety.capabilities import doctor_table
@@ -481,7 +546,7 @@ def theory() -> None:
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from experiments.inputs.own_policies import add_policies
+        from controller.own_policies import add_policies
 
         add_policies(policies)
 

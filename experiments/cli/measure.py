@@ -74,6 +74,19 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
+@app.command("observer")
+def measure_observer(
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
+    out: Out = Path("out/observer"),
+) -> None:
+    """What `observe`, and every live run, pays for being observed: throughput with and without, by turns."""
+    from experiments.benchmarks.observer import measure_observer as run
+    from experiments.benchmarks.observer import observer_table
+
+    console.print(observer_table(run(out, rounds)))
+    console.print(f"{out}/observer.json")
+
+
 @app.command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
@@ -95,6 +108,23 @@ def measure_killswitch(
     for line in killswitch_notes(result):
         console.print(line, markup=False, highlight=False)
     console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
+
+
+@app.command("isolation")
+def measure_isolation(
+    out: Out = Path("out/isolation"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
+) -> None:
+    """Paper A's Theorem 4: what research keeps beside granted migrations and hosts that ignore grants, by three systems."""
+    from experiments.benchmarks.isolation import PICTURE, RESULT, isolation_notes, isolation_table
+    from experiments.benchmarks.isolation import measure_isolation as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(isolation_table(result))
+    for line in isolation_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
 @app.command("rates")

@@ -36,6 +36,7 @@ OF_NOTICES = frozenset(
 ROUTINE = frozenset(
     (
         f.TransferFinished,
+        f.TransferCoded,
         f.CheckpointCompleted,
         f.CheckpointHeld,
         f.CheckpointPlanned,

@@ -8,7 +8,7 @@ from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
 from testbed.program import wrong
-from testbed.workloads.base import BUILT_IN, load_workload
+from testbed.workloads.base import BUILT_IN, load_workload, place_of
 
 EXECUTABLE: Final = "executable"
 # what no store can take; a chunk is left for what a workload adds to its payload
@@ -31,22 +31,20 @@ def params_of(spec: JobSpec) -> dict[str, object]:
     if spec.program is not None:
         return {}
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
-    return {**own, **spec.params} if ":" not in spec.workload else dict(spec.params)
+    return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
 
 
 def cannot_run(spec: JobSpec) -> str:
     """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
-    module, colon, name = spec.workload.partition(":")
     try:
         if spec.program is not None or spec.workload == EXECUTABLE:
             _check_program(spec)
         elif spec.workload in BUILT_IN:
             load_workload(spec.workload, params_of(spec))
-        elif not (colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-            allowed = f'one of {sorted((*BUILT_IN, EXECUTABLE))}, or "module:Class"'
-            raise SpecError("workload", spec.workload, allowed)
+        else:
+            place_of(spec.workload)
     except SpecError as error:
         return str(error)
     return ""

@@ -18,7 +18,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from controller.core.policies.table import policy
+from controller.own_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.sweep import Result, Task, sweep
 from experiments.claims.paper_a import campus_result
@@ -104,8 +104,10 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
-        return f"{self.system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
+        """Names everything that the result depends on, but for the project's code."""
+        own = source_of(self.system)
+        system = f"{self.system} of {own}" if own else self.system
+        return f"{system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
     """All results; those that no claim has had run before are run now, on all cores. SpecError: no such system."""
     unique = list(dict.fromkeys(wanted))
     for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
-        policy(system)
+        find_policy(system)
     tasks = [Task(each.key, play, (each,)) for each in unique]
     results = run_tasks(tasks, config)
     return {each: results[each.key] for each in unique}

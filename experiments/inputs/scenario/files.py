@@ -92,11 +92,10 @@ def _jobs(table: Table, folder: Path) -> tuple[Jobs, tuple[OwnJob, ...]]:
 
 def _scenario(table: Table, folder: Path) -> Scenario:
     name = Text("the name of the scenario").read(table, "name")
-    campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME"')
-    if isinstance(campus, str):
-        campus = files.load(campus if campus.startswith(files.EXAMPLE) else folder / campus)
-    else:
-        campus = files.campus_of(table.table("campus"))
+    campus = table.take(
+        "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'
+    )
+    campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     jobs, own_jobs = _jobs(table, folder)
