@@ -501,6 +501,17 @@ def submit(
 
 
 @app.command()
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...")],
+    campus: CampusId = None,
+) -> None:
+    """End jobs of a running campus for good, whatever they are doing: their processes end, their checkpoints are dropped."""
+    from experiments.cli.jobs import cancel as run
+
+    run(console, jobs, campus)
+
+
+@app.command()
 def jobs(campus: CampusId = None) -> None:
     """Jobs of a running campus: where they are, and why those that failed did."""
     from experiments.cli.jobs import jobs as run

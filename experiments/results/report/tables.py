@@ -31,6 +31,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "submitted", "jobs.submitted"),
     ("jobs", "finished", "jobs.finished"),
     ("jobs", "failed by themselves", "jobs.failed"),
+    ("jobs", "cancelled by their users", "jobs.cancelled"),
     ("jobs", "on a host at the end", "jobs.running"),
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
