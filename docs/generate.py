@@ -56,6 +56,12 @@ Made by `docs/generate.py` from the summary and the facts of the program. `recla
 """
 
 
+TABLES_HEAD = """# Tables of a run
+
+Made by `docs/generate.py` from the rows that `experiments/results/frames.py` declares: what `result.frame(NAME)` gives
+([from Python](../api.md)). Times are seconds since the coordinator started, sizes and rates as they were played. `None` is a
+missing value.
+"""
 CAMPUS_SECTIONS: dict[str, Section] = {
     "the file itself": files.CAMPUS,
     "[research_reserve]": files.RESEARCH_RESERVE,
@@ -183,7 +189,8 @@ def systems_page() -> str:
         "# Systems",
         "",
         "Made by `docs/generate.py` from `controller/core/policies/table.py`: what `policy` in `[protocol]`, `--system`",
-        "and `--policy` may name. A row with a label stands in paper A's Table III.",
+        "and `--policy` may name. A row with a label stands in paper A's Table III. Beside them stand your own, as",
+        "`module:NAME`, and those of installed packages ([plug-ins](../plugins.md)).",
         "",
         "| row | label | what it does |",
         "|---|---|---|",
@@ -250,6 +257,20 @@ def results_page() -> str:
             "",
         ]
     )
+
+
+def tables_page() -> str:
+    """docs/reference/tables.md."""
+    from experiments.results.frames import described
+
+    parts = [TABLES_HEAD]
+    for name, about, declared in described():
+        said = meanings(declared)
+        lines = (f"| `{each.name}` | {each.type} | {said.get(each.name, '')} |" for each in fields(declared))
+        parts.append(
+            f"## {name}\n\n{about}\n\n| column | type | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        )
+    return "\n".join(parts)
 
 
 def picture() -> str:
@@ -345,6 +366,7 @@ PAGES = {
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
     "reference/results.md": results_page,
+    "reference/tables.md": tables_page,
 }
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from controller.core.policies.table import POLICIES
+from controller.own_policies import add_policies
 from experiments.cli.main import app
-from experiments.inputs.own_policies import add_policies
 from topologies.errors import SpecError
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ def test_policies_of_a_file_stand_beside_the_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.core.policies.table.POLICIES", dict(POLICIES))
-    monkeypatch.setattr("experiments.inputs.own_policies.POLICIES", (mine := dict(POLICIES)))
+    monkeypatch.setattr("controller.own_policies.POLICIES", (mine := dict(POLICIES)))
     assert add_policies(DOCS / "examples/stable_first.py") == ("stable-first",)
     assert "stable-first" in mine
 

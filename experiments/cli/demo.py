@@ -69,7 +69,7 @@ def play(
         directed=directed,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,
-        beside=lambda campus_id: page_beside(console, campus_id, web),
+        beside=lambda world: page_beside(console, world.campus.id, web),
     )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"

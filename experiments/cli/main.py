@@ -42,13 +42,22 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own."
     ),
 ]
 OwnPolicies = Annotated[
     Path | None,
     typer.Option(
         "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
+    ),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
     ),
 ]
 CampusId = Annotated[
@@ -122,7 +131,7 @@ def simulate(
     system: Annotated[
         str | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
+            help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle."
         ),
     ] = None,
     seed: Seed = None,
@@ -203,7 +212,7 @@ def storm(
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
+        str | None, typer.Option(help="A system, or module:NAME of your own; any of ours if left out.")
     ] = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
     mutants: Annotated[
@@ -211,6 +220,7 @@ def storm(
         typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     out: Out = Path("out/storm"),
 ) -> None:
@@ -228,7 +238,69 @@ def storm(
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
-        command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
+        command.storm(
+            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, dask=dask
+        )
+    )
+
+
+@app.command()
+def sweep(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|SWEEP.toml",
+            help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
+        ),
+    ],
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Systems, or module:NAME of your own, with commas; the first is compared with."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B",
+            help="Values of a key of the scenario, such as protocol.checkpoint_share=0.1,0.2; again for each further key.",
+        ),
+    ] = None,
+    trace: Records = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Each run goes on until every job is over.")
+    ] = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Figures of summary.json that are compared and drawn, with commas.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
+    out: Out = Path("out/sweep"),
+) -> None:
+    """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
+
+    A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
+    results; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.cli.sweep import sweep_file as run
+
+    raise typer.Exit(
+        run(
+            console,
+            out,
+            what,
+            policies=policies,
+            seeds=seeds,
+            values=set_ or [],
+            records=trace or [],
+            until_over=until_over,
+            figures=figures,
+            workers=workers,
+            dask=dask,
+        )
     )
 
 
@@ -264,7 +336,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -281,6 +353,7 @@ def reproduce(
             help="Of the claim traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
         ),
     ] = None,
+    dask: Dask = None,
     result: Annotated[
         Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
     ] = None,
@@ -305,6 +378,7 @@ def reproduce(
             records=traces,
             only=only or [],
             result=result,
+            dask=dask,
         )
     )
 
@@ -312,7 +386,8 @@ def reproduce(
 @app.command(cls=WithWeb)
 def up(
     campus: Annotated[
-        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
@@ -457,6 +532,37 @@ def events(
 
 
 @app.command()
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
+
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
+
+
+@app.command()
 def doctor() -> None:
     """What this machine can and cannot do, and what each lack means."""
     from testbed.emulation.safety.capabilities import doctor_table
@@ -502,7 +608,7 @@ def theory() -> None:
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from experiments.inputs.own_policies import add_policies
+        from controller.own_policies import add_policies
 
         add_policies(policies)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from controller.core.policies.table import POLICIES
+from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
 from experiments.inputs.replay_file import Replay, write_replay
@@ -18,7 +18,6 @@ from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
-from testbed.errors import SpecError
 from topologies.units import format_duration
 
 
@@ -34,8 +33,8 @@ def simulate_file(
     facts_on_disk: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
-    if system is not None and system not in POLICIES:
-        raise SpecError("--system", system, f"oracle, or one of {', '.join(POLICIES)}")
+    if system is not None:
+        find_policy(system, "--system")
     described, trace = described_with_trace(scenario, seed, records)
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")

@@ -44,7 +44,7 @@ def load(path: str | Path) -> Scenario:
 def loads(text: str, source: str | None = None, folder: Path | None = None) -> Scenario:
     """The scenario of a TOML text; `folder` is where the paths of campus files begin."""
     try:
-        return _scenario(Table(toml.parse(text)), folder or Path())
+        return scenario_of(toml.parse(text), folder or Path())
     except SpecError as error:
         raise error if error.source else error.within(source or "text") from None
 
@@ -76,13 +76,14 @@ def examples() -> tuple[str, ...]:
     return toml.example_names(EXAMPLES)
 
 
-def _scenario(table: Table, folder: Path) -> Scenario:
+def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
+    """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
+    table = Table(tables)
     name = Text("the name of the scenario").read(table, "name")
-    campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME"')
-    if isinstance(campus, str):
-        campus = files.load(campus if campus.startswith(files.EXAMPLE) else folder / campus)
-    else:
-        campus = files.campus_of(table.table("campus"))
+    campus = table.take(
+        "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'
+    )
+    campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
     sections: dict[str, Any] = {key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items()}

@@ -198,6 +198,7 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
+            codes=protocol.coding == "auto",
             job_logs=self.out / "logs" / JOB_LOGS,
         )
 
@@ -253,12 +254,14 @@ def live_world(
     owners_gid: int | None = None,
     controller: str | None = None,
     agents_per_process: int | None = None,
+    switches_hold: bool = True,
 ) -> Iterator[LiveWorld]:
     """A campus that stands, its coordinator and agents starting; all of it is gone after.
 
     `owners_gid`: the group whose members may reclaim and return hosts, beside root. `agents_per_process`: None is one, or
     POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that
-    programs the switches instead of the campus's own (see `LiveCampus`).
+    programs the switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations
+    and have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (
@@ -271,9 +274,15 @@ def live_world(
         old.unlink()
     compile_once()
     build()
-    holds = enforcement_of(scenario) is not Enforcement.NONE
+    holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
-    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller, cut=sorted(cut)) as campus:
+    with LiveCampus(
+        scenario.campus,
+        hold_migrations=holds,
+        one_queue=not switches_hold,
+        controller=controller,
+        cut=sorted(cut),
+    ) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(
             scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process
