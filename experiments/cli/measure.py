@@ -76,6 +76,28 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
+@command("dashboard")
+def measure_dashboard(
+    hosts: Hosts = 500,
+    clients: Annotated[
+        int, typer.Option(min=3, max=100, help="A browser, one that stalls, and readers.")
+    ] = 50,
+    seconds: Annotated[float, typer.Option(min=5.0, help="How long facts are written.")] = 45.0,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="The events.jsonl of a virtual run, instead of one that is played first."),
+    ] = None,
+    out: Out = Path("out/dashboard"),
+) -> None:
+    """How long an event takes from the journal to the screen of a browser, with other clients and one that stalls."""
+    native.prefer()
+    from experiments.benchmarks.live_page import live_page_table
+    from experiments.benchmarks.live_page import measure_live_page as measure
+
+    console.print(live_page_table(measure(out, hosts, clients, seconds, run)))
+    console.print(f"{out}/dashboard.json")
+
+
 @command("scale")
 def measure_scale(
     hosts: Annotated[
