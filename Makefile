@@ -20,6 +20,11 @@ $(VENV)/.apt-tests: $(VENV)/.apt
 	$(SUDO) ./setup-apt.sh tests
 	@touch $@
 
+# PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
+$(VENV)/.torch: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[torch]' torch==2.13.0
+	@touch $@
+
 $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -43,7 +48,7 @@ native-code: $(VENV)/.ready $(OBJECTS)
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: $(VENV)/.ready $(VENV)/.apt-tests $(OBJECTS)
+test: $(VENV)/.ready $(VENV)/.apt-tests $(VENV)/.torch $(OBJECTS)
 	$(MAKE) -j2 --output-sync lint native-code $(VENV)/.compiled
 	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"

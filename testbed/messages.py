@@ -214,8 +214,17 @@ class SnapshotTaken(Message, frozen=True):
     speed: SnapshotSpeed | None = None
 
 
+class Coding(Struct, frozen=True, forbid_unknown_fields=True):
+    """What coding a transfer's chunks came to: plain bytes that went as `bytes_sent`, and the processor seconds of both ends."""
+
+    codec: Text
+    plain_bytes: PayloadBytes
+    encode_s: Seconds
+    decode_s: Seconds
+
+
 class TransferEnded(Message, frozen=True):
-    """The sender's account of one transfer."""
+    """The sender's account of one transfer. Bytes sent are those of the wire (TCP's payload), coded or not."""
 
     transfer: Text
     job: Name
@@ -228,6 +237,7 @@ class TransferEnded(Message, frozen=True):
     goodput_over_grant: Ratio | None = None  # None: too short to measure
     drops: Counted = 0
     reason: Text = ""
+    coding: Coding | None = None  # None: chunks went as they are
 
 
 class CheckpointStored(Message, frozen=True):

@@ -32,6 +32,7 @@ KINDS = ("report", "compare", "claims")
 STUBS = """
 const ids = new Set(IDS);
 const part = { classList: { toggle() {}, add() {}, remove() {} }, addEventListener() {}, style: {}, dataset: {} };
+const addEventListener = () => {};
 const document = { addEventListener() {}, getElementById: (id) => (ids.has(id) ? part : null),
                    querySelector: () => null, querySelectorAll: () => [] };
 """

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from experiments.inputs.job_file import check_runs, load_job
 from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
-from testbed.emulation.safety.ledger import RunningCampus, named_campuses
+from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
 from testbed.messages import Rejected
 from testbed.workloads.output import output_files
@@ -35,7 +35,7 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
     SpecError: a file is wrong, and none is handed over; or the coordinator refuses a job (no such GPU, a name that is taken):
     those before it stay.
     """
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     jobs = [load_job(path) for path in files]
     try:
         folder = Path(f"/proc/{campus.owner_pid}/cwd").readlink()
@@ -59,7 +59,7 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
 
 def jobs(console: Console, campus_id: str | None) -> None:
     """The jobs of a campus: those that are not over, and the last that ended, failures with their reasons."""
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     told = ask(campus.run_dir, Operator.status, PATIENCE_S)
     table = Table("job", "phase", "host", "standby", "step", "attempt", "checkpoint every", "may send", "why")
     for ended in told.ended:
@@ -82,7 +82,7 @@ def jobs(console: Console, campus_id: str | None) -> None:
 
 def logs(job: str, follow: bool, campus_id: str | None) -> None:
     """What a job wrote to stdout and stderr, attempt by attempt; `follow`: until it is over."""
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     folder = campus.run_dir / LOGS / JOB_LOGS
     read: dict[Path, int] = {}
     while True:
@@ -108,15 +108,7 @@ def events(job: str | None, campus_id: str | None) -> None:
                 sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
                 sys.stdout.flush()
 
-    ask(_only_campus(campus_id).run_dir, watch, inf)
-
-
-def _only_campus(campus_id: str | None) -> RunningCampus:
-    """The campus of that id, or the only one; SetupError."""
-    found = named_campuses(campus_id)
-    if len(found) > 1:
-        raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
-    return found[0]
+    ask(only_campus(campus_id).run_dir, watch, inf)
 
 
 def _copy_on(attempt: int, path: Path, read: dict[Path, int]) -> None:

@@ -14,6 +14,8 @@ from experiments.cli.options import (
     Hosts,
     Out,
     Owners,
+    Web,
+    WithWeb,
     console,
 )
 from experiments.runtime import ending, native
@@ -63,7 +65,7 @@ CampusId = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
@@ -71,6 +73,7 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -89,11 +92,12 @@ def demo(
             records=trace or (),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     seed: Seed = None,
@@ -101,6 +105,7 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
+    web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -115,6 +120,7 @@ def run(
             *described_with_trace(str(scenario), seed, trace or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
@@ -377,7 +383,7 @@ def reproduce(
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def up(
     campus: Annotated[
         str | None,
@@ -404,6 +410,7 @@ def up(
     ] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -421,6 +428,7 @@ def up(
         script=script,
         owners_gid=group,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
@@ -455,6 +463,30 @@ def status(campus: CampusId = None) -> None:
     from experiments.cli.status import status as run
 
     run(console, campus)
+
+
+@app.command()
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """A live page of a running campus, or the replay of a run: map, jobs, time line, why each decision was made."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
 
 
 @app.command()
@@ -497,6 +529,37 @@ def events(
     from experiments.cli.jobs import events as run
 
     run(job, campus)
+
+
+@app.command()
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
+
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
 
 
 @app.command()

@@ -74,6 +74,19 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
+@app.command("observer")
+def measure_observer(
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
+    out: Out = Path("out/observer"),
+) -> None:
+    """What `observe`, and every live run, pays for being observed: throughput with and without, by turns."""
+    from experiments.benchmarks.observer import measure_observer as run
+    from experiments.benchmarks.observer import observer_table
+
+    console.print(observer_table(run(out, rounds)))
+    console.print(f"{out}/observer.json")
+
+
 @app.command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
@@ -95,6 +108,47 @@ def measure_killswitch(
     for line in killswitch_notes(result):
         console.print(line, markup=False, highlight=False)
     console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
+
+
+@app.command("isolation")
+def measure_isolation(
+    out: Out = Path("out/isolation"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
+) -> None:
+    """Paper A's Theorem 4: what research keeps beside granted migrations and hosts that ignore grants, by three systems."""
+    from experiments.benchmarks.isolation import PICTURE, RESULT, isolation_notes, isolation_table
+    from experiments.benchmarks.isolation import measure_isolation as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(isolation_table(result))
+    for line in isolation_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+
+
+@app.command("migrations")
+def measure_migrations(
+    out: Out = Path("out/migrations"),
+    quick: Annotated[bool, typer.Option("--quick", help="One wave a system: 2 minutes, not 10.")] = False,
+) -> None:
+    """Paper A's E2 and E3, live: simultaneous notices over one trunk beside greedy research, by every enforcement."""
+    from experiments.benchmarks.migrations import (
+        PICTURE,
+        RESULT,
+        migrations_notes,
+        migrations_table,
+        paper_table,
+    )
+    from experiments.benchmarks.migrations import measure_migrations as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(migrations_table(result))
+    console.print(paper_table(result))
+    for line in migrations_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
 @app.command("rates")
@@ -223,6 +277,25 @@ def measure_snapshots(
 
     console.print(snapshots_table(run(out, sizes or SIZES_MB, disk, quick=quick)))
     console.print(f"{out}/snapshots.json")
+
+
+@app.command("codecs")
+def measure_codecs(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Checkpoints of one job, in their order; none: the example transformer is trained."
+        ),
+    ] = None,
+    out: Out = Path("out/codecs"),
+    quick: Annotated[bool, typer.Option("--quick", help="Trained for a few steps, one round.")] = False,
+) -> None:
+    """What coding saves of checkpoints on their way, what it costs both ends, and up to which rate that pays."""
+    from experiments.benchmarks.codecs import codecs_table
+    from experiments.benchmarks.codecs import measure_codecs as run
+
+    console.print(codecs_table(run(out, files or (), quick=quick)))
+    console.print(f"{out}/codecs.json")
 
 
 @app.command("queue")

@@ -8,15 +8,17 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from testbed.errors import SetupError
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
+WEB_PORT = 8080
 MOST_HOSTS = 2000  # of a live campus on one machine
 LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
 _HELD: dict[Path, IO[str]] = {}
@@ -80,5 +82,30 @@ Owners = Annotated[
         parser=_gid,
         metavar="GROUP",
         help="Owners: members of this group may reclaim and return hosts without root.",
+    ),
+]
+
+
+class WithWeb(TyperCommand):
+    """A command whose option --web may stand without its port: typer has no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, with the port filled in."""
+        filled = [
+            f"--web={WEB_PORT}" if word == "--web" and not "".join(args[n + 1 : n + 2]).isdigit() else word
+            for n, word in enumerate(args)
+        ]
+        return super().parse_args(ctx, filled)
+
+
+Web = Annotated[
+    int | None,
+    typer.Option(
+        "--web",
+        min=0,
+        max=65535,
+        metavar="[PORT]",
+        show_default=False,
+        help=f"A live page on 127.0.0.1, at {WEB_PORT} if no port is said, at any free one with 0.",
     ),
 ]

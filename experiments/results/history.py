@@ -26,6 +26,7 @@ OF_NOTICES = frozenset(
 ROUTINE = frozenset(
     (
         f.TransferFinished,
+        f.TransferCoded,
         f.CheckpointCompleted,
         f.CheckpointHeld,
         f.CheckpointPlanned,

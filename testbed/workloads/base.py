@@ -8,6 +8,8 @@ may be killed at any instruction: what counts is what `save` wrote.
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -65,10 +67,17 @@ class Workload(ABC):
         """The state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
 
         With it a job stands still only while they are copied in memory, and goes on while the copy is written; None (the
-        default): it stands still for the whole of `save`. Asked after `begin` or `load`, then once a snapshot, between steps. It
+        default): it stands still for the whole of `save`. Asked twice a snapshot, between steps. It
         should be cheap (views of what is there anyway), and nothing may change the bytes until the next `step`.
         """
         return None
+
+    def measured(self, **values: float) -> None:
+        """Tells what the present step measured (a loss, say): a line of JSON on the job's output, from which the report draws
+        its curves. Any program may print such lines: `{"step": 12, "loss": 0.25}`. What is no finite number is null.
+        """
+        told = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        print(json.dumps({"step": self.step_number, **told}), flush=True)
 
     @abstractmethod
     def load(self, path: Path) -> None:

@@ -29,6 +29,7 @@ D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
+CODINGS = ("auto", "none")
 # policy: the one of the policy's row
 LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
@@ -67,6 +68,8 @@ class Protocol:
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
     # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
     snapshots: str = choice(SNAPSHOTS, "stop")
+    # auto: chunks of checkpoints are coded on their way where samples shrink and the receiver can; live campuses only
+    coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take
     checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim

@@ -21,6 +21,7 @@ OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
 LOGS = "logs"  # there: a link to the logs of its processes
+JOURNAL = "journal.sqlite"  # there: a link to the coordinator's journal
 JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
 T = TypeVar("T")
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
