@@ -411,3 +411,20 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
 
     console.print(admission_table(run(out)))
     console.print(f"{out}/admission.json, {out}/admission.svg")
+
+
+@app.command("sweep")
+def measure_sweep(
+    runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
+    out: Out = Path("out/measure-sweep"),
+) -> None:
+    """What a sweep adds to its runs: processes here, and Dask's workers on loopback. Exit status 1: above 5 % of a run of 5 s."""
+    from experiments.benchmarks.sweep_overhead import MOST_SHARE, measure_sweep_overhead, sweep_table
+
+    told = measure_sweep_overhead(out, runs, workers)
+    console.print(sweep_table(told))
+    if told["not_measured"]:
+        console.print(told["not_measured"])
+    console.print(f"{out}/sweep.json")
+    raise typer.Exit(any(each["share"] > MOST_SHARE for each in told["engines"]))
