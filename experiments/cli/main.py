@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,12 +12,24 @@ import typer
 from experiments.cli.measure import app as measure_app
 from experiments.cli.options import (
     AgentsPerProcess,
+    CampusId,
+    HostName,
     Hosts,
+    JobName,
+    Json,
+    OfJob,
     Out,
     Owners,
+    PolicyName,
+    SystemName,
+    Web,
+    WithWeb,
     console,
+    print_json,
+    put_away,
 )
 from experiments.runtime import ending, native
+from testbed.logs import LEVELS, VARIABLE
 from topologies.spec import Fabric
 
 app = typer.Typer(
@@ -40,7 +53,8 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own."
     ),
 ]
 OwnPolicies = Annotated[
@@ -49,12 +63,56 @@ OwnPolicies = Annotated[
         "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
     ),
 ]
-CampusId = Annotated[
-    str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
+    ),
 ]
 
 
-@app.command()
+def _version(wanted: bool) -> None:
+    if wanted:
+        from experiments.results.provenance import PACKAGE, installed_version
+        from experiments.runtime.revision import revision
+
+        typer.echo(f"{PACKAGE} {installed_version()} (commit {revision()}, Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+@app.callback()
+def reclaimnet(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Which version and commit this is.", callback=_version, is_eager=True),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Before the command: nothing on stdout but what was asked for; errors stay."
+        ),
+    ] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            envvar=VARIABLE,
+            metavar="|".join(LEVELS),
+            help="Before the command: how much coordinator and agents write to their logs.",
+            autocompletion=lambda: list(LEVELS),
+        ),
+    ] = None,
+) -> None:
+    """A live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement."""
+    console.quiet = quiet
+    if log_level is not None:
+        if log_level.lower() not in LEVELS:
+            raise typer.BadParameter(f"--log-level {log_level}: one of {', '.join(LEVELS)}")
+        os.environ[VARIABLE] = log_level.lower()
+
+
+@app.command(cls=WithWeb)
 def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
@@ -62,6 +120,7 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -80,11 +139,12 @@ def demo(
             records=trace or (),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     seed: Seed = None,
@@ -92,6 +152,7 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
+    web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -106,6 +167,7 @@ def run(
             *described_with_trace(str(scenario), seed, trace or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
@@ -113,12 +175,7 @@ def run(
 @app.command()
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
-    system: Annotated[
-        str | None,
-        typer.Option(
-            help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle."
-        ),
-    ] = None,
+    system: SystemName = None,
     seed: Seed = None,
     trace: Records = None,
     until_over: Annotated[
@@ -196,15 +253,14 @@ def storm(
         str | None,
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="A row of controller/core/policies/table.py; any of them if left out.")
-    ] = None,
+    policy: PolicyName = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
     mutants: Annotated[
         str | None,
         typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
     out: Out = Path("out/storm"),
@@ -224,7 +280,75 @@ def storm(
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
         command.storm(
-            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, gangs=gangs
+            console,
+            out,
+            seeds,
+            campus=campus,
+            policy=policy,
+            workers=workers,
+            result=result,
+            dask=dask,
+            gangs=gangs,
+        )
+    )
+
+
+@app.command()
+def sweep(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|SWEEP.toml",
+            help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
+        ),
+    ],
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Systems, or module:NAME of your own, with commas; the first is compared with."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B",
+            help="Values of a key of the scenario, such as protocol.checkpoint_share=0.1,0.2; again for each further key.",
+        ),
+    ] = None,
+    trace: Records = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Each run goes on until every job is over.")
+    ] = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Figures of summary.json that are compared and drawn, with commas.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
+    out: Out = Path("out/sweep"),
+) -> None:
+    """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
+
+    A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
+    results; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.cli.sweep import sweep_file as run
+
+    raise typer.Exit(
+        run(
+            console,
+            out,
+            what,
+            policies=policies,
+            seeds=seeds,
+            values=set_ or [],
+            records=trace or [],
+            until_over=until_over,
+            figures=figures,
+            workers=workers,
+            dask=dask,
         )
     )
 
@@ -261,7 +385,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -278,6 +402,7 @@ def reproduce(
             help="Of the claim traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
         ),
     ] = None,
+    dask: Dask = None,
     result: Annotated[
         Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
     ] = None,
@@ -302,14 +427,16 @@ def reproduce(
             records=traces,
             only=only or [],
             result=result,
+            dask=dask,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def up(
     campus: Annotated[
-        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
@@ -332,6 +459,7 @@ def up(
     ] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -349,12 +477,13 @@ def up(
         script=script,
         owners_gid=group,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
 @app.command()
 def reclaim(
-    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    host: HostName,
     notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
     grace: Annotated[
         bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")
@@ -368,9 +497,7 @@ def reclaim(
 
 
 @app.command("return")
-def lend(
-    host: Annotated[str, typer.Argument(help="A host of a running campus.")], campus: CampusId = None
-) -> None:
+def lend(host: HostName, campus: CampusId = None) -> None:
     """The owner's switch: lend a host again."""
     from experiments.cli.owner import lend as run
 
@@ -378,11 +505,39 @@ def lend(
 
 
 @app.command()
-def status(campus: CampusId = None) -> None:
+def status(campus: CampusId = None, as_json: Json = False) -> None:
     """Running campuses: hosts, switches, jobs, queue."""
-    from experiments.cli.status import status as run
+    from experiments.cli.status import campus_status, status_table
 
-    run(console, campus)
+    for each in (found := campus_status(campus)):
+        if not as_json:
+            console.print(*status_table(each), sep="\n")
+    if as_json:
+        print_json({"campuses": found})
+
+
+@app.command()
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """A live page of a running campus, or the replay of a run: map, jobs, time line, why each decision was made."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
 
 
 @app.command()
@@ -397,16 +552,27 @@ def submit(
 
 
 @app.command()
-def jobs(campus: CampusId = None) -> None:
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...")],
+    campus: CampusId = None,
+) -> None:
+    """End jobs of a running campus for good, whatever they are doing: their processes end, their checkpoints are dropped."""
+    from experiments.cli.jobs import cancel as run
+
+    run(console, jobs, campus)
+
+
+@app.command()
+def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     """Jobs of a running campus: where they are, and why those that failed did."""
     from experiments.cli.jobs import jobs as run
 
-    run(console, campus)
+    run(console, campus, as_json=as_json)
 
 
 @app.command()
 def logs(
-    job: Annotated[str, typer.Argument(help="A job of a running campus.")],
+    job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
     campus: CampusId = None,
 ) -> None:
@@ -418,7 +584,7 @@ def logs(
 
 @app.command()
 def events(
-    job: Annotated[str | None, typer.Option(help="Only what happens to this job.")] = None,
+    job: OfJob = None,
     campus: CampusId = None,
 ) -> None:
     """What happens on a running campus, as it happens: a line of JSON for each fact."""
@@ -428,11 +594,68 @@ def events(
 
 
 @app.command()
-def doctor() -> None:
-    """What this machine can and cannot do, and what each lack means."""
-    from testbed.emulation.safety.capabilities import doctor_table
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
 
-    console.print(doctor_table())
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: HostName,
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What this machine can and cannot do, and what each lack means."""
+    from testbed.emulation.safety.capabilities import doctor_table, probe
+
+    found = probe()
+    if as_json:
+        print_json({"capabilities": found})
+    else:
+        console.print(doctor_table(found))
+
+
+@app.command()
+def results(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A folder of runs (out, if none is named): its index. Two runs: both side by side."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where the page of two runs goes.")] = Path("out/beside"),
+) -> None:
+    """An index.html of all runs in a folder, or one page of two runs: every figure's difference, pictures beside each other."""
+    from experiments.cli.results import show_beside, show_index
+
+    match folders or [Path("out")]:
+        case [folder]:
+            show_index(console, folder)
+        case [first, second]:
+            show_beside(console, out, first, second)
+        case _:
+            raise typer.BadParameter("one folder of runs, or two runs")
 
 
 @app.command()
@@ -473,14 +696,21 @@ def theory() -> None:
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from experiments.inputs.own_policies import add_policies
+        from controller.own_policies import add_policies
 
         add_policies(policies)
 
 
 def main() -> None:
     """The command line; the exit status is one of `experiments.runtime.ending`."""
-    sys.exit(ending.run(lambda: app(standalone_mode=False)))
+    sys.exit(ending.run(_command))
+
+
+def _command() -> int | None:
+    try:
+        return app(standalone_mode=False)  # type: ignore[no-any-return]
+    finally:
+        put_away()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from experiments.results.pages import render
 from experiments.results.provenance import Provenance
 from experiments.results.report.svg import Axis, Canvas
 from experiments.results.report.timeline import timeline
+from experiments.results.report.times import RunClock
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from topologies.units import format_rate
@@ -74,9 +75,10 @@ def _dots(jobs: Sequence[tuple[Journey, Journey]]) -> Markup:
     ends = [end for pair in jobs for end in (pair[0].finished_s, pair[1].finished_s) if end is not None]
     canvas = Canvas(WIDTH, ROW * len(jobs) + 34.0)
     axis = Axis(0.0, max(ends, default=1.0) * 1.03, LEFT, WIDTH - RIGHT)
-    for tick in axis.ticks(6):
-        canvas.line(axis(tick), 8.0, axis(tick), canvas.height - 24.0, class_="grid")
-        canvas.text(axis(tick), canvas.height - 8.0, f"{tick:g} s", class_="tick", text_anchor="middle")
+    for tick_s, label in RunClock(axis.high).ticks(6):
+        x = axis(tick_s)
+        canvas.line(x, 8.0, x, canvas.height - 24.0, class_="grid")
+        canvas.text(x, canvas.height - 8.0, label, class_="tick", text_anchor="middle")
     for row, (live, virtual) in enumerate(jobs):
         y = 22.0 + ROW * row
         canvas.text(LEFT - 8.0, y + 4.0, live.job, class_="host", text_anchor="end")

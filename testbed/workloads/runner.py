@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
@@ -78,11 +78,11 @@ class RunnerLink:
         """Ends a `receive` that waits, or the next; from any thread."""
         os.eventfd_write(self._bell, 1)
 
-    def receive(self, timeout_s: float | None) -> Order | Report | None:
-        """The next order; None if none comes within the time, or before `wake`."""
+    def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
+        """The next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
         while not self._arrived:
             self._arrived.extend(self._decoder.feed(b""))
-            watched: list[socket.socket | int] = [self._sock, self._bell]
+            watched: list[socket.socket | int] = [self._sock, self._bell, *also]
             heard = select.select(watched, [], [], timeout_s)[0]
             if self._bell in heard:
                 os.eventfd_read(self._bell)
@@ -125,7 +125,6 @@ class Runner:
 
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
-        self._size_bytes: int | None = None  # of the state at its last look; None: the workload has no parts
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
         self._gang: Gang | None = None  # of a rank
 
@@ -134,13 +133,17 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
+        if start.spec.program is not None:
+            from testbed.workloads.executable import run_program  # other jobs start without it
+
+            run_program(self._link, start.spec.program, start.restore)
+            return
         workload = load_workload(start.spec.workload, start.spec.params)
         workload.place = start.place
         if start.restore is None:
             workload.begin()
         else:
             workload.load(Path(start.restore))
-        self._size_bytes = bytes_of(workload.parts())
         digest = workload.verify()
         try:
             if start.place is not None:
@@ -200,11 +203,12 @@ class Runner:
             if present.ready:
                 self._copy(present, workload)
             present.join()
-        obstacle = "" if order.stop else why_not(self._size_bytes)
-        if order.stop or obstacle or self._size_bytes is None:
+        size_bytes = None if order.stop else bytes_of(workload.parts())
+        obstacle = "" if order.stop else why_not(size_bytes)
+        if order.stop or obstacle or size_bytes is None:
             self._write_at_once(order, workload, obstacle)
         else:
-            self._snapshot = CopiedSnapshot(order, self._size_bytes, self._link.wake, self._link.send)
+            self._snapshot = CopiedSnapshot(order, size_bytes, self._link.wake, self._link.send)
             self._snapshot.stood_s = time.monotonic() - began_s
         return time.monotonic() - began_s
 
@@ -220,11 +224,12 @@ class Runner:
         if (present := self._snapshot) is not None and present.under_way:
             present.join()
         order = Snapshot(agreed.sequence, f"{gang.snapshots}{agreed.sequence}", agreed.halts)
-        obstacle = "" if agreed.halts else why_not(self._size_bytes)
-        if agreed.halts or obstacle or self._size_bytes is None:
+        size_bytes = None if agreed.halts else bytes_of(workload.parts())
+        obstacle = "" if agreed.halts else why_not(size_bytes)
+        if agreed.halts or obstacle or size_bytes is None:
             self._write_at_once(order, workload, obstacle, halted=agreed.halts)
         else:
-            self._snapshot = CopiedSnapshot(order, self._size_bytes, self._link.wake, self._link.send)
+            self._snapshot = CopiedSnapshot(order, size_bytes, self._link.wake, self._link.send)
             self._snapshot.wait_until_ready()
             self._copy(self._snapshot, workload)
         if agreed.halts:
@@ -245,7 +250,6 @@ class Runner:
         """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
         began_s = time.monotonic()
         parts = workload.parts()
-        self._size_bytes = bytes_of(parts)
         if not snapshot.copy(parts, workload.step_number):
             self._write_at_once(snapshot.order, workload, snapshot.obstacle)
         return time.monotonic() - began_s

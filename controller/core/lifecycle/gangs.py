@@ -60,9 +60,10 @@ def _places(cluster: Cluster, gang: Gang, among: Set[str]) -> tuple[float, list[
         columns = candidates(cluster, wanted, sources, free, cluster.now_s, among=fit) if fit else None
         if columns is None:
             break
-        choice = cluster.policy.select(
-            wanted, shared_risk(columns, hosts, len(gang.ranks)), draw=cluster.draw()
-        )
+        risky = shared_risk(columns, hosts, len(gang.ranks))
+        choice = cluster.policy.select(wanted, risky, draw=cluster.draw())
+        if cluster.witness is not None:
+            cluster.witness.chose_host("host", rank, wanted, risky, choice)
         if isinstance(choice, NoDestination):
             break
         cluster.hold_gpu(rank, cluster.hosts[choice.host])  # so that the next rank sees it taken

@@ -296,9 +296,10 @@ def _admit(
         for name in sorted(torn & asked.keys()):
             del asked[name]
             reasons.setdefault(name, "another rank of its gang cannot move")
-        answer = cluster.policy.admit(
-            list(asked.values()), cluster.now_s, cluster.spendable, committed(cluster, movable=True)
-        )
+        promises = committed(cluster, movable=True)
+        answer = cluster.policy.admit(list(asked.values()), cluster.now_s, cluster.spendable, promises)
+        if cluster.witness is not None:
+            cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
         refused |= answer.refused.keys()
         if not any(job.gang is not None and job.name in answer.refused for job, _ in found):
             return asked, answer
@@ -330,9 +331,14 @@ def _choose_destination(
         found = candidates(cluster, wanted, [job.host], free, now_s, among=near)
         choice = cluster.policy.select(wanted, shared_risk(found, hosts, job.spec.ranks), draw=draw)
         if isinstance(choice, DestinationChoice):
+            if cluster.witness is not None:
+                cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
             return choice
     found = candidates(cluster, wanted, [job.host], free, now_s, among=among)
-    return cluster.policy.select(wanted, found, draw=draw)
+    choice = cluster.policy.select(wanted, found, draw=draw)
+    if cluster.witness is not None:
+        cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
+    return choice
 
 
 def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:

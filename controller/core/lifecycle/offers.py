@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from msgspec import structs
 
 from controller.core.lifecycle import gangs
-from controller.core.lifecycle.attempts import dispatch, dispatch_gang, release, replica_of
+from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
@@ -41,8 +41,12 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     for rank in job.all_ranks:
         cluster.record(facts.JobSubmitted(rank.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
-    ready = job.gang is not None and _has_room(cluster, job, spec.ranks + len(cluster.queue), first=True)
-    answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready)
+    queue = cluster.queue
+    if cluster.witness is not None:
+        chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
+        cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
+    ready = job.gang is not None and _has_room(cluster, job, spec.ranks + len(queue), first=True)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
@@ -242,9 +246,12 @@ def _to_on_demand(cluster: Cluster, job: JobState) -> None:
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
-    GPUs that become free by it are offered to others only after all jobs that the event interrupts. With a rank its gang
-    ends, and comes back once no rank of it may be alive.
+    GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
+    is not resumed. With a rank its gang ends, and comes back once no rank of it may be alive.
     """
+    if job.phase is Phase.CANCELLING:
+        cancelled(cluster, job, "gone")
+        return
     replica, home = replica_of(cluster, job), job.host or ""
     _stop(cluster, job, cause)
     if job.gang is None:
@@ -327,4 +334,6 @@ def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None
     free = residual(cluster, cluster.now_s, promised)
     found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
     choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    if cluster.witness is not None:
+        cluster.witness.chose_host("host", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from statistics import fmean
+from itertools import accumulate, groupby
 
 from markupsafe import Markup
 
 from controller.core.model import facts as f
-from experiments.results.history import Timed, end_s
+from controller.core.settings import DAY_S
+from experiments.results.history import Timed
 from experiments.results.lost_time import HOURS, LostPart
 from experiments.results.report.svg import Axis, Canvas, Plot, steps
 from experiments.results.report.tables import gpu_time
+from experiments.results.report.time_chart import TimeCanvas, TimePlot
+from experiments.results.report.timeline import clock_of
 from experiments.results.run_context import ResearchShare, RunContext, research_shares
 from experiments.results.summary import Summary
 from topologies.errors import SpecError
@@ -22,6 +24,7 @@ from topologies.units import MBIT_PER_S, format_duration, format_rate, format_si
 
 WIDTH, PANEL, GAP = 604.0, 96.0, 40.0
 BUSIEST = 3  # links whose grants are drawn
+MOST_DOTS = 3000  # that a chart draws one by one
 CLASSES = ("planned", "presync", "other")
 LOST_HEIGHT = 280.0
 LOST_WORDS = {
@@ -37,8 +40,8 @@ LOST_WORDS = {
 }
 
 
-def _until(facts: Sequence[Timed], context: RunContext) -> float:
-    return max(end_s(facts, context.ended_at_s), 1e-3)
+def _canvas(facts: Sequence[Timed], context: RunContext, height: float) -> TimeCanvas:
+    return TimeCanvas(WIDTH, height, clock=clock_of(facts, context), most=MOST_DOTS)
 
 
 # ---------------------------------------------------------------- queue
@@ -46,7 +49,8 @@ def _until(facts: Sequence[Timed], context: RunContext) -> float:
 
 def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
     """r, running mean delay and running mean cost, one above another."""
-    canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
+    canvas = _canvas(facts, context, 3 * PANEL + 2 * GAP + 50.0)
+    until_s = canvas.clock.until_s
     dispatched = [(at_s, d) for at_s, d in facts if isinstance(d, f.JobDispatched)]
     delays = running_mean([(at_s, d.delay_s) for at_s, d in dispatched if d.delay_s is not None])
     costs = running_mean([(at_s, d.cost) for at_s, d in dispatched if d.cost is not None])
@@ -56,17 +60,21 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
         if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned)
     ]
     target_s, k = context.target_delay_s, context.on_demand_cost
-    marks = ((target_s, f"target {format_duration(target_s)}"), (k, f"on-demand k = {k:g}"))
+    unit, unit_s = _unit_of_time(max([target_s, *(delay_s for _, delay_s in delays)]))
+    delays = [(at_s, delay_s / unit_s) for at_s, delay_s in delays]
+    marks = ((target_s / unit_s, f"target {format_duration(target_s)}"), (k, f"on-demand k = {k:g}"))
     panels = (
         ("level r = N + p", levels, ()),
-        ("mean delay so far, s", delays, marks[:1]),
+        (f"mean delay so far, {unit}", delays, marks[:1]),
         ("mean cost so far", costs, marks[1:]),
     )
     for n, (title, found, marked) in enumerate(panels):
         top, points = 24.0 + n * (PANEL + GAP), steps(found, until_s)
         high = _above(max([y for _, y in points] + [value for value, _ in marked], default=1.0))
-        plot = Plot.place(canvas, until_s, 0.0, high, top, top + PANEL)
-        plot.grid(title, ticks=3, times=n == len(panels) - 1)
+        plot = TimePlot.place(canvas, 0.0, high, top, top + PANEL)
+        plot.grid(title, ticks=3)
+        if n == len(panels) - 1:
+            plot.times()
         for value, words in marked:
             plot.level(value, words, "target")
         if not points:
@@ -74,19 +82,21 @@ def queue(facts: Sequence[Timed], context: RunContext) -> Markup:
             continue
         plot.curve(points, class_="curve a")
         x, y = points[-1]
-        plot.dot(x, y, class_="point a")
+        plot.ring(x, y, "point a", 3.0)
         canvas.text(plot.x(x) - 5, plot.y(y) - 6, f"{y:.3g}", class_="label a", text_anchor="end")
     return canvas.svg("Queue level, mean delay and mean cost over time")
 
 
+def _unit_of_time(longest_s: float) -> tuple[str, float]:
+    """In which to tell times up to this one: days, hours, minutes or seconds, and how many seconds that is."""
+    units = {"d": DAY_S, "h": 3600.0, "min": 60.0, "s": 1.0}
+    return next((unit for unit in units.items() if longest_s > 2 * unit[1]), ("s", 1.0))
+
+
 def running_mean(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """(s, mean of all values up to then)."""
-    values: list[float] = []
-    result = []
-    for at_s, value in points:
-        values.append(value)
-        result.append((at_s, fmean(values)))
-    return result
+    totals = accumulate(value for _, value in points)
+    return [(at_s, total / n) for n, ((at_s, _), total) in enumerate(zip(points, totals, strict=True), 1)]
 
 
 def _above(value: float) -> float:
@@ -130,8 +140,9 @@ def lost_by_hour(summary: Summary) -> Markup:
     }
     columns = [sum(hours[n] for hours in hours_h.values()) for n in range(HOURS)]
     canvas = Canvas(WIDTH, LOST_HEIGHT)
-    plot = Plot.place(canvas, float(HOURS), 0.0, _above(max(columns)), 28.0, LOST_HEIGHT - 26.0)
-    plot.grid("GPU-hours lost, by hour of the day", times=False)
+    hours_of_day = Axis(0.0, float(HOURS), 52.0, WIDTH - 12.0)
+    plot = Plot(canvas, hours_of_day, Axis(0.0, _above(max(columns)), LOST_HEIGHT - 26.0, 28.0))
+    plot.grid("GPU-hours lost, by hour of the day")
     for hour in range(HOURS):
         base = 0.0
         for part, hours in hours_h.items():
@@ -143,7 +154,6 @@ def lost_by_hour(summary: Summary) -> Markup:
                 base += hours[hour]
         if hour % 3 == 0:
             canvas.text(plot.x(hour), plot.y.start + 16, f"{hour}:00", class_="tick", text_anchor="middle")
-    canvas.line(plot.x.start, plot.y.start, plot.x.end, plot.y.start, class_="axis")
     return canvas.svg("Lost GPU time by hour of the day")
 
 
@@ -152,9 +162,10 @@ def lost_by_hour(summary: Summary) -> Markup:
 
 def research(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Throughput of each greedy research flow over its narrowest link's capacity, with what is kept for research."""
-    canvas, until_s = Canvas(WIDTH, 3 * PANEL + 2 * GAP + 50.0), _until(facts, context)
-    plot = Plot.place(canvas, until_s, 0.0, 1.0, 28.0, canvas.height - 26.0)
+    canvas = _canvas(facts, context, 3 * PANEL + 2 * GAP + 50.0)
+    plot = TimePlot.place(canvas, 0.0, 1.0, 28.0, canvas.height - 26.0)
     plot.grid("research throughput over link capacity")
+    plot.times()
     samples = research_shares(context)
     if not samples:
         plot.nothing("no research flow was measured")
@@ -171,13 +182,15 @@ def research(facts: Sequence[Timed], context: RunContext) -> Markup:
         colour, windows = "ab"[n % 2], list(group)
         plot.curve([(s.sample.at_s, s.share) for s in windows], class_=f"curve thin {colour}")
         for s in windows:
-            during = f"in the {s.sample.window_s:g} s before {s.sample.at_s:.1f} s"
+            during = f"in the {s.sample.window_s:g} s before {canvas.clock.moment(s.sample.at_s)}"
             tip = f"{source} -> {target}\n{s.share:.1%} of the link {during}"
-            plot.dot(s.sample.at_s, s.share, 2.6, class_=f"point {colour}", data_tip=tip)
+            plot.dot(s.sample.at_s, s.share, "windows of research", colour, tip, 2.6)
     lowest = min(samples, key=lambda s: s.share)
-    plot.dot(lowest.sample.at_s, lowest.share, 5.0, class_="lowest")
-    anchor = "end" if lowest.sample.at_s > until_s / 2 else "start"
-    words = f"lowest {lowest.share:.0%} at {lowest.sample.at_s:.0f} s"
+    moment = canvas.clock.moment(lowest.sample.at_s)
+    tip = f"the lowest: {lowest.share:.1%} of the link at {moment}"
+    plot.ring(lowest.sample.at_s, lowest.share, "lowest", id="lowest-share", data_tip=tip)
+    anchor = "end" if lowest.sample.at_s > canvas.clock.until_s / 2 else "start"
+    words = f"lowest {lowest.share:.0%} at {moment}"
     canvas.text(
         plot.x(lowest.sample.at_s), plot.y(lowest.share) + 18, words, class_="label", text_anchor=anchor
     )
@@ -193,7 +206,7 @@ def _ends(s: ResearchShare) -> tuple[str, str]:
 
 def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
     """Goodput over grant of every transfer that was long enough to measure, when it ended."""
-    canvas, until_s = Canvas(WIDTH, 300.0), _until(facts, context)
+    canvas = _canvas(facts, context, 300.0)
     kinds: dict[tuple[str, str, str], str] = {}
     dots = []
     for at_s, fact in facts:
@@ -203,21 +216,29 @@ def goodput(facts: Sequence[Timed], context: RunContext) -> Markup:
             dots.append((at_s, fact, kinds.get((fact.job, fact.source, fact.destination), "other")))
     ratios = [fact.goodput_over_grant or 0.0 for _, fact, _ in dots]
     low, high = min([0.95, *ratios]), max([1.02, *ratios])
-    plot = Plot.place(canvas, until_s, max(0.0, low - 0.01), high, 28.0, canvas.height - 26.0)
+    plot = TimePlot.place(canvas, max(0.0, low - 0.01), high, 28.0, canvas.height - 26.0)
     canvas.rect(
         plot.x.start, plot.y(1.0), plot.x.end - plot.x.start, plot.y(0.97) - plot.y(1.0), class_="good"
     )
     plot.grid("goodput over grant, by transfer", "band: 0.97 to 1", ticks=6)
+    plot.times()
     for at_s, fact, kind in dots:
-        ratio = fact.goodput_over_grant or 0.0
+        ratio = round(fact.goodput_over_grant or 0.0, 3)
         sent, saved = format_size(fact.bytes_sent), format_size(fact.bytes_deduplicated)
         tip = (
             f"{fact.job}: {fact.source} -> {fact.destination}\n{sent} sent in {format_duration(fact.duration_s)}, "
             f"{saved} there already\ngoodput / grant {ratio:.3f}, {fact.drops} drops"
         )
-        plot.dot(at_s, ratio, 3.0, class_=f"point {kind if kind in CLASSES else 'other'}", data_tip=tip)
+        plot.dot(at_s, ratio, "transfers", kind if kind in CLASSES else "other", tip)
     if not dots:
         plot.nothing("no transfer was long enough to measure")
+    else:
+        at_s, worst, _ = min(dots, key=lambda dot: dot[1].goodput_over_grant or 0.0)
+        ends = f"{worst.job}: {worst.source} -> {worst.destination}"
+        tip = (
+            f"the lowest: {worst.goodput_over_grant or 0.0:.3f}, {ends}, ended at {canvas.clock.moment(at_s)}"
+        )
+        plot.ring(at_s, worst.goodput_over_grant or 0.0, "lowest", id="worst-transfer", data_tip=tip)
     return canvas.svg("Goodput over grant of every transfer")
 
 
@@ -225,7 +246,6 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
     """What was granted over the busiest links, over time, against what migrations may use of them."""
     history = granted_on_links(facts, context)
     peaks = {link: max(rate for _, rate in line) for link, line in history.items()}
-    until_s = _until(facts, context)
 
     def part(link: DirectedLink) -> float:
         share = context.share.get(link, 0.0)
@@ -233,21 +253,24 @@ def grants(facts: Sequence[Timed], context: RunContext) -> Markup:
 
     busiest = sorted(peaks, key=lambda link: (-part(link), str(link)))[:BUSIEST]
     height = 60.0
-    canvas = Canvas(WIDTH, 300.0)
+    canvas = _canvas(facts, context, 300.0)
+    until_s = canvas.clock.until_s
     gap = (canvas.height - 50.0 - BUSIEST * height) / (BUSIEST - 1)
     for n, link in enumerate(busiest):
         top = 24.0 + n * (height + gap)
         share = context.share.get(link, 0.0) / MBIT_PER_S
         points = steps([(at_s, rate / MBIT_PER_S) for at_s, rate in history[link]], until_s)
         high = _above(max([share, *(y for _, y in points)]))
-        plot = Plot.place(canvas, until_s, 0.0, high, top, top + height)
-        plot.grid(f"{link.source} > {link.target}, Mbit/s granted", ticks=2, times=n == len(busiest) - 1)
+        plot = TimePlot.place(canvas, 0.0, high, top, top + height)
         most, limit = format_rate(peaks[link]), format_rate(share * MBIT_PER_S)
-        plot.area(points, class_="area", data_tip=f"{link}: at most {most} granted of {limit}")
+        plot.grid(f"{link.source} > {link.target}, Mbit/s granted", f"at most {most} of {limit}", ticks=2)
+        if n == len(busiest) - 1:
+            plot.times()
+        plot.area(points, class_="area")
         plot.curve(points, class_="curve thin a")
         plot.level(share, "share", "target")
     if not busiest:
-        Plot.place(canvas, until_s, 0.0, 1.0, 24.0, 270.0).nothing("nothing was granted")
+        TimePlot.place(canvas, 0.0, 1.0, 24.0, 270.0).nothing("nothing was granted")
     return canvas.svg("Grants on the busiest links against their share")
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import msgspec
+from markupsafe import Markup
 from rich.table import Table
 
 from experiments.results.history import Timed, notices
 from experiments.results.narration import Narrator, notable
-from experiments.results.pages import render
+from experiments.results.pages import packed, render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
-from experiments.results.report.timeline import timeline
+from experiments.results.report.curves import curves
+from experiments.results.report.goals import around, goals
+from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
 from experiments.results.summary import MEANINGS, Summary
 
 MOST_TOLD = 4000  # sentences of the story
+TOLD_AT_ONCE = 1000  # of them, before anything is asked for
 
 
 def write(
@@ -71,9 +77,16 @@ def page(
 ) -> str:
     """The HTML."""
     kind, verdict = tables.verdict(summary)
-    narrator = Narrator()
-    story = ((at_s, narrator.tell(fact), notable(fact)) for at_s, fact in facts)
+    narrator, clock = Narrator(), clock_of(facts, context)
+    sentences = (
+        (at_s, words, notable(fact)) for at_s, fact in facts if (words := narrator.tell(fact)) is not None
+    )
+    story = list(islice(sentences, MOST_TOLD))
     found = notices(facts)
+    told, rest = (
+        render(Path(__file__).with_name("story.html"), story=some, moment=clock.moment)
+        for some in (story[:TOLD_AT_ONCE], story[TOLD_AT_ONCE:])
+    )
     return render(
         Path(__file__).with_name("report.html"),
         title=f"ReclaimNet run: {summary.campus}, seed {summary.seed}",
@@ -83,6 +96,9 @@ def page(
         verdict=verdict,
         notes=tables.notes(summary),
         tiles=tables.tiles(summary),
+        goals=goals(facts, context, found, clock),
+        around=partial(around, clock),
+        moment=clock.moment,
         timeline=timeline(facts, context),
         campus_map=campus_map(facts, context),
         lost_by_class=charts.lost_by_class(summary),
@@ -92,13 +108,18 @@ def page(
         research=charts.research(facts, context),
         goodput=charts.goodput(facts, context),
         grants=charts.grants(facts, context),
+        curves=curves(facts, context),
+        curves_in_all=len(context.measured),
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),
         outcome_of=tables.outcome_of,
         most=tables.MOST_ROWS,
         switches=context.switches,
+        observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MOST_ROWS],
         figures=list(tables.figures(summary)),
-        story=[line for line in story if line[1] is not None][:MOST_TOLD],
+        told=Markup(told),
+        rest=packed(rest),
+        rest_count=len(story) - TOLD_AT_ONCE,
         meanings=MEANINGS,
         origin=origin,
     )

@@ -18,18 +18,21 @@ def attributes(named: Mapping[str, Attribute]) -> str:
     parts = []
     for name, value in named.items():
         if value is not None:
-            text = _short(value) if isinstance(value, float) else str(value)
+            text = short(value) if isinstance(value, float) else str(value)
             parts.append(f' {name.rstrip("_").replace("_", "-")}="{escape(text)}"')
     return "".join(parts)
 
 
 def tag(name: str, text: str = "", /, **named: Attribute) -> str:
     """An element around plain text."""
+    if not text:
+        return f"<{name}{attributes(named)}/>"
     return f"<{name}{attributes(named)}>{escape(text)}</{name}>"
 
 
-def _short(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
+def short(value: float, decimals: int = 2) -> str:
+    """A coordinate, without useless zeros; 0 for what is not finite."""
+    return f"{value:.{decimals}f}".rstrip("0").rstrip(".") if math.isfinite(value) else "0"
 
 
 @dataclass
@@ -58,16 +61,27 @@ class Canvas:
 
     def path(self, points: Iterable[tuple[float, float]], **named: Attribute) -> None:
         """A polyline; nothing for fewer than two points."""
-        placed = [f"{_short(x)},{_short(y)}" for x, y in points]
+        placed = [f"{short(x)},{short(y)}" for x, y in points]
         if len(placed) > 1:
             self.add("path", d="M" + "L".join(placed), **named)
 
     def svg(self, label: str, class_: str | None = None, style: str | None = None) -> Markup:
         """The whole picture, as wide as its place and its `style` allow."""
-        box = f"0 0 {_short(self.width)} {_short(self.height)}"
-        named = {"viewBox": box, "role": "img", "aria-label": label, "class_": class_, "style": style}
-        head = attributes(named)
-        return Markup(f"<svg{head}>{''.join(self.parts)}</svg>")
+        return Markup(self._svg(label, class_, style, "".join(self.parts)))
+
+    def _svg(self, label: str, class_: str | None, style: str | None, inside: str, **more: Attribute) -> str:
+        # a picture that tells more of its parts is walked through with the arrow keys: see `page.js`
+        tells = "data-tip=" in inside
+        named = {
+            "viewBox": f"0 0 {short(self.width)} {short(self.height)}",
+            "role": "group" if tells else "img",
+            "tabindex": "0" if tells else None,
+            "aria-label": label,
+            "class_": class_,
+            "style": style,
+            **more,
+        }
+        return f"<svg{attributes(named)}>{inside}</svg>"
 
 
 @dataclass(frozen=True)
@@ -112,30 +126,14 @@ def steps(points: Points, until: float) -> list[tuple[float, float]]:
 
 @dataclass
 class Plot:
-    """A canvas with a time axis below and a value axis at the left; several may share one canvas, one above another."""
+    """A part of a canvas with a value axis at the left; several may share one canvas, one above another."""
 
     canvas: Canvas
     x: Axis
     y: Axis
 
-    @classmethod
-    def place(
-        cls,
-        canvas: Canvas,
-        until: float,
-        low: float,
-        high: float,
-        top: float,
-        bottom: float,
-        left: float = 52.0,
-    ) -> Plot:
-        """In the part of the canvas between `top` and `bottom`."""
-        return cls(
-            canvas, Axis(0.0, max(until, 1e-9), left, canvas.width - 12.0), Axis(low, high, bottom, top)
-        )
-
-    def grid(self, title: str, unit: str = "", ticks: int = 4, *, times: bool = True) -> None:
-        """Lines, numbers and the title above."""
+    def grid(self, title: str, unit: str = "", ticks: int = 4) -> None:
+        """Lines, numbers and the title above; the line at the bottom is the axis below."""
         for value in self.y.ticks(ticks):
             y = self.y(value)
             self.canvas.line(self.x.start, y, self.x.end, y, class_="grid")
@@ -143,36 +141,13 @@ class Plot:
         self.canvas.text(self.x.start - 46, self.y.end - 12, title, class_="plot-title")
         if unit:
             self.canvas.text(self.x.end, self.y.end - 12, unit, class_="tick", text_anchor="end")
-        if times:
-            self.times()
-
-    def times(self) -> None:
-        """Seconds along the bottom."""
-        for value in self.x.ticks(8):
-            x = self.x(value)
-            self.canvas.line(x, self.y.start, x, self.y.start + 4, class_="axis")
-            self.canvas.text(x, self.y.start + 16, f"{value:g} s", class_="tick", text_anchor="middle")
         self.canvas.line(self.x.start, self.y.start, self.x.end, self.y.start, class_="axis")
-
-    def curve(self, points: Points, **named: Attribute) -> None:
-        """A line through points."""
-        self.canvas.path([(self.x(x), self.y(y)) for x, y in points], fill="none", **named)
-
-    def area(self, points: Points, **named: Attribute) -> None:
-        """The area under a line."""
-        if len(points) > 1:
-            base = [(points[-1][0], self.y.low), (points[0][0], self.y.low)]
-            self.canvas.path([(self.x(x), self.y(y)) for x, y in [*points, *base]], **named)
 
     def level(self, value: float, label: str, class_: str) -> None:
         """A horizontal line with its label above the right end."""
         y = self.y(value)
         self.canvas.line(self.x.start, y, self.x.end, y, class_=class_)
         self.canvas.text(self.x.end, y - 4, label, class_=f"{class_} label", text_anchor="end")
-
-    def dot(self, x: float, y: float, radius: float = 3.0, **named: Attribute) -> None:
-        """A point."""
-        self.canvas.add("circle", cx=self.x(x), cy=self.y(y), r=radius, **named)
 
     def nothing(self, why: str) -> None:
         """Says that there is nothing to show."""

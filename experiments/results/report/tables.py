@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from experiments.results.history import (
     Notice,
 )
-from experiments.results.summary import DIMENSIONS, Summary, value_of
+from experiments.results.report.times import RunClock
+from experiments.results.summary import DIMENSIONS, Observed, Summary, value_of
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
@@ -29,6 +31,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "submitted", "jobs.submitted"),
     ("jobs", "finished", "jobs.finished"),
     ("jobs", "failed by themselves", "jobs.failed"),
+    ("jobs", "cancelled by their users", "jobs.cancelled"),
     ("jobs", "on a host at the end", "jobs.running"),
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
@@ -64,6 +67,10 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("checkpoints", "completed", "checkpoints.completed"),
     ("checkpoints", "sent", "checkpoints.bytes_sent"),
     ("checkpoints", "not sent: there already", "checkpoints.bytes_deduplicated"),
+    ("checkpoints", "transfers coded", "checkpoints.coded"),
+    ("checkpoints", "  a checkpoint, before", "checkpoints.plain_mean_bytes"),
+    ("checkpoints", "  a checkpoint, on the wire", "checkpoints.coded_mean_bytes"),
+    ("checkpoints", "  processor time, both ends", "checkpoints.coding_s"),
     ("checkpoints", "pause for a snapshot, median", "checkpoints.pause_median_s"),
     ("checkpoints", "pause for a snapshot, 99 %", "checkpoints.pause_p99_s"),
     ("checkpoints", "jobs that stood still for a write", "checkpoints.stopped"),
@@ -95,13 +102,17 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 def figures(summary: Summary) -> Iterator[TableRow]:
     """All figures, in order."""
+    return (row for _, row in named_figures(summary))
+
+
+def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
+    """All figures, in order, with their names in the summary."""
     for section, label, name in _FIGURES:
         value = value_of(summary, name)
         real = summary.real_scale.get(name)
         same = real is None or summary.scale == {"bytes": 1.0, "time": 1.0}
-        yield TableRow(
-            section, label, _value(name, value), "" if same or real is None else _value(name, real)
-        )
+        played = _value(name, value)
+        yield name, TableRow(section, label, played, "" if same or real is None else _value(name, real))
 
 
 def gpu_time(seconds: float) -> str:
@@ -143,9 +154,10 @@ def verdict(summary: Summary) -> tuple[str, str]:
 
 def excused(summary: Summary) -> list[str]:
     """A line for each admitted migration that was not in time for a named cause."""
+    clock = RunClock(summary.duration_s)
     return [
-        f"excused: {each.job}, admitted from {each.source} to {each.destination} at {each.at_s:.1f} s, was not in time: "
-        f"{each.cause}"
+        f"excused: {each.job}, admitted from {each.source} to {each.destination} at {clock.moment(each.at_s)}, "
+        f"was not in time: {each.cause}"
         for each in summary.migrations.excuses[:MOST_ROWS]
     ]
 
@@ -157,11 +169,29 @@ def notes(summary: Summary) -> list[str]:
         *(f"little is shown: {warning}" for warning in summary.warnings),
         *(f"not promised: {rule}: {why}" for rule, why in summary.not_promised.items()),
         *excused(summary),
+        *(
+            f"late: {each.job}, from {each.source} to {each.destination}, notice at {each.at_s:.1f} s: {each.cause}"
+            for each in summary.migrations.late_causes[:MOST_ROWS]
+        ),
     ]
 
 
-def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:
-    """(figure, what it is, what stands beside it) to see first."""
+def most_disturbed(observed: Sequence[Observed]) -> list[Observed]:
+    """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
+    return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
+
+
+class Tile(NamedTuple):
+    """A figure to see first."""
+
+    value: str
+    label: str
+    more: str  # what stands beside it
+    goal: str  # where it leads, a key of `goals`
+
+
+def tiles(summary: Summary) -> Sequence[Tile]:
+    """The figures to see first."""
     s = summary
     at_real = s.scale["time"]
     lost, work_lost = (
@@ -173,56 +203,66 @@ def tiles(summary: Summary) -> Sequence[tuple[str, str, str]]:
     worst = s.rates.worst_goodput_over_grant
     call = s.kill_switch.set_to_closed_worst_s
     return (
-        (
+        Tile(
             f"{s.jobs.finished} of {s.jobs.submitted}",
             "jobs finished",
             f"{s.jobs.lost} lost, {s.jobs.on_demand} on-demand",
+            "jobs",
         ),
-        (
+        Tile(
             lost,
             "GPU time lost in all",
             f"of {gpu_time(begun_s / at_real)} that jobs had or waited for"
             + (f", {s.lost_time.total_s / begun_s:.1%}" if begun_s > 0.0 else ""),
+            "lost",
         ),
-        (
+        Tile(
             work_lost,
             "work lost",
             f"in {s.interruptions.events} interruptions; the rest: pauses, restarts, downtime",
+            "work lost",
         ),
-        (
+        Tile(
             moved,
             "admitted moves in time",
             f"{s.migrations.planned} planned, {s.migrations.degraded} degraded, {s.migrations.excused} excused",
+            "moves",
         ),
-        (
+        Tile(
             f"{s.emergencies.restored_verified} of {s.emergencies.count}",
             "emergencies resumed",
             f"from a proved checkpoint; {s.emergencies.restarted} began again",
+            "emergencies",
         ),
-        (
+        Tile(
             "-" if worst is None else f"{worst:.3f}",
             "worst goodput / grant",
             f"{s.rates.flows} transfers, {s.rates.bucket_drops} drops",
+            "rates",
         ),
-        (
+        Tile(
             "-" if share is None else f"{share:.0%}",
             "lowest research share",
             f"{s.research.reserve_share:.0%} is kept for it",
+            "research",
         ),
-        (
+        Tile(
             "-" if s.cost.mean is None else f"{s.cost.mean:.2f}",
             "mean cost of a job",
             f"on-demand costs {s.cost.k:g}",
+            "queue",
         ),
-        (
+        Tile(
             "-" if s.delay.mean_s is None else format_duration(s.delay.mean_s),
             "mean delay",
             f"target {format_duration(s.delay.target_s)}",
+            "queue",
         ),
-        (
+        Tile(
             "-" if call is None else format_duration(call),
             "kill-switch, worst call",
             f"{s.kill_switch.connections_admitted} of {s.kill_switch.connections_tried} connections got in",
+            "switch",
         ),
     )
 

@@ -10,21 +10,27 @@ from markupsafe import Markup
 
 from controller.core.model import facts as f
 from experiments.results.history import (
+    OVER,
     Attempt,
     Timed,
     attempts,
     end_s,
 )
 from experiments.results.narration import CAUSES
-from experiments.results.report.svg import Axis, Canvas, steps
+from experiments.results.report.svg import Attribute, Axis, steps
+from experiments.results.report.time_chart import Element, TimeCanvas
+from experiments.results.report.times import RunClock
 from experiments.results.run_context import RunContext
 from topologies.spec import Host, Role
+from topologies.units import format_duration
 
-WIDTH, LABELS, RIGHT = 1240.0, 74.0, 14.0
+WIDTH, LABELS, RIGHT = 1240.0, 74.0, 22.0
 STRIP, GAP = 46.0, 9.0  # height of the queue's strip; space between buildings
 # (lanes at most, height of each); with more lanes, the least height
 LANE_HEIGHTS, LEAST_LANE_HEIGHT = ((40, 18.0), (100, 13.0), (250, 8.0)), 5.0
 COLOURS = 8
+LABELLED = 14.0  # height of a lane in which names of jobs can be read
+SPANS = {"notice": "under notice", "closed": "with its owner", "silent": "agent lost"}
 KILLED = ("emergency", "deadline", "agent_lost")
 
 
@@ -98,6 +104,11 @@ def colours(facts: Sequence[Timed]) -> dict[str, int]:
     return {job: n % COLOURS for n, job in enumerate(jobs)}
 
 
+def clock_of(facts: Sequence[Timed], context: RunContext) -> RunClock:
+    """The time of a run, from its beginning to its end."""
+    return RunClock(max(end_s(facts, context.ended_at_s), 1e-3), context.day_s, context.day_start_s)
+
+
 def timeline(facts: Sequence[Timed], context: RunContext) -> Markup:
     """The picture, as SVG."""
     return _Timeline(facts, context).draw()
@@ -106,8 +117,8 @@ def timeline(facts: Sequence[Timed], context: RunContext) -> Markup:
 class _Timeline:
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.facts, self.context = facts, context
-        self.until_s = max(end_s(facts, context.ended_at_s), 1e-3)
-        self.x = Axis(0.0, self.until_s, LABELS, WIDTH - RIGHT)
+        self.clock = clock_of(facts, context)
+        self.until_s = self.clock.until_s
         self.colour = colours(facts)
         self.attempts = attempts(facts)
         self.at: dict[tuple[str, int], float] = {}  # attempt -> middle of its lane
@@ -132,7 +143,8 @@ class _Timeline:
             row = self.rows[host.name] = TimelineRow(host, top, lanes[host.name], height)
             self.bottom = top + row.height
             top = self.bottom + (2.0 if height > 10.0 else 1.0)
-        self.canvas = Canvas(WIDTH, self.bottom + 30.0)
+        self.canvas = TimeCanvas(WIDTH, self.bottom + 30.0, clock=self.clock, left=LABELS, right=RIGHT)
+        self.x = self.canvas.x
 
     def _end(self, attempt: Attempt) -> float:
         return self.until_s if attempt.ended_s is None else attempt.ended_s
@@ -142,11 +154,8 @@ class _Timeline:
     def draw(self) -> Markup:
         canvas = self.canvas
         canvas.parts.append(_DEFS)
-        for value in self.x.ticks(12):
-            x = self.x(value)
-            canvas.line(x, STRIP + 29.0, x, self.bottom + 4, class_="grid")
-            for y in (self.bottom + 18, STRIP + 24.0):
-                canvas.text(x, y, f"{value:g} s", class_="tick", text_anchor="middle")
+        canvas.times(STRIP + 24.0, 10, of_day=True)
+        canvas.times(self.bottom + 18, 10, grid=(STRIP + 29.0, self.bottom + 4))
         self._queue()
         building = None
         for row in self.rows.values():
@@ -161,10 +170,7 @@ class _Timeline:
                 canvas.text(4, middle, building, class_=f"{size} building")
         for span in spans(self.facts, self.until_s):
             if found := self.rows.get(span.host):
-                x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
-                tip = f"{span.host}: {span.why}, {span.from_s:.1f} s to {span.to_s:.1f} s"
-                look = f"span {span.kind}"
-                canvas.rect(x, found.top, max(1.5, width), found.height, class_=look, data_tip=tip)
+                self._span(span, found)
         for row in self.rows.values():
             for n, lane in enumerate(row.lanes):
                 for attempt in lane:
@@ -174,10 +180,11 @@ class _Timeline:
         for death in self.context.deaths:
             x, found = self.x(death.at_s), self.rows.get(death.subject)
             top, bottom = (found.top, found.top + found.height) if found else (STRIP + 30.0, self.bottom)
-            tip = f"{death.subject} died at {death.at_s:.1f} s: {death.how}"
-            canvas.line(x, top, x, bottom, class_="death", data_tip=tip)
+            tip = f"{death.subject} died at {self.clock.moment(death.at_s)}: {death.how}"
             y = (top + bottom) / 2 if found else top
-            canvas.add("path", d=f"M{x:.1f},{y - 6:.1f}l6,6l-6,6l-6,-6z", class_="death-mark", data_tip=tip)
+            line: Element = ("line", "", {"x1": x, "y1": top, "x2": x, "y2": bottom, "class_": "death"})
+            way = f"M{x:.3f},{y - 6:.1f}l6,6l-6,6l-6,-6z"
+            canvas.mark(x, x, line, ("path", "", {"d": way, "class_": "death-mark", "data_tip": tip}))
         return canvas.svg("Time line of jobs and reclaims by host", "timeline")
 
     def _queue(self) -> None:
@@ -185,40 +192,88 @@ class _Timeline:
         most = max([n for _, n in lengths], default=0)
         y = Axis(0.0, max(most, 1), STRIP + 8.0, 14.0)
         points = [(self.x(x), y(n)) for x, n in steps([(0.0, 0.0), *lengths], self.until_s)]
-        base = [(self.x.end, y.start), (self.x.start, y.start)]
-        self.canvas.path([*points, *base], class_="queue-area", data_tip=f"jobs waiting, at most {most:g}")
+        self.canvas.curve(points, y.start, class_="queue-area")
         self.canvas.text(LABELS - 8, STRIP + 2, "waiting", class_="host", text_anchor="end")
-        self.canvas.text(LABELS - 8, 18, f"{most:g}", class_="tick", text_anchor="end")
+        self.canvas.text(
+            LABELS - 8,
+            18,
+            f"{most:g}",
+            class_="tick",
+            text_anchor="end",
+            data_tip=f"jobs waiting, at most {most:g}",
+        )
         self.canvas.line(self.x.start, y.start, self.x.end, y.start, class_="axis")
 
+    def _span(self, span: TimelineSpan, row: TimelineRow) -> None:
+        x, width = self.x(span.from_s), self.x(span.to_s) - self.x(span.from_s)
+        tip = f"{span.host}: {span.why}, {self.clock.moment(span.from_s)} to {self.clock.moment(span.to_s)}"
+        named: dict[str, Attribute] = {"x": x, "y": row.top, "width": width, "height": row.height}
+        look = f"span {span.kind}"
+        element: Element = ("rect", "", {**named, "class_": look, "data_tip": tip})
+        what = f"times of {span.host}: {SPANS[span.kind]}"
+        self.canvas.mark(x, x + width, element, row=(look, row.top), height=row.height, what=what)
+
     def _bar(self, row: TimelineRow, lane: int, attempt: Attempt) -> None:
-        canvas, job, end = self.canvas, attempt.job, self._end(attempt)
+        canvas, job, end, moment = self.canvas, attempt.job, self._end(attempt), self.clock.moment
         height, top = row.lane_height - 2.0, row.top + lane * row.lane_height + 1.0
         middle = top + height / 2
         self.at[job, attempt.attempt] = middle
         run = attempt.running_s if attempt.running_s is not None else end
         x0, xr, x1 = self.x(attempt.dispatched_s), self.x(min(run, end)), self.x(end)
-        started = "never heard to run" if attempt.running_s is None else f"running from {run:.2f} s"
-        ended = "still there at the end" if attempt.ended_s is None else f"until {end:.2f} s"
+        started = "never heard to run" if attempt.running_s is None else f"running from {moment(run)}"
+        ended = "still there at the end" if attempt.ended_s is None else f"until {moment(end)}"
         why = CAUSES.get(attempt.how, attempt.how)
         tip = (
             f"{job}, attempt {attempt.attempt} on {attempt.host}\n"
-            f"given at {attempt.dispatched_s:.2f} s, {started}, {ended}" + (f"\n{why}" if why else "")
+            f"given at {moment(attempt.dispatched_s)}, {started}, {ended}" + (f"\n{why}" if why else "")
         )
         colour = f"c{self.colour.get(job, 0)}"
-        canvas.rect(x0, top, xr - x0, height, class_=f"bar starting {colour}", data_job=job, data_tip=tip)
-        canvas.rect(xr, top, x1 - xr, height, rx=2, class_=f"bar {colour}", data_job=job, data_tip=tip)
+        told: dict[str, Attribute] = {"data_job": job, "data_tip": tip}
+        box: dict[str, Attribute] = {"y": top, "height": height}
+        elements: list[Element] = []
+        if xr > x0:
+            elements.append(
+                (
+                    "rect",
+                    "",
+                    {"x": x0, "width": xr - x0, **box, "class_": f"bar starting {colour}", "data_job": job},
+                )
+            )
+        elements.append(
+            ("rect", "", {"x": xr, "width": x1 - xr, **box, "rx": 2.0, "class_": f"bar {colour}", **told})
+        )
         name = job if len(job) * 6.2 + 6 < x1 - xr else job.removeprefix("job")
-        if row.lane_height >= 14.0 and len(name) * 6.2 + 4 < x1 - xr:
-            canvas.text(xr + 3, middle + 3.6, name, class_="bar-label", data_job=job)
+        if row.lane_height >= LABELLED and len(name) * 6.2 + 4 < x1 - xr:
+            elements.append(
+                ("text", name, {"x": xr + 3, "y": middle + 3.6, "class_": "bar-label", "data_job": job})
+            )
+        what = f"attempts on {attempt.host}"
+        canvas.mark(x0, x1, *elements, row=("bar", top), height=height, what=what)
         size = min(4.0, height / 2)
         if attempt.how in KILLED:
-            for rise in (size, -size):
-                ends = (x1 - size, middle - rise, x1 + size, middle + rise)
-                canvas.line(*ends, class_="kill", data_job=job)
-        elif attempt.how in ("finished", "failed"):
-            ends = (x1, middle - size - 2, x1, middle + size + 2)
-            canvas.line(*ends, class_=f"end {attempt.how}", data_job=job)
+            whole = 2 * size
+            cross = f"M{x1:.3f},{middle:.2f}m{-size:g},{-size:g}l{whole:g},{whole:g}m0,{-whole:g}l{-whole:g},{whole:g}"
+            kill: Element = ("path", "", {"d": cross, "class_": "kill", "data_job": job})
+            canvas.mark(
+                x1,
+                x1,
+                kill,
+                row=("kill", top),
+                height=height,
+                what=f"attempts on {attempt.host} ended by force",
+            )
+        elif attempt.how in OVER:
+            ends: dict[str, Attribute] = {
+                "x1": x1,
+                "y1": middle - size - 2,
+                "x2": x1,
+                "y2": middle + size + 2,
+            }
+            look = f"end {attempt.how}"
+            line: Element = ("line", "", {**ends, "class_": look, "data_job": job})
+            canvas.mark(
+                x1, x1, line, row=(look, top), height=height, what=f"jobs {attempt.how} on {attempt.host}"
+            )
 
     def _checkpoints(self) -> None:
         done = {(c.job, c.sequence) for _, c in self.facts if isinstance(c, f.CheckpointCompleted)}
@@ -231,7 +286,17 @@ class _Timeline:
             if (fact.job, fact.sequence) not in done:
                 look, became = "checkpoint open", "never completed"
             tip = f"{fact.job}: checkpoint of step {fact.step}, {became}"
-            self.canvas.line(x, y + half * 0.5, x, y + half, class_=look, data_job=fact.job, data_tip=tip)
+            ends: dict[str, Attribute] = {
+                "x1": x,
+                "y1": y + half * 0.5,
+                "x2": x,
+                "y2": y + half,
+                "class_": look,
+            }
+            line: Element = ("line", "", {**ends, "data_job": fact.job, "data_tip": tip})
+            self.canvas.mark(
+                x, x, line, row=(look, y + half * 0.5), height=half * 0.5, what=f"checkpoints, {became}"
+            )
 
     def _moves(self) -> None:
         by_job: dict[str, list[Attempt]] = {}
@@ -247,16 +312,12 @@ class _Timeline:
             if before.how != "final_checkpoint":
                 look, words, marker = "resumed", "resumed", "url(#arrow-red)"
             bend = min(26.0, 8.0 + (x1 - x0) / 2)
-            way = f"M{x0:.1f},{here:.1f}C{x0 + bend:.1f},{here:.1f} {x1 - bend:.1f},{there:.1f} {x1:.1f},{there:.1f}"
-            hosts, down_s = f"{before.host} -> {after.host}", begun - self._end(before)
-            self.canvas.add(
-                "path",
-                d=way,
-                class_=f"move {look}",
-                marker_end=marker,
-                data_job=before.job,
-                data_tip=f"{before.job} {words}: {hosts}, down for {down_s:.2f} s",
-            )
+            way = f"M{x0:.3f},{here:.1f}C{x0 + bend:.2f},{here:.1f} {x1 - bend:.2f},{there:.1f} {x1:.3f},{there:.1f}"
+            down = f"{before.host} -> {after.host}, down for {format_duration(begun - self._end(before))}"
+            named: dict[str, Attribute] = {"d": way, "class_": f"move {look}", "marker_end": marker}
+            told: dict[str, Attribute] = {"data_job": before.job, "data_tip": f"{before.job} {words}: {down}"}
+            row, what = (f"move {look}", here - 2.0), f"jobs that {words} from {before.host}"
+            self.canvas.mark(x0, x1, ("path", "", named | told), row=row, height=4.0, what=what)
 
 
 def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
@@ -267,7 +328,12 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
         match fact:
             case f.JobQueued(job=job) | f.JobWaits(job=job):
                 waiting.add(job)
-            case f.JobDispatched(job=job) | f.JobFinished(job=job) | f.JobFailed(job=job):
+            case (
+                f.JobDispatched(job=job)
+                | f.JobFinished(job=job)
+                | f.JobFailed(job=job)
+                | f.JobCancelled(job=job)
+            ):
                 waiting.discard(job)
         if not lengths or lengths[-1][1] != len(waiting):
             lengths.append((at_s, float(len(waiting))))
