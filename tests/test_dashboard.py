@@ -337,6 +337,8 @@ def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str
     assert get(page + "/", Host="attacker.example")[0] == 400
     assert get(page + "/api/at?s=1", Host="attacker.example")[0] == 400
     assert get(page + "/../../etc/passwd")[0] == 404
+    for site, status in (("cross-site", 403), ("same-origin", 200), ("none", 200)):
+        assert get(page + "/api/at?s=1", **{"Sec-Fetch-Site": site})[0] == status
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self._nursery.start_soon(self.jobs.run, spec, attempt, restore)
             case do.KillWorkload(job, attempt):
                 self.jobs.kill((job, attempt))
+            case do.EndWorkload(job, attempt, grace_s):
+                self._nursery.start_soon(self.jobs.end, (job, attempt), grace_s)
             case do.TakeSnapshot():
                 self._nursery.start_soon(self.jobs.take_snapshot, effect)
             case do.StartSending():

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
@@ -72,11 +72,11 @@ class RunnerLink:
         """Ends a `receive` that waits, or the next; from any thread."""
         os.eventfd_write(self._bell, 1)
 
-    def receive(self, timeout_s: float | None) -> Order | Report | None:
-        """The next order; None if none comes within the time, or before `wake`."""
+    def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
+        """The next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
         while not self._arrived:
             self._arrived.extend(self._decoder.feed(b""))
-            watched: list[socket.socket | int] = [self._sock, self._bell]
+            watched: list[socket.socket | int] = [self._sock, self._bell, *also]
             heard = select.select(watched, [], [], timeout_s)[0]
             if self._bell in heard:
                 os.eventfd_read(self._bell)
@@ -102,6 +102,11 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
+        if start.spec.program is not None:
+            from testbed.workloads.executable import run_program  # other jobs start without it
+
+            run_program(self._link, start.spec.program, start.restore)
+            return
         workload = load_workload(start.spec.workload, start.spec.params)
         if start.restore is None:
             workload.begin()

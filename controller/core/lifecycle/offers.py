@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.attempts import dispatch, release, replica_of
+from controller.core.lifecycle.attempts import cancelled, dispatch, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import HostState, JobState
+from controller.core.model.entities import HostState, JobState, Phase
 from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
 from testbed.messages import Accepted, JobSpec, Rejected
@@ -181,8 +181,12 @@ def _to_on_demand(cluster: Cluster, job: JobState) -> None:
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
-    GPUs that become free by it are offered to others only after all jobs that the event interrupts.
+    GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
+    is not resumed.
     """
+    if job.phase is Phase.CANCELLING:
+        cancelled(cluster, job, "gone")
+        return
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
