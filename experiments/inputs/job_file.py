@@ -13,7 +13,7 @@ import msgspec
 
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
 from testbed.messages import JobSpec
-from testbed.program import CHECKPOINT_EXIT_CODE, NO_SIGNAL, SIGNALS, Program, wrong
+from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, wrong
 from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
@@ -52,7 +52,7 @@ JOB: Final = Section(
     ),
     grace=Key(
         Quantity(Dimension.DURATION, high=1e6),
-        "for its process to end when it is cancelled, and for a program to checkpoint, before it is killed; real time",
+        f"for its process to end when it is cancelled, and for a program ({GRACE_S:g} s) to checkpoint; real time",
         2.0,
     ),
 )
@@ -137,6 +137,8 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     given = _scalars(table, "params") if program is None else {}
     if program is not None and not table.has("workload"):
         read["workload"] = EXECUTABLE
+    if program is not None and not table.has("grace"):
+        read["grace"] = GRACE_S
     table.done()
     spec = JobSpec(
         read["name"] or name,
