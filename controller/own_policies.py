@@ -6,6 +6,7 @@ They stand beside the project's in this process and in all that it forks; a name
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -33,8 +34,16 @@ def find_policy(name: str, key: str = "policy") -> Policy:
 
 def source_of(name: str) -> str:
     """A fingerprint of the code that a user's policy came with (`plugins.sources`); empty for a row of the project's own."""
-    files = plugins.sources(name, plugins.POLICIES) if plugins.is_plugin(name, plugins.POLICIES) else ()
-    return fingerprint(files) if files else ""
+    files = plugins.sources(name, plugins.POLICIES)
+    return fingerprint(files.values(), *files) if files else ""
+
+
+def forget(modules: Collection[str]) -> None:
+    """Take the rows of users' modules out of the table: their code is about to change."""
+    for name in [
+        each for each in POLICIES if ":" in each and each.partition(":")[0].partition(".")[0] in modules
+    ]:
+        del POLICIES[name]
 
 
 def add_policies(path: Path) -> tuple[str, ...]:

@@ -65,6 +65,12 @@ Made by `docs/generate.py` from the summary and the facts of the program. `recla
 """
 
 
+TABLES_HEAD = """# Tables of a run
+
+Made by `docs/generate.py` from the rows that `experiments/results/frames.py` declares: what `result.frame(NAME)` gives
+([from Python](../api.md)). Times are seconds since the coordinator started, sizes and rates as they were played. `None` is a
+missing value.
+"""
 CAMPUS_SECTIONS: dict[str, Section] = {
     "the file itself": files.CAMPUS,
     "[research_reserve]": files.RESEARCH_RESERVE,
@@ -276,6 +282,20 @@ def results_page() -> str:
     )
 
 
+def tables_page() -> str:
+    """docs/reference/tables.md."""
+    from experiments.results.frames import described
+
+    parts = [TABLES_HEAD]
+    for name, about, declared in described():
+        said = meanings(declared)
+        lines = (f"| `{each.name}` | {each.type} | {said.get(each.name, '')} |" for each in fields(declared))
+        parts.append(
+            f"## {name}\n\n{about}\n\n| column | type | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        )
+    return "\n".join(parts)
+
+
 def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
@@ -371,6 +391,7 @@ PAGES = {
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
     "reference/results.md": results_page,
+    "reference/tables.md": tables_page,
 }
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.model import effects as do
+from controller.core.model import facts as f
+from experiments.results.accounting import summarise
+from experiments.results.narration import describe
+from testbed import messages as m
 from testbed.checkpoints import Manifest
 from testbed.errors import RemoteProtocolError
 from testbed.transfer import Hello, ReceiveFailed, TransferFailed, serve_checkpoints
@@ -32,7 +38,9 @@ from testbed.transfer.coding import (
     ChunkEncoder,
 )
 from testbed.transfer.messages import ANSWER, HELLO, NOT_UNDERSTOOD, Contents, Describe, Rejected, Want
+from tests import run_story
 from tests.test_transfer import CHUNK, content, peer, relay, serving
+from tests.test_waiting import Silent
 
 pytestmark = pytest.mark.alone
 
@@ -64,6 +72,8 @@ def test_what_comes_out_is_what_went_in(data: bytes, base: bytes | None) -> None
         body = coded[HEADER.size :]
         assert length == len(body) <= len(data)
         assert ChunkDecoder(of_base).decode(method, body, 0, len(data)) == data
+        stored = ChunkEncoder(manifest_of(data), file, of_base).encode([0], stored=True)
+        assert stored == HEADER.pack(STORED, len(data)) + data
 
 
 @contextmanager
@@ -159,6 +169,26 @@ async def test_a_flow_that_is_granted_more_than_a_coder_keeps_up_with_is_not_cod
         data = weights().tobytes()
         result = await pair.send(pair.ingest(data), **options)
         assert (result.coding, result.bytes_sent) == (None, len(data))
+
+
+@pytest.mark.trio
+async def test_a_wire_that_waits_for_the_coder_gets_every_other_part_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode, asked = ChunkEncoder.encode, []
+
+    def slowly(self: ChunkEncoder, chunks: Sequence[int], *, stored: bool = False) -> bytes:
+        asked.append(stored)
+        time.sleep(0.2)
+        return encode(self, chunks, stored=stored)
+
+    monkeypatch.setattr(ChunkEncoder, "encode", slowly)
+    async with serving(tmp_path) as pair:
+        data = weights(1 << 19)
+        result = await pair.send(pair.ingest(data.tobytes()))
+        assert asked == [False, False, True, False]
+        assert result.starved
+        assert 0.8 * data.nbytes < result.bytes_sent < 0.95 * data.nbytes
 
 
 @pytest.mark.trio
@@ -299,3 +329,25 @@ async def test_a_paced_flow_of_coded_chunks_takes_as_long_as_its_wire_bytes_take
         assert result.bytes_sent == told[-1] < 0.9 * len(data)
         assert result.duration_s > 0.85 * (result.bytes_sent - (1 << 18)) / rate_bytes_per_s
         assert not result.starved
+
+
+# ------------------------------------------------------------ what is told of it
+
+
+def test_what_coding_came_to_is_a_fact_and_adds_up_in_the_summary() -> None:
+    silent = Silent()
+    coding = m.Coding(CODEC, 100_000, 0.002, 0.001)
+    told = m.TransferEnded("t", "a", 7, silent.job.standby or "", True, 60_000, 0, 0.1, coding=coding)
+    facts = [e.fact for e in silent.say(silent.host, told) if isinstance(e, do.Record)]
+    [coded] = [fact for fact in facts if isinstance(fact, f.TransferCoded)]
+    assert (coded.plain_bytes, coded.wire_bytes, coded.source) == (100_000, 60_000, silent.host)
+    assert silent.job.sent_bytes == 60_000  # what P1 plans the next one with
+    plain = m.TransferEnded("t", "a", 8, silent.job.standby or "", True, 60_000, 0, 0.1)
+    effects = silent.say(silent.host, plain)
+    assert not [e for e in effects if isinstance(e, do.Record) and isinstance(e.fact, f.TransferCoded)]
+
+    context = run_story.context()
+    figures = summarise([(1.0, coded), (2.0, coded)], context).checkpoints
+    assert (figures.coded, figures.plain_mean_bytes, figures.coded_mean_bytes) == (2, 100_000, 60_000)
+    assert figures.coding_s == pytest.approx(0.006)
+    assert "was coded: 100 kB as 60 kB" in describe(coded)

@@ -49,6 +49,7 @@ def samples(research_bytes: list[int], through_bytes: int = 0, *, valid: bool = 
         "granted_bytes": {},
         "towards_attacked": [classes] * len(research_bytes),
         "ports": {},
+        "causes": ["a queue was full"] * len(research_bytes),
         "valid": valid,
         "reasons": [] if valid else ["slow"],
     }
@@ -92,6 +93,8 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
         row("frames-af41"), "ours", samples([enough, little], int(allowed + reserve / 4))
     )
     assert (found["reserve"], found["theorem"]) == (NOT_KEPT, NOT_KEPT)
+    where = "the same, AF41, ours"
+    assert isolation.isolation_notes({"rows": [found]}) == [f"{where}: in the worst second a queue was full"]
     assert found["predicted_bytes_per_s"] == pytest.approx(0.75 * reserve, rel=1e-6)
     within = isolation.judged(row("frames-af41"), "ours", samples([enough], int(0.9 * allowed)))
     assert (within["uncontrolled_bytes_per_s"], within["reserve"]) == (0.0, KEPT)
@@ -100,7 +103,7 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
 def test_a_trial_on_a_machine_that_was_too_slow_is_not_judged_and_says_so() -> None:
     found = isolation.judged(row("phi-0.5-AF41"), "ours", samples([1], valid=False))
     assert (found["reserve"], found["theorem"]) == (NOT_JUDGED, NOT_JUDGED)
-    assert "not judged: slow" in isolation.isolation_notes({"rows": [found]})[0]
+    assert isolation.isolation_notes({"rows": [found]}) == ["1 of 1 trials are not judged: slow"]
 
 
 def test_frames_carry_the_class_the_addresses_and_the_tags_that_they_are_to() -> None:

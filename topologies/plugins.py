@@ -72,17 +72,21 @@ def find(key: str, name: str, group: str, allowed: str, among: str | None = None
     return found
 
 
-def sources(name: str, group: str) -> tuple[Path, ...]:
-    """The files that an object's code is in, in order: its module's and those that it imports from the same folder, or all Python
-    files of its package. Empty for a name of the project's own. Files that the code reads while it runs are not among them."""
+def sources(name: str, group: str) -> dict[str, Path]:
+    """The files that an object's code is in, by their names from a folder of Python's path, in order: its module's and those
+    that it imports from the same folder, or all Python files of its package. Empty for a name of the project's own. Files that
+    the code reads while it runs are not among them."""
     parts = _REFERENCE.fullmatch(target(name, group))
     if parts is None:
-        return ()
+        return {}
     top = sys.modules.get(parts[1].partition(".")[0])
+    file = getattr(top, "__file__", None)
     if top is not None and hasattr(top, "__path__"):
-        return tuple(sorted(path for folder in top.__path__ for path in Path(folder).rglob("*.py")))
-    file = getattr(sys.modules.get(parts[1]), "__file__", None)
-    return tuple(sorted(_beside(Path(file)))) if file else ()
+        folders = [Path(folder) for folder in top.__path__]
+        found = {path: folder.parent for folder in folders for path in folder.rglob("*.py")}
+    else:
+        found = dict.fromkeys(_beside(Path(file)), Path(file).parent) if file else {}
+    return dict(sorted((str(path.relative_to(root)), path) for path, root in found.items()))
 
 
 def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:

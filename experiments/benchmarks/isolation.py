@@ -18,10 +18,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import selectors
 import socket
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
+from rich import box
 from rich.table import Table
 
 from experiments.benchmarks import attacks
@@ -67,6 +70,7 @@ PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
 WINDOW_S = 1.0
 WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
+ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
 RESULT, PICTURE = "isolation.json", "isolation.svg"
 KEPT, NOT_KEPT, NOTHING_PROMISED, NOT_JUDGED = "kept", "NOT KEPT", "promises 0", "not judged"
@@ -109,19 +113,19 @@ class Row:
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Participation first, then attacks."""
+    found: list[Row] = []
     share = payload_rate(TRUNK - reserve_bytes_per_s())
     each = UNCONTROLLED / len(PROVIDERS)
-    found = []
     for kind, dscp in (("unmarked", attacks.BEST_EFFORT), ("AF41", attacks.AF41)):
         for phi in QUICK_PHIS if quick else PHIS:
             taking = PROVIDERS[: round(phi * len(PROVIDERS))]
-            if phi == 1.0 and dscp:
-                continue  # nobody is left to send
-            words = f"phi = {phi:g}, the others {kind}"
+            if phi == 1.0 and any(row.key == ALL for row in found):
+                continue  # nobody is left to send in this way or that
+            words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
             send = attacks.at_rate(Frames(dscp), each)
             grant = share / max(1, len(taking))
             others = PROVIDERS[len(taking) :]
-            key = f"phi-{phi:g}-{kind}"
+            key = ALL if phi == 1.0 else f"phi-{phi:g}-{kind}"
             found.append(Row(key, words, taking, grant, others, send, each, phi, UNCONTROLLED))
     keeping = PROVIDERS[:2]
     for key, attack in ATTACKS.items():
@@ -251,8 +255,11 @@ class Trial:
                     os.close(fd)
             try:
                 seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
+                if died := [each for each in processes if each.poll() is not None]:
+                    raise SetupError(
+                        f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
+                    )
                 counted = [json.loads(_read_all(fd)) for _, fd in receivers]
-                died = [each for each in processes if each.poll() not in (None, 0)]
             finally:
                 for process in processes:
                     process.kill()
@@ -265,8 +272,6 @@ class Trial:
                     maps.aggregate.unset()
                     for key, _ in list(maps.flows.items()):
                         maps.flows.delete(key)
-        if died:
-            raise SetupError(f"{row.words}: {died[0].label} on {died[0].host} ended by itself")
         steps = list(pairwise(seen))
         samples: dict[str, Any] = {
             "research_bytes": self._by_host(counted[0], STRANGERS),
@@ -288,7 +293,7 @@ class Trial:
         for host, counted in ports.items():
             sent = sum(counted[name] for name in ("migration_bytes", "research_bytes", "refused_bytes"))
             if sent < LEAST_SENT * offered:
-                return f"{host} sent only {sent / offered:.0%} of what it was to send"
+                return f"senders that ignore grants did not get them out: {host} only {sent / offered:.0%}"
         return ""
 
     def _receiver(self, host: str, begin_s: float) -> tuple[ForkRequest, int]:
@@ -462,47 +467,55 @@ def isolation_table(result: Mapping[str, Any]) -> Table:
     reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
     trunk = result["trunk_bytes_per_s"] / MBIT_PER_S
     table = Table(
-        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research"
+        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research",
+        box=box.SIMPLE,
     )
-    heads = ("", "research: worst, median", "reserve", "Theorem 4", "", "granted / grant")
-    for head in (*heads, "through: marked", "else"):
+    table.add_column("", no_wrap=True)
+    for head in ("research", "reserve", "Theorem 4", "grants", "through"):
         table.add_column(head)
     last = ""
     for row in result["rows"]:
         if row["row"] != last:
             table.add_section()
             table.add_row(row["words"], style="bold")
-        granted = row["granted_over_grant"]
-        through = row["through_bytes_per_s"]
+        granted, through = row["granted_over_grant"], row["through_bytes_per_s"]
         table.add_row(
             f"  {row['system']}",
             f"{_mbit(row['research_worst_bytes_per_s'])}, {_mbit(row['research_median_bytes_per_s'])}",
             row["reserve"],
-            f">= {_mbit(row['predicted_bytes_per_s'])}",
-            row["theorem"],
+            f"{row['theorem']}: {_mbit(row['predicted_bytes_per_s'])}",
             f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
-            *(_mbit(through[name]) for name in ("migration", "research")),
+            f"{_mbit(through['migration'])} + {_mbit(through['research'])}" if any(through.values()) else "",
         )
         last = row["row"]
     table.caption = (
-        "Mbit/s on the wire, in windows of 1 s. reserve: kept if the worst second has max(beta B, B_min); Theorem 4: if it has "
-        "B_min - (1 - phi) u. through: what came to x of those that ignore grants, in the migration classes and else; a trunk "
-        "without classes counts all as else."
+        "Mbit/s on the wire. research: worst and median second; reserve: kept if the worst has max(beta B, B_min); Theorem 4: "
+        "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: what came "
+        "to x of the others, in the migration classes + else (a trunk without classes: all is else)"
     )
     return table
 
 
 def isolation_notes(result: Mapping[str, Any]) -> list[str]:
-    """What a table has no column for: rows that are not judged and why, and refusals of the ports."""
-    lines = []
+    """What a table has no column for: why trials are not judged, and what the ports refused."""
+    trials, reasons = len(result["rows"]), Counter[str]()
     for row in result["rows"]:
-        where = f"{row['words']}, {row['system']}"
-        if not row["samples"]["valid"]:
-            lines.append(f"{where}: not judged: {'; '.join(row['samples']['reasons'])}")
+        reasons.update(
+            re.sub(r"[0-9.]+%?, allowed.*|only.*", "", each).strip(" :") for each in row["samples"]["reasons"]
+        )
+    lines = [
+        f"{count} of {trials} trials are not judged: {reason}" for reason, count in reasons.most_common()
+    ]
+    for row in result["rows"]:
         ports = row["samples"]["ports"].values()
         forged, refused = (
             sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
         )
+        where = f"{row['words']}, {row['system']}"
+        if NOT_KEPT in (row["reserve"], row["theorem"]):
+            seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
+            worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
+            lines.append(f"{where}: in the worst second {row['samples']['causes'][worst]}")
         if forged or refused:
             lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
     return lines
@@ -523,9 +536,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 points = [
                     (row["phi"], row["research_worst_bytes_per_s"] / MBIT_PER_S)
                     for row in result["rows"]
-                    if row["system"] == system and row["phi"] is not None and row["row"].endswith(kind)
+                    if row["system"] == system
+                    and (row["row"] == ALL or row["row"].endswith(f"-{kind}"))
+                    and row["phi"] is not None
                 ]
-                axes.plot(*zip(*points, strict=True), marker="o", label=system) if points else None
+                if points:
+                    axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
             predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
             axes.plot(phis, predicted, linestyle=":", color="#444444", label="Theorem 4")
             axes.axhline(reserve, linewidth=0.8, color="#888888")

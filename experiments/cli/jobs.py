@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.cli.options import print_json
 from experiments.inputs.job_file import check_runs, load_job
 from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
 from testbed.emulation.safety.ledger import only_campus
@@ -89,10 +90,13 @@ def cancel(console: Console, names: Sequence[str], campus_id: str | None) -> Non
         )
 
 
-def jobs(console: Console, campus_id: str | None) -> None:
+def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> None:
     """The jobs of a campus: those that are not over, and the last that ended, failures with their reasons."""
     campus = only_campus(campus_id)
     told = ask(campus.run_dir, Operator.status, PATIENCE_S)
+    if as_json:
+        print_json({"campus": campus.id, "now_s": told.now_s, "jobs": told.jobs, "ended": told.ended})
+        return
     table = Table("job", "phase", "host", "standby", "step", "attempt", "checkpoint every", "may send", "why")
     for ended in told.ended:
         step = f"{ended.step}/{ended.steps}"

@@ -5,7 +5,7 @@ events.jsonl and asks the coordinator nothing but whether it answers, so it can 
     picture     hosts, jobs, flows, links and the queue at one moment, folded from facts; what changed since when
     chronicle   the whole run: bars and spans of the time line, the queue's curve, which facts are told in words
     feed        follows a source, and answers for any moment of it
-    decisions   why: the run decided again by the same core, with a witness (`controller.core.model.witness`)
+    decisions   why: the run decided again by the same core, with a witness (`reasons`); `kept`: what it found
     switches    the owners' hand, from the page
     metrics     for Prometheus
     application what is answered to a browser;  serve: the process

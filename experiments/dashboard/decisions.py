@@ -3,10 +3,7 @@
 The core is deterministic: handed the events of a journal (or, of a virtual run, played again from its scenario and seed) it comes
 to the same decisions, and what it records is compared with what the run recorded, fact for fact. So nothing more has to be
 written while a campus works, and no decision of the live coordinator waits for an explanation. The process begins at the first
-question, has the lowest priority, and follows a journal that is in use.
-
-What it finds is kept in a file without a name for others (SQLite, in a private folder), compressed, at most MOST_BYTES of it:
-of more, the oldest are given up.
+question, has a low priority, and follows a journal that is in use.
 
 python -m experiments.dashboard.decisions RUN KEPT [--follow]
 """
@@ -21,7 +18,6 @@ import random
 import sqlite3
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -35,7 +31,8 @@ from controller.core.model import events as ev
 from controller.core.model.facts import AnyFact
 from controller.core.settings import Settings
 from controller.warm_up import rehearse
-from experiments.dashboard.reasons import Decision, Reasons
+from experiments.dashboard.kept import Kept
+from experiments.dashboard.reasons import Reasons
 from experiments.dashboard.sources import EventsFile, JournalSource, open_run
 from experiments.inputs.replay_file import REPLAY, read_replay
 from experiments.inputs.traces import trace_of
@@ -45,90 +42,10 @@ from experiments.worlds.virtual.world import VirtualWorld
 from testbed.errors import SetupError, TestbedError
 from topologies import files
 
-MOST_BYTES = 256 << 20
 FOLLOW_S = 0.25  # between two looks at a journal that is in use
-COMMIT_S = 0.5
 READ = 1000  # events at a time
-NICE = 19
+NICE = 10  # below all that plays a campus, and not so low that a busy machine never comes to it
 _EVENTS: msgspec.msgpack.Decoder[ev.Event] = msgspec.msgpack.Decoder(ev.Event)
-_SCHEMA = """
-CREATE TABLE why (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE progress (one INTEGER PRIMARY KEY, number INTEGER, state TEXT, words TEXT);
-"""
-
-
-class Kept:
-    """The writing side of what was found."""
-
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=OFF")
-        self._db.executescript(_SCHEMA)
-        self._most, self._bytes = most_bytes, 0
-        self._waiting: list[tuple[int, bytes]] = []
-        self._committed_s = 0.0
-
-    def put(self, number: int, decisions: Sequence[Decision]) -> None:
-        """The decisions behind a fact."""
-        body = zlib.compress(msgspec.json.encode(decisions), 3)
-        self._bytes += len(body)
-        self._waiting.append((number, body))
-
-    def tell(self, number: int, state: str, words: str = "", *, now: bool = False) -> None:
-        """How far it is; what was found is there for readers a moment later, or now."""
-        if not now and time.monotonic() < self._committed_s + COMMIT_S:
-            return
-        self._committed_s = time.monotonic()
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT OR REPLACE INTO why VALUES (?, ?)", self._waiting)
-        self._waiting = []
-        while self._bytes > self._most:
-            oldest = self._db.execute(
-                "SELECT number, length(body) FROM why ORDER BY number LIMIT 500"
-            ).fetchall()
-            if not oldest:
-                break
-            self._db.execute("DELETE FROM why WHERE number <= ?", (oldest[-1][0],))
-            self._bytes -= sum(size for _, size in oldest)
-        self._db.execute("INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?)", (number, state, words))
-        self._db.execute("COMMIT")
-
-
-class Answers:
-    """The reading side, for the process that serves the page."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._db = path, None if not path.exists() else _reading(path)
-
-    def of(self, number: int) -> dict[str, Any]:
-        """{"state": done, deciding, failed or none, ...}: decisions, how far it is, or why there are none."""
-        if self._db is None and self._path.exists():
-            self._db = _reading(self._path)
-        if self._db is None:
-            return {"state": "deciding", "until": 0}
-        try:
-            found = self._db.execute("SELECT body FROM why WHERE number = ?", (number,)).fetchone()
-            progress = self._db.execute("SELECT number, state, words FROM progress").fetchone()
-        except sqlite3.OperationalError:  # not made yet
-            return {"state": "deciding", "until": 0}
-        if found is not None:
-            return {"state": "done", "decisions": msgspec.json.decode(zlib.decompress(found[0]))}
-        until, state, words = progress or (0, "deciding", "")
-        if state == "failed":
-            return {"state": "failed", "words": words}
-        if until < number:
-            return {"state": "deciding", "until": until}
-        first = self._db.execute("SELECT min(number) FROM why").fetchone()[0]
-        gone = first is not None and number < first
-        words = (
-            "it was given up to make room" if gone else "no decision of P1, P2, P3 or the queue is behind it"
-        )
-        return {"state": "none", "words": words}
-
-
-def _reading(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
 
 
 # ---------------------------------------------------------------- deciding again
@@ -202,9 +119,10 @@ def settings_of_origin(text: str) -> Settings:
     known = {each.name for each in fields(Settings)}
     if unknown := sorted(told.keys() - known):
         raise SetupError(f"settings of another version: {', '.join(unknown)}")
-    return Settings(
-        **{name: math.inf if value == "inf" else ast.literal_eval(value) for name, value in told.items()}
-    )
+    values: dict[str, Any] = {
+        name: math.inf if value == "inf" else ast.literal_eval(value) for name, value in told.items()
+    }
+    return Settings(**values)
 
 
 class WitnessedWorld(VirtualWorld):
@@ -238,7 +156,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
                 kept.put(number, decisions)
         kept.tell(comparison.number, "deciding")
 
-    world.explained = explained  # type: ignore[method-assign]
+    world.explained = explained
     end_s = BEGIN_S + replay.scenario.played().duration_s
     world.run(end_s)
     while replay.until_over and not world.over() and world.now_s < end_s * LATEST_FACTOR:

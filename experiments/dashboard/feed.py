@@ -21,8 +21,8 @@ import msgspec
 import trio
 
 from experiments.dashboard.chronicle import Chronicle
+from experiments.dashboard.kept import DECIDED
 from experiments.dashboard.picture import Picture, Row
-from experiments.dashboard.reasons import DECIDED
 from experiments.dashboard.sources import EventsFile, JournalSource, Meter, Numbered
 from experiments.results.narration import describe, notable
 

@@ -1,4 +1,8 @@
-"""Where things stand on the map: switches as a forest below the cores, hosts in grids below theirs."""
+"""Where things stand on the map: switches as a forest below the core, hosts in grids below theirs.
+
+In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole of it
+fits a page.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,14 @@ CHIP, SMALL_CHIP, SMALL_ABOVE = (
 )  # a host's box; in campuses of more hosts, the small one
 GAP, BOX, LEVEL, SIBLINGS, MARGIN = 6.0, (92.0, 26.0), 74.0, 20.0, 12.0
 WIDE = 1.6  # a grid is so many times as wide as it is high
+PAGE = 1280.0  # a large campus is to be no wider
 
 
 @dataclass
 class _Node:
     name: str
     hosts: list[Host]
-    below: list[_Node]
+    lines: list[list[_Node]]  # of switches below it
     chip: tuple[float, float]
     columns: int = field(init=False)
 
@@ -35,19 +40,26 @@ class _Node:
         return self.columns * (self.chip[0] + GAP) if self.hosts else 0.0
 
     @property
+    def grid_height(self) -> float:
+        return 30.0 + ceil(len(self.hosts) / self.columns) * (self.chip[1] + GAP) if self.hosts else 0.0
+
+    @property
     def below_width(self) -> float:
-        return sum(child.width for child in self.below) + SIBLINGS * max(0, len(self.below) - 1)
+        return max(map(_line_width, self.lines), default=0.0)
 
     @property
     def width(self) -> float:
-        both = SIBLINGS if self.hosts and self.below else 0.0
+        both = SIBLINGS if self.hosts and self.lines else 0.0
         return max(BOX[0] + 10.0, self.grid_width + both + self.below_width)
 
     @property
     def height(self) -> float:
-        rows = ceil(len(self.hosts) / self.columns)
-        grid = 30.0 + rows * (self.chip[1] + GAP) if self.hosts else 0.0
-        return BOX[1] + max(grid, max((LEVEL - BOX[1] + child.height for child in self.below), default=0.0))
+        below = sum(LEVEL - BOX[1] + max(child.height for child in line) for line in self.lines)
+        return BOX[1] + max(self.grid_height, below)
+
+
+def _line_width(line: list[_Node]) -> float:
+    return sum(child.width for child in line) + SIBLINGS * (len(line) - 1)
 
 
 def layout(campus: Campus) -> Row:
@@ -63,12 +75,25 @@ def layout(campus: Campus) -> Row:
                 parents[neighbour] = name
                 todo.append(neighbour)
     switches = campus.switch_by_name
+    children = {
+        name: [n for n in campus.neighbours[name] if parents.get(n) == name]
+        for name in todo
+        if name in switches
+    }
+    of_leaves = sum(
+        any(n in switches for n in near) and not any(m in switches for n in near for m in children.get(n, ()))
+        for near in children.values()
+    )
     made: dict[str, _Node] = {}
-    for name in reversed(todo):
-        if name in switches:
-            near = [n for n in campus.neighbours[name] if parents.get(n) == name]
-            hosts = [campus.host_by_name[n] for n in near if n not in switches]
-            made[name] = _Node(name, hosts, [made[n] for n in near if n in switches], chip)
+    for name in reversed(list(children)):
+        hosts = [campus.host_by_name[n] for n in children[name] if n not in switches]
+        below = [made[n] for n in children[name] if n in switches]
+        together = len(below)
+        if chip is SMALL_CHIP and below and not any(child.lines for child in below):
+            widest = max(child.width for child in below) + SIBLINGS
+            together = max(1, int(PAGE / max(1, of_leaves) / widest))
+        lines = [below[n : n + together] for n in range(0, len(below), max(1, together))]
+        made[name] = _Node(name, hosts, lines, chip)
     nodes: dict[str, Row] = {}
     root = made.get(routes.root) or _Node("", list(campus.hosts), [], chip)
     _place(root, MARGIN, MARGIN, campus, nodes)
@@ -85,7 +110,10 @@ def layout(campus: Campus) -> Row:
     return {"width": width, "height": height, "small": chip is SMALL_CHIP, "nodes": nodes, "links": links}
 
 
-def _place(node: _Node, left: float, top: float, campus: Campus, nodes: dict[str, Row]) -> None:
+def _place(
+    node: _Node, left: float, top: float, campus: Campus, nodes: dict[str, Row], gutter: float | None = None
+) -> None:
+    """`gutter`: where its cable goes down, past the lines above its own."""
     centre = left + node.width / 2
     if node.name:
         switch = campus.switch_by_name[node.name]
@@ -97,14 +125,18 @@ def _place(node: _Node, left: float, top: float, campus: Campus, nodes: dict[str
             "kind": "switch",
             "tier": switch.tier.value,
             "building": switch.building or "",
+            "gutter": gutter,
         }
     x = left
     if node.hosts:
-        start = left if node.below else left + (node.width - node.grid_width) / 2
+        start = left if node.lines else left + (node.width - node.grid_width) / 2
         for n, host in enumerate(node.hosts):
             nodes[host.name] = {
                 "x": start + GAP / 2 + n % node.columns * (node.chip[0] + GAP),
-                "y": top + BOX[1] + 30.0 + n // node.columns * (node.chip[1] + GAP),
+                "y": top
+                + BOX[1]
+                + (30.0 if node.chip is CHIP else 12.0)
+                + n // node.columns * (node.chip[1] + GAP),
                 "w": node.chip[0],
                 "h": node.chip[1],
                 "kind": "host",
@@ -115,8 +147,12 @@ def _place(node: _Node, left: float, top: float, campus: Campus, nodes: dict[str
                 "address": str(host.address),
             }
         x += node.grid_width + SIBLINGS
-    elif node.below:
+    elif node.lines:
         x += (node.width - node.below_width) / 2
-    for child in node.below:
-        _place(child, x, top + LEVEL, campus, nodes)
-        x += child.width + SIBLINGS
+    y = top
+    for number, line in enumerate(node.lines):
+        at = x
+        for child in line:
+            _place(child, at, y + LEVEL, campus, nodes, at - SIBLINGS / 2 if number else None)
+            at += child.width + SIBLINGS
+        y += LEVEL - BOX[1] + max(child.height for child in line)

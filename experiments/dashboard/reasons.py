@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf, isfinite, isnan, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -41,18 +40,10 @@ from controller.core.placement.select import (
     NoDestination,
     PlacementRequest,
 )
+from experiments.dashboard.kept import DECIDED, Decision
 from topologies.spec import DirectedLink
 from topologies.units import format_duration, format_rate, format_size
 
-DECIDED = (
-    f.JobQueued,
-    f.JobRedirected,
-    f.JobDispatched,
-    f.JobWaits,
-    f.CheckpointPlanned,
-    f.MigrationAdmitted,
-    f.MigrationDegraded,
-)
 MOST_ROWS = 60  # of a table; the chosen one and the best are among them
 MOST_REMEMBERED = 500  # jobs whose last choice of a store is remembered: 10 kB each
 PURPOSES = {
@@ -61,7 +52,6 @@ PURPOSES = {
     "host": "a host to start or resume on",
     "store": "a host to keep its checkpoints",
 }
-Decision = dict[str, Any]
 
 
 @dataclass

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 
 from experiments.dashboard.application import Application
-from experiments.dashboard.decisions import Answers
 from experiments.dashboard.feed import Feed
 from experiments.dashboard.health import Health
+from experiments.dashboard.kept import Answers
 from experiments.dashboard.sources import EventsFile, JournalSource
 from experiments.dashboard.switches import Switches
 from experiments.worlds.live.operator import JOURNAL
@@ -89,6 +90,7 @@ async def _main(
     wanted = trio.Event()
     switches = Switches(campus) if campus is not None and campus.volunteers else None
     application = Application(feed, health, Answers(kept), wanted.set, switches)
+    asgi: Any = application.asgi  # of Starlette's types, which are not hypercorn's
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.errorlog = None
@@ -100,7 +102,7 @@ async def _main(
             nursery.start_soon(health.watch, campus.run_dir)
         nursery.start_soon(_decide_again, shown, kept, wanted)
         [address] = await nursery.start(
-            partial(serve_asgi, application.asgi, config, shutdown_trigger=trio.sleep_forever)
+            partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever)
         )
         token = f"/#token={switches.token}" if switches is not None else "/"
         tell(f"{address}{token}")

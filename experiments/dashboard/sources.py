@@ -18,7 +18,6 @@ import msgspec
 
 from controller.core.model.events import AgentSaid, Event
 from controller.core.model.facts import AnyFact
-from experiments.inputs.replay_file import REPLAY, read_replay
 from experiments.worlds.live.operator import JOURNAL
 from testbed.errors import SetupError, SpecError
 from testbed.identity import boot_id
@@ -176,6 +175,9 @@ def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsF
     The journal beside it is read where there is one (it has what agents counted, too). Else the campus is told by the run's
     `replay.json`, or by `topology`, a campus file. SpecError: there is no such file, or nothing says which campus it is of.
     """
+    # the page of a campus starts in half the time without scenarios, whose laws bring scipy
+    from experiments.inputs.replay_file import REPLAY, read_replay
+
     if not path.is_file():
         raise SpecError("RUN", str(path), "the events.jsonl of a run, or its journal.sqlite")
     if path.suffix == ".sqlite":

@@ -14,6 +14,7 @@ import msgspec
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
 from testbed.messages import JobSpec
 from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, wrong
+from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
 from topologies import toml
@@ -43,6 +44,7 @@ JOB: Final = Section(
     min_capability=Key(
         Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
+    ranks=Key(Whole(1, MOST_RANKS), "GPUs that it computes on at once, all or none: a gang", 1),
     loss_budget=Key(
         Quantity(Dimension.DURATION, above=True, high=1e9),
         "work that a reclaim without notice may cost (L_max)",
@@ -150,6 +152,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         read["loss_budget"],
         read["grace"],
         program,
+        read["ranks"],
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)

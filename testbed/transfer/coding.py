@@ -60,15 +60,16 @@ class ChunkEncoder:
         self._manifest, self._file = manifest, file
         self._zstd = zstandard.ZstdCompressor(level=_LEVEL)
 
-    def encode(self, chunks: Sequence[int]) -> bytes:
-        """What is sent for these chunks. OSError passes; OSError(EIO) too if the file is too short."""
+    def encode(self, chunks: Sequence[int], *, stored: bool = False) -> bytes:
+        """What is sent for these chunks; `stored`: as they are. OSError, also if the file is too short."""
         began_s = time.thread_time()
-        coded = b"".join(self._coded(chunk) for chunk in chunks)
+        coded = b"".join(self._stored(chunk) if stored else self._coded(chunk) for chunk in chunks)
         self.processor_s += time.thread_time() - began_s
         return coded
 
     def shrinks(self, chunks: Sequence[int]) -> bool:
         """Whether samples out of a few of these chunks become enough smaller."""
+        began_s = time.thread_time()
         picked = {chunks[n * (len(chunks) - 1) // max(1, SAMPLED_CHUNKS - 1)] for n in range(SAMPLED_CHUNKS)}
         plain_bytes = coded_bytes = 0
         for chunk in picked:
@@ -77,7 +78,12 @@ class ChunkEncoder:
             plain_bytes += length
             part = slice(start, start + length)
             coded_bytes += min(length, *(len(body) for _, body in self._ways(data[part], base, part)))
+        self.processor_s += time.thread_time() - began_s
         return coded_bytes <= WORTH * plain_bytes
+
+    def _stored(self, chunk: int) -> bytes:
+        data = self._read(chunk)[0].tobytes()
+        return HEADER.pack(STORED, len(data)) + data
 
     def _coded(self, chunk: int) -> bytes:
         data, base = self._read(chunk)

@@ -23,6 +23,7 @@ import termios
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
@@ -164,13 +165,16 @@ def _encoder(
     earlier = [m for m in store.manifests() if m.job == manifest.job and m.sequence < manifest.sequence]
     files: dict[bytes, int] = {}
     for other in reversed(earlier[-MOST_BASES:]):
-        with suppress(NotStored, FileNotFoundError):  # dropped this moment
+        with suppress(NotStored, OSError):  # dropped this moment, or too many files are open
             files[other.digest] = bases.enter_context(store.payload(other).open("rb")).fileno()
     known = {chunk for other in earlier for chunk in other.chunks}
     chunks = range(len(manifest.chunks))
     fresh = [n for n in chunks if manifest.chunks[n] not in known] or list(chunks)
     encoder = ChunkEncoder(manifest, file, next(iter(files.values()), None))
-    return (encoder, files) if encoder.shrinks(fresh) else (None, {})
+    try:
+        return (encoder, files) if encoder.shrinks(fresh) else (None, {})
+    except OSError:  # it will be met again, and told, when it is sent
+        return None, {}
 
 
 class _Sending:
@@ -288,18 +292,19 @@ class _Sending:
     async def _stream_coded(self, chunks: list[int]) -> None:
         """Codes these chunks and sends them. Where that ends early `_hear` learns why."""
         assert self._encoder is not None
-        count = max(1, CODED_BYTES // self._manifest.chunk_bytes)
+        count, dry = max(1, CODED_BYTES // self._manifest.chunk_bytes), False
         for first in range(0, len(chunks), count):
             try:
-                coded = await trio.to_thread.run_sync(
-                    self._encoder.encode, chunks[first : first + count], limiter=_CODERS
-                )
+                encode = partial(self._encoder.encode, chunks[first : first + count], stored=dry)
+                coded = await trio.to_thread.run_sync(encode, limiter=_CODERS)
             except OSError as error:
                 self.file_error = error
                 with suppress(OSError):
                     self._sock.shutdown(socket.SHUT_WR)
                 return
-            self.starved |= first > 0 and unacknowledged_bytes(self._sock) == 0
+            # the next few then go as they are: a flow is not to get less than its grant for being coded
+            dry = first > 0 and not dry and unacknowledged_bytes(self._sock) == 0
+            self.starved |= dry
             rest = memoryview(coded)
             while rest:
                 await trio.lowlevel.wait_writable(self._sock)

@@ -54,7 +54,7 @@ export class CampusMap {
       const [top, low] = a.y <= b.y ? [a, b] : [b, a];
       const [x0, y0, x1, y1] = [top.x + top.w / 2, top.y + top.h, low.x + low.w / 2, low.y];
       const middle = (y0 + y1) / 2;
-      const d = link.tree && y1 > y0 ? `M${x0},${y0}V${middle - 8}H${x1}V${y1}` : `M${x0 + 8},${y0}L${x1 + 8},${y1}`;
+      const d = low.gutter != null && link.tree ? `M${x0},${y0}V${y0 + 16}H${low.gutter}V${y1 - 12}H${x1}V${y1}` : link.tree && y1 > y0 ? `M${x0},${y0}V${middle - 8}H${x1}V${y1}` : `M${x0 + 8},${y0}L${x1 + 8},${y1}`;
       const thick = Math.max(3, Math.min(9, 2 * (Math.log10(Math.max(link.rate, 1)) - 4.6)));
       const g = add(layer, "g", { "data-tip": "" });
       const base = add(g, "path", { d, class: "cable", "stroke-width": thick });

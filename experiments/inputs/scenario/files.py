@@ -45,7 +45,7 @@ def load(path: str | Path) -> Scenario:
 def loads(text: str, source: str | None = None, folder: Path | None = None) -> Scenario:
     """The scenario of a TOML text; `folder` is where the paths of campus files begin."""
     try:
-        return _scenario(Table(toml.parse(text)), folder or Path())
+        return scenario_of(toml.parse(text), folder or Path())
     except SpecError as error:
         raise error if error.source else error.within(source or "text") from None
 
@@ -90,7 +90,9 @@ def _jobs(table: Table, folder: Path) -> tuple[Jobs, tuple[OwnJob, ...]]:
     return fields.read(Jobs, generated), own
 
 
-def _scenario(table: Table, folder: Path) -> Scenario:
+def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
+    """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
+    table = Table(tables)
     name = Text("the name of the scenario").read(table, "name")
     campus = table.take(
         "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'

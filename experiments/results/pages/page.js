@@ -291,7 +291,7 @@ document.addEventListener("mousemove", (event) => {
 
 document.addEventListener("click", (event) => {
   if (brushed) return;
-  const link = event.target.closest("a[data-window], a[data-job]"), part = event.target.closest("[data-job]");
+  const link = event.target.closest("a[data-window], a[data-job], a[data-mark]"), part = event.target.closest("[data-job]");
   if (link) return follow(event, link);
   if (event.target.closest("button, input, label, summary, a")) return;
   pinned = part && part.dataset.job !== pinned ? part.dataset.job : null;
@@ -390,7 +390,7 @@ function reachable() {
     if (box.scrollWidth <= box.clientWidth) continue;
     const heading = box.closest("section, details, body").querySelector("h1, h2, h3, summary");
     box.tabIndex = 0;
-    box.setAttribute("role", "region");
+    box.setAttribute("role", "group");
     box.setAttribute("aria-label", heading ? heading.textContent : "more at the right");
   }
 }

@@ -35,11 +35,8 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
     room = (high - low or abs(high) or 1.0) * 0.05
     canvas = Canvas(WIDTH, HEIGHT)
     last = max(step for _, points in told for step, _ in points)
-    across, up = (
-        Axis(0.0, max(float(last), 1.0), 52.0, WIDTH - 12.0),
-        Axis(low - room, high + room, HEIGHT - 30.0, 44.0),
-    )
-    plot = Plot(canvas, across, up)
+    across = Axis(0.0, float(max(1, last)), 52.0, WIDTH - 12.0)
+    plot = Plot(canvas, across, Axis(low - room, high + room, HEIGHT - 30.0, 44.0))
     twice, differ = curve.repeated()
     equal = f"{differ} of them differ" if differ else "the same to the last bit"
     beside = f"steps computed twice: {twice}, {equal}" if twice else "by step"
@@ -55,7 +52,7 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
     free_at = 0.0
     for n, (attempt, points) in enumerate(told):
         stride = -(-len(points) // MOST_POINTS)
-        drawn = [(float(step), value) for step, value in (*points[:-1:stride], points[-1])]
+        drawn = [(plot.x(step), plot.y(value)) for step, value in (*points[:-1:stride], points[-1])]
         where = tries.get((curve.job, attempt))
         host = where.host if where else "a host that the journal does not know"
         how = CAUSES.get(where.how, where.how.replace("_", " ")) if where else ""
@@ -63,8 +60,7 @@ def _picture(curve: MeasuredCurve, tries: dict[tuple[str, int], Attempt]) -> Mar
             f"\n{how}" if how else ""
         )
         colour = "ab"[n % 2]
-        way = [(plot.x(step), plot.y(value)) for step, value in drawn]
-        canvas.path(way, fill="none", class_=f"curve thin {colour}", data_tip=tip, data_job=curve.job)
+        canvas.path(drawn, fill="none", class_=f"curve thin {colour}", data_tip=tip, data_job=curve.job)
         x = plot.x(points[0][0])
         if n:
             canvas.line(x, plot.y.end, x, plot.y.start, class_="target")

@@ -1,0 +1,284 @@
+"""Every kind of page in Chromium: nothing breaks WCAG AA, every mark is reached by keyboard, two months open at once."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.core.model import facts as f
+from experiments.results import accounting
+from experiments.results.report.page import page as report
+from experiments.results.report.times import RunClock, told
+from experiments.results.run_context import Death, RunContext
+from tests import run_story
+from tests.test_pages_scripts import CHROMIUM, KINDS, page
+from topologies import presets
+from topologies.scale import Scale
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
+axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+DAY_S = 86400.0
+LONGEST_PAGE_BYTES = 1_500_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Any]:
+    """Opens a page; whatever it says to the console fails the test."""
+    said: list[str] = []
+    pages: list[Any] = []
+
+    def open_page(file: Path, width: int = 1300, **context: Any) -> Any:
+        tab = browser.new_page(viewport={"width": width, "height": 900}, **context)
+        pages.append(tab)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.goto(file.as_uri())
+        return tab
+
+    yield open_page
+    for tab in pages:
+        tab.close()
+    assert said == []
+
+
+def two_months(
+    hosts: int = 53, jobs: int = 300, checkpoints: int = 80
+) -> tuple[list[run_story.Timed], RunContext]:
+    """61 days of a campus: jobs one after another on each host, their checkpoints and transfers, reclaims."""
+    campus = presets.three_tier(hosts, 4, 1)
+    context = replace(
+        run_story.context(campus),
+        scale=Scale(),
+        research=(),
+        switches=(),
+        ended_at_s=61 * DAY_S,
+        deaths=(Death(DAY_S, "h3", "killed"),),
+    )
+    rng, facts = random.Random(1), []
+    for n in range(jobs):
+        job, host, at_s = f"j{n}", f"h{n % hosts + 1}", (n // hosts) * 10 * DAY_S + rng.uniform(0.0, DAY_S)
+        facts += [(at_s, f.JobSubmitted(job, 10_000, 60.0, 10**9)), (at_s, f.JobDispatched(job, 1, host))]
+        facts.append((at_s + 60.0, f.JobRunning(job, 1, host, 0, "", None, None)))
+        for k in range(1, checkpoints + 1):
+            here_s, standby = at_s + 600.0 * k, f"h{(n + 7) % hosts + 1}"
+            facts.append((here_s, f.CheckpointTaken(job, 1, 10**6 + k, 10 * k, 10**9, False)))
+            facts.append((here_s, f.CheckpointCompleted(job, 10**6 + k, 10 * k, standby, 10**9)))
+            sent = rng.randint(10**8, 10**9)
+            facts.append(
+                (
+                    here_s,
+                    f.TransferFinished(
+                        job, 10**6 + k, host, standby, True, sent, 0, 60.0, rng.uniform(0.97, 1.0), 0
+                    ),
+                )
+            )
+        facts.append((at_s + 5 * DAY_S, f.JobFinished(job, 1, host, 10_000, "")))
+        facts += [
+            (at_s + 6 * DAY_S, f.HostReclaimed(host, 0.0, False, [])),
+            (at_s + 7 * DAY_S, f.HostReturned(host)),
+        ]
+    return sorted(facts, key=lambda timed: timed[0]), context
+
+
+@pytest.fixture(scope="module")
+def long_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    facts, context = two_months()
+    file = tmp_path_factory.mktemp("long") / "report.html"
+    file.write_text(report(accounting.summarise(facts, context), facts, context), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_page_breaks_wcag_aa_in_light_or_dark_wide_or_narrow(
+    kind: str, tmp_path: Path, opened: Any
+) -> None:
+    file = page(kind, tmp_path)
+    for width, scheme in ((1300, "light"), (400, "dark")):
+        tab = opened(file, width, color_scheme=scheme)
+        # marks of charts have neither text nor role until they are reached, and there are thousands
+        looked = axe_playwright.Axe().run(tab, {"exclude": [[".marks"]]}, {"runOnly": WCAG})
+        found = looked.response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_arrow_keys_reach_every_bar_and_tell_it(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path))
+    tab.focus("svg.timeline")
+    wanted = tab.evaluate("document.querySelectorAll('svg.timeline [data-tip]').length")
+    reached = tab.evaluate(
+        """(most) => {
+        const seen = new Set();
+        for (let n = 0; n < most; n++) {
+            document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+            const here = document.activeElement;
+            if (here.getAttribute("aria-label") === here.dataset.tip && here.getAttribute("role") === "img") seen.add(here);
+        }
+        return [seen.size, [...seen].filter((e) => e.matches(".bar")).length];
+    }""",
+        wanted + 5,
+    )
+    assert reached == [
+        wanted,
+        tab.evaluate("document.querySelectorAll('svg.timeline .bar[data-tip]').length"),
+    ]
+    assert tab.inner_text("#tip") != ""
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowDown")
+    assert tab.evaluate("document.activeElement.matches('svg.timeline [data-tip]')")
+
+
+def test_enter_follows_the_job_that_is_reached_and_escape_lets_it_go(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path))
+    tab.evaluate("reach(document.querySelector('svg.timeline .bar[data-tip]'))")
+    tab.keyboard.press("Enter")
+    job = tab.evaluate("document.activeElement.dataset.job")
+    hot = tab.evaluate("[...new Set([...document.querySelectorAll('.hot')].map((e) => e.dataset.job))]")
+    assert hot == [job]
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("document.querySelectorAll('.hot').length") == 0
+
+
+def test_two_months_of_54_hosts_are_small_and_their_axes_tell_days(long_report: Path, opened: Any) -> None:
+    assert long_report.stat().st_size < LONGEST_PAGE_BYTES
+    tab = opened(long_report)
+    assert tab.evaluate("document.querySelectorAll('svg.timeline .marks > *').length") <= 5000
+    ticks = tab.eval_on_selector_all("svg.timeline .times text", "all => all.map((e) => e.textContent)")
+    assert {"day 1", "day 11", "10 d", "60 d"} <= set(ticks)
+    assert not re.search(r"\de\+", tab.inner_text("body"))
+
+
+def test_a_shorter_time_shows_each_mark_that_the_overview_drew_as_one(long_report: Path, opened: Any) -> None:
+    tab = opened(long_report)
+    many = tab.locator("svg.timeline .many.checkpoint").first
+    words = many.get_attribute("data-tip")
+    count = int(re.match(r"(\d+) checkpoints, completed\n", words)[1])
+    assert count > 1
+    tab.evaluate("look(0, 0.8 * 86400)")
+    tab.wait_for_function("document.querySelectorAll('svg.timeline .many').length === 0")
+    assert "is drawn" in tab.locator("#timeline .thinned").inner_text()
+    drawn = tab.locator("svg.timeline .checkpoint").evaluate_all("all => all.map((e) => e.dataset.tip)")
+    facts, _ = two_months()
+    here = {
+        f"{fact.job}: checkpoint of step {fact.step}, completed"
+        for at_s, fact in facts
+        if at_s < 0.8 * DAY_S and isinstance(fact, f.CheckpointTaken)
+    }
+    assert here <= set(drawn)
+    tab.keyboard.press("Escape")
+    tab.locator("#window button", has_text="whole run").click()
+    tab.wait_for_function("document.querySelectorAll('svg.timeline .many').length > 0")
+
+
+def test_marks_stand_at_their_time_in_every_window(long_report: Path, opened: Any) -> None:
+    tab = opened(long_report)
+    facts, _ = two_months()
+    at_s, fact = next(
+        (at_s, fact) for at_s, fact in facts if isinstance(fact, f.CheckpointTaken) and at_s > 10.5 * DAY_S
+    )
+    tab.evaluate(f"look({at_s - 3600.0}, {at_s + 3600.0})")
+    tab.wait_for_function("document.querySelectorAll('svg.timeline .many').length === 0")
+    tip = f"{fact.job}: checkpoint of step {fact.step}, completed"
+    ways = tab.locator("svg.timeline .checkpoint").evaluate_all(
+        "all => all.map((e) => [e.dataset.tip, e.getAttribute('x1')])"
+    )
+    [x] = [float(x) for words, x in ways if words == tip]
+    start, end = (float(tab.get_attribute("svg.timeline", name) or 0) for name in ("data-start", "data-end"))
+    assert x == pytest.approx((start + end) / 2, abs=1.5)
+
+
+def test_a_drag_shows_that_time_in_all_charts_and_the_ranges_do_it_by_keyboard(
+    tmp_path: Path, opened: Any
+) -> None:
+    tab = opened(page("report", tmp_path))
+    tab.locator("svg.timeline").scroll_into_view_if_needed()
+    box = tab.locator("svg.timeline").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=4)
+    tab.mouse.up()
+    shown = tab.evaluate("shown")
+    assert 0.0 < shown[0] < shown[1] < 75.0
+    first = tab.eval_on_selector_all(
+        "svg.timed .times:not([data-of-day]) text:first-of-type", "all => all.map((e) => e.textContent)"
+    )
+    assert "0 s" not in first
+    tab.focus("#window input >> nth=0")
+    tab.keyboard.press("Home")
+    assert tab.evaluate("shown[0]") == 0.0
+    assert tab.get_attribute("#window input >> nth=0", "aria-valuetext") == "0 s"
+
+
+def test_a_tile_leads_to_the_very_transfer_that_it_speaks_of(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path))
+    tab.locator("a.tile", has_text="worst goodput").click()
+    tab.wait_for_function("document.activeElement.id === 'worst-transfer'")
+    worst = tab.locator("a.tile", has_text="worst goodput").locator("b").inner_text()
+    assert worst in tab.get_attribute("#worst-transfer", "data-tip")
+    assert tab.evaluate("shown[1] - shown[0]") < 10.0
+    tab.locator("a.tile", has_text="admitted moves").click()
+    tab.wait_for_function("document.activeElement.matches('tr[id^=notice-]')")
+
+
+def test_all_of_a_long_story_can_be_asked_for(long_report: Path, opened: Any) -> None:
+    tab = opened(long_report)
+    before = tab.evaluate("document.querySelectorAll('.story li').length")
+    tab.evaluate("document.getElementById('more').click()")
+    tab.wait_for_function(f"document.querySelectorAll('.story li').length > {before}")
+
+
+def test_a_page_on_paper_shows_no_controls_and_light_colours(tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path), color_scheme="dark")
+    tab.emulate_media(media="print")
+    assert not tab.is_visible("#window")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        tab.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()")
+        == "#1b2330"
+    )
+
+
+@pytest.mark.parametrize("until_s", [0.5, 75.0, 610.0, 7200.0, 3 * DAY_S, 61 * DAY_S, 900 * DAY_S])
+def test_the_browser_writes_an_axis_as_the_program_does(until_s: float, tmp_path: Path, opened: Any) -> None:
+    tab = opened(page("report", tmp_path))
+    for day_s, start_s in ((DAY_S, 0.0), (DAY_S, 11.5 * 3600.0), (2160.0, 1000.0)):
+        clock = RunClock(until_s, day_s, start_s)
+        assert tab.evaluate(f"ticks(0, {until_s}, 10)") == [
+            [pytest.approx(at_s), label] for at_s, label in clock.ticks(10)
+        ]
+        wanted = [[pytest.approx(at_s, abs=1e-6), label] for at_s, label in clock.hours(10)]
+        assert tab.evaluate(f"hours(0, {until_s}, 10, {day_s}, {start_s}, {until_s})") == wanted
+
+
+@pytest.mark.parametrize(
+    ("at_s", "text"),
+    [
+        (0.0, "0 s"),
+        (0.25, "0.25 s"),
+        (59.9, "59.9 s"),
+        (150.0, "2:30 min"),
+        (3600.0, "1 h"),
+        (23400.5, "6:30:00.5 h"),
+        (1.5 * DAY_S, "1 d 12:00"),
+        (61 * DAY_S, "61 d"),
+    ],
+)
+def test_a_time_is_told_in_days_hours_and_minutes(at_s: float, text: str) -> None:
+    assert told(at_s) == text
