@@ -120,10 +120,8 @@ class Scenario:
                     allowed = f"what some {role} GPU has"
                     raise SpecError(key, f"{memory:g} bytes of memory, capability {capability:g}", allowed)
         for job in self.own_jobs:
-            models = self.campus.gpu_by_name
-            fitting = [
-                h for h in self.volunteers if models[h.gpu_model or ""].memory_bytes >= job.memory_bytes
-            ]
+            known, need = self.campus.gpu_by_name, job.memory_bytes
+            fitting = [h for h in self.volunteers if h.gpu_model and known[h.gpu_model].memory_bytes >= need]
             if (most := sum(host.gpus for host in fitting)) < job.given.ranks:
                 raise SpecError(
                     f"jobs.{job.name}.ranks", job.given.ranks, f"at most {most}, as volunteers have such GPUs"
