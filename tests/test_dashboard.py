@@ -159,6 +159,13 @@ class _Listed:
         return [(n, *timed) for n, timed in enumerate(self._facts[first - 1 : first - 1 + most], first)]
 
 
+def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> None:
+    seen = loaded(open_run(events))
+    hosts = trio.run(seen.at, -1.0).since(0)["hosts"]
+    assert {row["state"] for row in hosts.values()} == {"absent"}
+    assert len(hosts) == 8
+
+
 def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
     rows = Rows()
     for version in range(1, 2 * picture.MOST_GONE):
@@ -337,6 +344,8 @@ def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str
     assert get(page + "/", Host="attacker.example")[0] == 400
     assert get(page + "/api/at?s=1", Host="attacker.example")[0] == 400
     assert get(page + "/../../etc/passwd")[0] == 404
+    for site, status in (("cross-site", 403), ("same-origin", 200), ("none", 200)):
+        assert get(page + "/api/at?s=1", **{"Sec-Fetch-Site": site})[0] == status
 
 
 @pytest.mark.parametrize(

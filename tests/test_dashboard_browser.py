@@ -33,7 +33,7 @@ OPTIONS = [
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine (Debian: apt install chromium)"
 )
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Page:
-    """A page that keeps what its console said."""
+    """A page that keeps what its console said; all of it is in view, for what is not is not drawn."""
 
     def __init__(self, browser: Any, address: str, width: int = 1300, state: str = "replay") -> None:
         self.said: list[str] = []
-        self.page = browser.new_page(viewport={"width": width, "height": 900})
+        self.page = browser.new_page(viewport={"width": width, "height": 2800})
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.goto(address)

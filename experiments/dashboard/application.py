@@ -96,9 +96,8 @@ class Application:
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
         handlers: dict[Any, Any] = {Refused: _refused}
-        self.asgi: ASGIApp = _with_headers(
-            Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        )
+        starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
+        self.asgi: ASGIApp = _with_headers(_for_our_pages(starlette))
 
     # ------------------------------------------------------------ reading
 
@@ -244,6 +243,23 @@ class _Events(Response):
             pass
         self._streams["stalled"] += self._sending
         scope.cancel()
+
+
+def _for_our_pages(app: ASGIApp) -> ASGIApp:
+    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        foreign = (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")
+        if (
+            scope["type"] == "http"
+            and scope["path"].startswith("/api/")
+            and set(foreign) & set(scope["headers"])
+        ):
+            await _json({"words": "a request of another site's page"}, 403)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return wrapped
 
 
 def _with_headers(app: ASGIApp) -> ASGIApp:

@@ -14,6 +14,13 @@ export class TimeLine {
     this.row = new Map(hosts.map((host, n) => [host, n]));
     space.style.height = `${hosts.length * (this.lane + 1) + AXIS}px`;
     this.hits = [];
+    // sizes are asked for when they change, not in each frame: asking makes the browser lay the page out
+    const measure = () => {
+      this.width = this.space.clientWidth || 600;
+      this.height = this.scroll.clientHeight || 460;
+    };
+    new ResizeObserver(measure).observe(this.scroll);
+    measure();
     this._listen();
   }
 
@@ -52,7 +59,7 @@ export class TimeLine {
   }
 
   _size(canvas, height) {
-    const width = canvas.clientWidth || canvas.parentElement.clientWidth, ratio = devicePixelRatio || 1;
+    const width = this.width, ratio = devicePixelRatio || 1;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
@@ -67,7 +74,7 @@ export class TimeLine {
   draw(cursor, job, past) {
     const style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue(`--${name}`).trim();
     this._curve(cursor, colour);
-    const all = this.hosts.length * (this.lane + 1) + AXIS, height = Math.min(all, this.scroll.clientHeight || 460);
+    const all = this.hosts.length * (this.lane + 1) + AXIS, height = Math.min(all, this.height);
     const [c, width] = this._size(this.line, height);
     const [from, to] = this.window(), x = (s) => LABELS + ((s - from) / (to - from)) * (width - LABELS - RIGHT);
     const top = this.scroll.scrollTop, first = Math.max(0, Math.floor(top / (this.lane + 1))), last = Math.min(this.hosts.length, Math.ceil((top + height) / (this.lane + 1)));
@@ -114,7 +121,7 @@ export class TimeLine {
           if (until === ended && ["emergency", "deadline", "agent_lost"].includes(bar.how)) {
             c.fillStyle = colour("bad");
             c.fillRect(x1 - 2, y, 2.5, thick);
-          } else if (until === ended && ["finished", "failed"].includes(bar.how)) {
+          } else if (until === ended && ["finished", "failed", "cancelled"].includes(bar.how)) {
             c.fillStyle = colour(bar.how === "failed" ? "bad" : "ink");
             c.fillRect(x1 - 1, y, 1.5, thick);
           }
@@ -167,12 +174,15 @@ export class TimeLine {
     c.clip();
     c.beginPath();
     c.moveTo(x(from), y(0));
-    let before = 0;
+    let before = 0, drawn = -1;
     for (const [s, length] of this.points) {
-      c.lineTo(x(s), y(before));
-      c.lineTo(x(s), y(length));
-      before = length;
+      const at = x(s);
+      if (at - drawn < 0.5 && length <= before) continue; // of what one pixel shows, the most
+      c.lineTo(at, y(before));
+      c.lineTo(at, y(length));
+      [before, drawn] = [length, at];
     }
+    before = this.points.at(-1)?.[1] ?? 0;
     c.lineTo(x(to), y(before));
     c.lineTo(x(to), y(0));
     c.closePath();
@@ -186,7 +196,7 @@ export class TimeLine {
       c.lineWidth = 1.6;
       let last = null;
       for (const [s, , level] of this.points) {
-        if (level == null || level > 1e6) continue;
+        if (level == null || level > 1e6 || level === last) continue;
         if (last == null) c.moveTo(x(s), y(level));
         else c.lineTo(x(s), y(last));
         c.lineTo(x(s), y(level));

@@ -70,15 +70,34 @@ class Picture {
 
 const head = new Picture();
 const S = { view: head, mode: "follow", campus: null, map: null, line: null, now: { s: 0, at: 0 }, loaded: false, over: false, host: "", job: "", fact: 0, speed: 1, told: "notable", playing: null, token: "" };
-let drawing = false;
+let drawing = false, urgent = false;
 
-function draw() {
+// draw in the next frame; `now`: what a person has asked for, all of it, however lately it was drawn
+function draw(now = true) {
+  urgent ||= now;
   if (drawing) return;
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
-    if (S.campus) render();
+    if (S.campus) render(urgent);
+    urgent = false;
   });
+}
+
+// parts that are drawn seldom enough for a slow machine, and only while they can be seen
+const lately = new Map(), seen = new Set();
+function part(id, everyMs, now, act) {
+  if (!seen.has(id)) return;
+  const wait = everyMs - (performance.now() - (lately.get(id) ?? -1e9));
+  if (now || wait <= 0) {
+    lately.set(id, performance.now());
+    act();
+  } else if (!part.timer) {
+    part.timer = setTimeout(() => {
+      part.timer = 0;
+      draw(false);
+    }, wait);
+  }
 }
 
 // ---------------------------------------------------------------- time
@@ -145,12 +164,12 @@ function play() {
   S.playing.onmessage = (event) => {
     const told = JSON.parse(event.data);
     S.view.apply(told);
+    draw(false);
     if (told.over) {
       stopPlaying();
       S.mode = "at";
-      if (live()) follow();
+      live() ? follow() : draw();
     }
-    draw();
   };
   S.playing.onerror = () => {
     stopPlaying();
@@ -162,7 +181,7 @@ function play() {
 
 // ---------------------------------------------------------------- drawing
 
-function render() {
+function render(now) {
   const view = S.view, at = cursorS(), end = nowS();
   document.documentElement.dataset.mode = S.mode;
   $("time").max = Math.max(end, 1e-3);
@@ -173,14 +192,16 @@ function render() {
   $("play").setAttribute("aria-label", S.playing ? "Pause" : "Play");
   $("now").hidden = !live();
   $("now").setAttribute("aria-pressed", S.mode === "follow");
-  tiles(view);
-  S.map.draw(view, at, S.host);
-  S.line.end = end;
-  S.line.draw(at, S.job, S.mode !== "follow" && live() === false ? false : S.mode !== "follow");
+  part("tiles", 200, now, () => tiles(view));
+  part("map", 0, now, () => S.map.draw(view, at, S.host));
+  part("line-scroll", 250, now, () => {
+    S.line.end = end;
+    S.line.draw(at, S.job, S.mode !== "follow" && live());
+  });
   host(view, at);
-  jobs(view);
-  flows(view);
-  story(view);
+  part("jobs", 500, now, () => jobs(view));
+  part("flows", 500, now, () => flows(view));
+  part("story", 100, now, () => story(view));
 }
 
 function tiles(view) {
@@ -275,7 +296,7 @@ function makeCell(cell) {
   return element("td", {}, element("span", { className: "meter" }, granted, used), cell.words);
 }
 
-const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, failed: 5, finished: 6 };
+const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, cancelling: 5, failed: 6, cancelled: 7, finished: 8 };
 function jobs(view) {
   const find = $("find-job").value.trim().toLowerCase();
   const rows = [...view.jobs.entries()].filter(([name, job]) => !find || [name, job.host, job.phase, job.standby].some((text) => text.toLowerCase().includes(find)));
@@ -436,7 +457,7 @@ function told(message) {
   else if (S.campus.world !== "live") state("replay", "calm");
   else if (over) state("the campus is gone; all of its run is here", "warn");
   else state(S.health === false ? "the coordinator does not answer" : "live", S.health === false ? "bad" : "good");
-  draw();
+  draw(false);
 }
 
 // a run that is over is shown from its beginning, at a speed at which it lasts a minute or so
@@ -502,7 +523,7 @@ async function begin() {
   $("play").addEventListener("click", play);
   $("now").addEventListener("click", follow);
   $("owner").addEventListener("submit", owner);
-  $("find-job").addEventListener("input", draw);
+  $("find-job").addEventListener("input", () => draw());
   for (const radio of document.querySelectorAll("input[name=told]")) radio.addEventListener("change", () => { S.told = radio.value; draw(); });
   $("story").addEventListener("click", (event) => {
     const li = event.target.closest("li");
@@ -516,15 +537,24 @@ async function begin() {
     next.scrollIntoView({ block: "nearest" });
     chooseFact(Number(next.dataset.fact));
   });
-  addEventListener("resize", draw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("resize", () => draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  const watch = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) isIntersecting ? seen.add(target.dataset.part) : seen.delete(target.dataset.part);
+    draw();
+  }, { rootMargin: "200px" });
+  for (const id of ["tiles", "map", "line-scroll", "jobs", "flows", "story"]) {
+    const box = $(id).closest(".card, .tiles");
+    box.dataset.part = id;
+    watch.observe(box);
+  }
   tips();
   const stream = new EventSource("/api/stream");
   stream.onmessage = (event) => told(JSON.parse(event.data));
   stream.onerror = () => state("not connected: trying again", "bad");
   if (S.campus.world === "live") {
     watchHealth();
-    setInterval(() => S.mode === "follow" && live() && draw(), 250);
+    setInterval(() => S.mode === "follow" && live() && draw(false), 250);
   }
 }
 
