@@ -69,7 +69,7 @@ class Meter:
 
 
 class JournalSource:
-    """A journal: of a campus that stands (`live`), or of a run that is over. SetupError: it is none, or not this user's to read."""
+    """A journal: of a campus that stands (`live`), or of a run that is over. SetupError: it is none, or not this user's."""
 
     def __init__(self, path: Path, *, live: bool) -> None:
         self.path, self.world = path, "live" if live else "recorded"
