@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native native-code demo test signals measure storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -58,8 +58,12 @@ test: $(VENV)/.ready $(VENV)/.apt-tests $(VENV)/.torch $(OBJECTS)
 signals: setup
 	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
 
-# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+# half an hour on a machine that does nothing else: the live measurements, short, and a page with goals beside figures
 measure: setup
+	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet measure all --out out/measure
+
+# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+prediction: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native

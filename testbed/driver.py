@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import trio
 
 from testbed.clock import MonotonicClock
+from testbed.logs import log_level
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 Event = TypeVar("Event")
@@ -80,5 +81,5 @@ class Driver(ABC, Generic[Event, Effect]):
 
 def run_process(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
     """The whole life of a live process: trio's time is CLOCK_MONOTONIC, and the log goes to stderr."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.basicConfig(level=log_level(), format=LOG_FORMAT)
     trio.run(main, *arguments, clock=MonotonicClock())

@@ -36,6 +36,8 @@ from testbed.bounds import (
     Text,
     Ticket,
 )
+from testbed.program import Program
+from testbed.ranks import MOST_RANKS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -59,6 +61,10 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Ratio = 0.0  # GPU memory needed
     min_capability: Ratio = 0.0  # CUDA compute capability needed
     loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
+    grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
+    program: Program | None = None  # of workload "executable"
+    # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -299,6 +305,9 @@ class StartJob(Message, frozen=True):
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
+    peers: Annotated[
+        list[Address], Meta(max_length=MOST_RANKS)
+    ] = []  # of a rank: the hosts of all, by number
 
 
 class Expect(Message, frozen=True):
@@ -334,10 +343,11 @@ class ExpectNoMore(Message, frozen=True):
 
 
 class StopJob(Message, frozen=True):
-    """End this attempt, at once; answered by JobEnded."""
+    """End this attempt, within `grace_s` (0: at once); answered by JobEnded, when its process is gone."""
 
     job: Name
     attempt: Attempt
+    grace_s: Seconds = 0.0
 
 
 class Protect(Message, frozen=True):
@@ -429,6 +439,12 @@ class Submit(Message, frozen=True):
     job: JobSpec
 
 
+class Cancel(Message, frozen=True):
+    """The job is wanted no more; answered by Cancelled once that is in the journal, or by Rejected."""
+
+    job: Name
+
+
 class StatusRequest(Message, frozen=True):
     """Answered by Status."""
 
@@ -446,7 +462,7 @@ class ChangeLinks(Message, frozen=True):
     ]
 
 
-FromOperator = Submit | StatusRequest | Watch | ChangeLinks
+FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
@@ -460,6 +476,17 @@ class Rejected(Message, frozen=True):
 
     job: Name
     reason: Text
+
+
+class Cancelled(Message, frozen=True):
+    """The job will never compute again; `host` still has to end its process (empty: none has one).
+
+    `before`: it had been cancelled already.
+    """
+
+    job: Name
+    host: str
+    before: bool = False
 
 
 class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
@@ -492,7 +519,7 @@ class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
     """One job that is over."""
 
     job: Name
-    phase: str  # finished, failed
+    phase: str  # finished, failed, cancelled
     host: str  # its last; empty: it had none
     step: int
     steps: int
@@ -538,7 +565,7 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Rejected | Status | Noted | Observed | Refused
+ToOperator = Accepted | Cancelled | Rejected | Status | Noted | Observed | Refused
 
 # ---------------------------------------------------------------- owner -> agent (a local datagram; the map is what counts)
 

@@ -18,6 +18,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.core.model import effects as do
+from controller.core.model import facts as f
+from experiments.results.accounting import summarise
+from experiments.results.narration import describe
+from testbed import messages as m
 from testbed.checkpoints import Manifest
 from testbed.errors import RemoteProtocolError
 from testbed.transfer import Hello, ReceiveFailed, TransferFailed, serve_checkpoints
@@ -33,7 +38,9 @@ from testbed.transfer.coding import (
     ChunkEncoder,
 )
 from testbed.transfer.messages import ANSWER, HELLO, NOT_UNDERSTOOD, Contents, Describe, Rejected, Want
+from tests import run_story
 from tests.test_transfer import CHUNK, content, peer, relay, serving
+from tests.test_waiting import Silent
 
 pytestmark = pytest.mark.alone
 
@@ -322,3 +329,25 @@ async def test_a_paced_flow_of_coded_chunks_takes_as_long_as_its_wire_bytes_take
         assert result.bytes_sent == told[-1] < 0.9 * len(data)
         assert result.duration_s > 0.85 * (result.bytes_sent - (1 << 18)) / rate_bytes_per_s
         assert not result.starved
+
+
+# ------------------------------------------------------------ what is told of it
+
+
+def test_what_coding_came_to_is_a_fact_and_adds_up_in_the_summary() -> None:
+    silent = Silent()
+    coding = m.Coding(CODEC, 100_000, 0.002, 0.001)
+    told = m.TransferEnded("t", "a", 7, silent.job.standby or "", True, 60_000, 0, 0.1, coding=coding)
+    facts = [e.fact for e in silent.say(silent.host, told) if isinstance(e, do.Record)]
+    [coded] = [fact for fact in facts if isinstance(fact, f.TransferCoded)]
+    assert (coded.plain_bytes, coded.wire_bytes, coded.source) == (100_000, 60_000, silent.host)
+    assert silent.job.sent_bytes == 60_000  # what P1 plans the next one with
+    plain = m.TransferEnded("t", "a", 8, silent.job.standby or "", True, 60_000, 0, 0.1)
+    effects = silent.say(silent.host, plain)
+    assert not [e for e in effects if isinstance(e, do.Record) and isinstance(e.fact, f.TransferCoded)]
+
+    context = run_story.context()
+    figures = summarise([(1.0, coded), (2.0, coded)], context).checkpoints
+    assert (figures.coded, figures.plain_mean_bytes, figures.coded_mean_bytes) == (2, 100_000, 60_000)
+    assert figures.coding_s == pytest.approx(0.006)
+    assert "was coded: 100 kB as 60 kB" in describe(coded)

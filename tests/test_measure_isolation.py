@@ -49,6 +49,7 @@ def samples(research_bytes: list[int], through_bytes: int = 0, *, valid: bool = 
         "granted_bytes": {},
         "towards_attacked": [classes] * len(research_bytes),
         "ports": {},
+        "causes": ["a queue was full"] * len(research_bytes),
         "valid": valid,
         "reasons": [] if valid else ["slow"],
     }
@@ -92,6 +93,8 @@ def test_research_is_judged_by_its_worst_second_and_attackers_by_what_they_got_b
         row("frames-af41"), "ours", samples([enough, little], int(allowed + reserve / 4))
     )
     assert (found["reserve"], found["theorem"]) == (NOT_KEPT, NOT_KEPT)
+    where = "the same, AF41, ours"
+    assert isolation.isolation_notes({"rows": [found]}) == [f"{where}: in the worst second a queue was full"]
     assert found["predicted_bytes_per_s"] == pytest.approx(0.75 * reserve, rel=1e-6)
     within = isolation.judged(row("frames-af41"), "ours", samples([enough], int(0.9 * allowed)))
     assert (within["uncontrolled_bytes_per_s"], within["reserve"]) == (0.0, KEPT)

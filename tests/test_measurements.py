@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -88,3 +90,18 @@ def test_long_curves_are_thinned_and_many_are_cut() -> None:
 def test_a_curve_of_one_point_is_drawn() -> None:
     [picture] = drawn(MeasuredCurve("job", "loss", {3: [(0, 0.0)]}))
     ElementTree.fromstring(picture)
+
+
+def test_without_torch_a_training_job_is_refused_with_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+from testbed.errors import SpecError
+from testbed.workloads.base import load_workload
+try:
+    load_workload("testbed.workloads.torch_training:TorchTraining", {})
+except SpecError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "install the extra 'torch'" in done.stdout

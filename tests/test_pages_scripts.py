@@ -21,14 +21,18 @@ from experiments.compare.page import page as compared
 from experiments.inputs.traces import Trace
 from experiments.results import accounting
 from experiments.results.pictures import canvas
+from experiments.results.report import write as write_report
+from experiments.results.report import write_summary
 from experiments.results.report.page import page as report
+from experiments.results.runs.beside import write_beside
+from experiments.results.runs.index import write_index as write_runs
 from experiments.worlds.played import Played
 from experiments.worlds.virtual.overheads import Overheads
 from tests import run_story
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE = shutil.which("node")
-KINDS = ("report", "compare", "claims")
+KINDS = ("report", "compare", "claims", "runs", "beside")
 STUBS = """
 const ids = new Set(IDS);
 const part = { classList: { toggle() {}, add() {}, remove() {} }, addEventListener() {}, style: {}, dataset: {} };
@@ -48,6 +52,16 @@ def page(kind: str, folder: Path) -> Path:
         case "compare":
             judged, costs = compare(live, virtual), measure_costs([], Trace("none", (), ()), Overheads())
             file.write_text(compared("two", live, virtual, judged, judged, costs, Overheads()))
+        case "runs" | "beside":
+            summary = accounting.summarise(facts, context)
+            for name in ("one", "other"):
+                write_report(folder / name, summary, facts, context)
+                write_summary(folder / name, summary)
+            if kind == "beside":
+                return write_beside(folder, folder / "one", folder / "other")
+            (folder / "torn").mkdir()
+            (folder / "torn/summary.json").touch()
+            return write_runs(folder)
         case _:
             rows = (Value("group", "ours", "cost", "s", 1.5, 1.0, 2.0, 3, exact=1.4, published=1.6),)
             write(Values(rows), folder / "A-none")

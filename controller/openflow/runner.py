@@ -6,12 +6,14 @@ import logging
 import os
 from typing import Any
 
+from testbed.logs import log_level
+
 
 def prepare() -> None:
     """Call before anything imports os_ken: it chooses its threads when imported, and without a logger it swallows what
     handlers raise."""
     os.environ["OSKEN_HUB_TYPE"] = "native"
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.basicConfig(level=log_level(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
 
 def run(application: type[Any], listen: str = "127.0.0.1:6653") -> None:

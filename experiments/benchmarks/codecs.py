@@ -44,8 +44,8 @@ from topologies.units import format_rate, format_size
 
 EXAMPLES: Final = Path(__file__).parents[2] / "docs/examples"
 # steps between two checkpoints: P1's interval of a job whose steps are short or long
-APART: Final = (1, 10, 100)
-FIRST_STEP: Final = 100  # training has left its first, quick part
+APART: Final = (1, 10, 50)
+FIRST_STEP: Final = 50  # training has left its first, quick part
 ROUNDS: Final = 5
 LEVELS: Final = (1, 3, 9)
 WIDTH: Final = 4

@@ -70,6 +70,7 @@ PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
 WINDOW_S = 1.0
 WARM_S, QUICK_WARM_S = 2.0, 1.0
 WINDOWS, QUICK_WINDOWS = 5, 2
+ALL = "phi-1"  # the row in which all take part
 START_S = 0.15  # until all processes of a trial run
 RESULT, PICTURE = "isolation.json", "isolation.svg"
 KEPT, NOT_KEPT, NOTHING_PROMISED, NOT_JUDGED = "kept", "NOT KEPT", "promises 0", "not judged"
@@ -112,19 +113,19 @@ class Row:
 
 def rows(*, quick: bool = False) -> list[Row]:
     """Participation first, then attacks."""
+    found: list[Row] = []
     share = payload_rate(TRUNK - reserve_bytes_per_s())
     each = UNCONTROLLED / len(PROVIDERS)
-    found = []
     for kind, dscp in (("unmarked", attacks.BEST_EFFORT), ("AF41", attacks.AF41)):
         for phi in QUICK_PHIS if quick else PHIS:
             taking = PROVIDERS[: round(phi * len(PROVIDERS))]
-            if phi == 1.0 and dscp:
-                continue  # nobody is left to send
-            words = f"phi = {phi:g}, the others {kind}"
+            if phi == 1.0 and any(row.key == ALL for row in found):
+                continue  # nobody is left to send in this way or that
+            words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
             send = attacks.at_rate(Frames(dscp), each)
             grant = share / max(1, len(taking))
             others = PROVIDERS[len(taking) :]
-            key = f"phi-{phi:g}-{kind}"
+            key = ALL if phi == 1.0 else f"phi-{phi:g}-{kind}"
             found.append(Row(key, words, taking, grant, others, send, each, phi, UNCONTROLLED))
     keeping = PROVIDERS[:2]
     for key, attack in ATTACKS.items():
@@ -254,8 +255,11 @@ class Trial:
                     os.close(fd)
             try:
                 seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
+                if died := [each for each in processes if each.poll() is not None]:
+                    raise SetupError(
+                        f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
+                    )
                 counted = [json.loads(_read_all(fd)) for _, fd in receivers]
-                died = [each for each in processes if each.poll() not in (None, 0)]
             finally:
                 for process in processes:
                     process.kill()
@@ -268,8 +272,6 @@ class Trial:
                     maps.aggregate.unset()
                     for key, _ in list(maps.flows.items()):
                         maps.flows.delete(key)
-        if died:
-            raise SetupError(f"{row.words}: {died[0].label} on {died[0].host} ended by itself")
         steps = list(pairwise(seen))
         samples: dict[str, Any] = {
             "research_bytes": self._by_host(counted[0], STRANGERS),
@@ -509,8 +511,12 @@ def isolation_notes(result: Mapping[str, Any]) -> list[str]:
         forged, refused = (
             sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
         )
+        where = f"{row['words']}, {row['system']}"
+        if NOT_KEPT in (row["reserve"], row["theorem"]):
+            seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
+            worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
+            lines.append(f"{where}: in the worst second {row['samples']['causes'][worst]}")
         if forged or refused:
-            where = f"{row['words']}, {row['system']}"
             lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
     return lines
 
@@ -530,9 +536,12 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
                 points = [
                     (row["phi"], row["research_worst_bytes_per_s"] / MBIT_PER_S)
                     for row in result["rows"]
-                    if row["system"] == system and row["phi"] is not None and row["row"].endswith(kind)
+                    if row["system"] == system
+                    and (row["row"] == ALL or row["row"].endswith(f"-{kind}"))
+                    and row["phi"] is not None
                 ]
-                axes.plot(*zip(*points, strict=True), marker="o", label=system) if points else None
+                if points:
+                    axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
             predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
             axes.plot(phis, predicted, linestyle=":", color="#444444", label="Theorem 4")
             axes.axhline(reserve, linewidth=0.8, color="#888888")

@@ -79,6 +79,7 @@ STEP_S, STEPS = 0.25, 20
 # of a wave: the other side's owners lend, the jobs' owners give notice, the next wave begins
 LEND_S, NOTICE_AT_S, WAVE_S = 1.2, 2.5, 12.0
 FIRST_S = 1.0
+LAST_SHORTER_S = 3.0  # nothing comes after the last wave
 SAMPLE_S, SPAN_S = 0.25, 1.0  # between samples; over which a peak is a mean
 CAPABILITY, NO_JOBS = 8.0, 1.0  # what jobs ask of a GPU, and what research's hosts have
 # paper A's words for its own system and its baseline
@@ -200,7 +201,7 @@ def scenario_of(system: System, ks: Sequence[int]) -> Scenario:
     return Scenario(
         name="migrations",
         campus=two_buildings(trunk_of(across=system not in DESTINATIONS)),
-        duration_s=FIRST_S + len(ks) * WAVE_S,
+        duration_s=FIRST_S + len(ks) * WAVE_S - LAST_SHORTER_S,
         queue=Queue(target_delay_s=60.0, learner="fixed", level_start=8.0),
         protocol=Protocol(
             policy=system.policy,
@@ -513,16 +514,17 @@ def migrations_table(result: Mapping[str, Any]) -> Table:
 
 def paper_table(result: Mapping[str, Any]) -> Table:
     """Paper A's figures beside ours, and why they differ."""
-    runs = {run["system"]: run for run in result["runs"]}
     table = Table(title="Paper A's figures beside these", box=box.SIMPLE)
     for head in ("", "printed", "here", "why they differ"):
         table.add_column(head)
-    for words, printed, here, why in _beside(runs):
+    for words, printed, here, why in paper_rows(result):
         table.add_row(words, printed, here, why)
     return table
 
 
-def _beside(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+def paper_rows(result: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """(what, as printed, as measured, why they differ)."""
+    runs = {run["system"]: run for run in result["runs"]}
     for name, run in runs.items():
         if run["across"]:
             admitted = [move for move in run["moves"] if move["admitted"]]
@@ -622,6 +624,10 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
             kept.plot(ks, worst, marker="o", label=run["system"])
         completion.axhline(result["notice_s"], linestyle=":", color="#444444")
         kept.axhline(RESERVE.reserve_bytes_per_s(TRUNK) / MBIT_PER_S, linestyle=":", color="#444444")
+        for axes in (completion, kept):
+            axes.set_xticks(range(1, MOST + 1))
+            axes.set_xlim(0.5, MOST + 0.5)
+            axes.set_ylim(bottom=0)
         dress(completion, "K'", "s", "from the notice until the last job ran on; dotted: the notice")
         dress(kept, "K'", "Mbit/s", "research in the wave's worst second; dotted: its reserve")
         for axes, runs, title in (
@@ -630,7 +636,9 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         ):
             for run in runs:
                 values = downtimes_s(run)
-                axes.step(values, np.arange(1, len(values) + 1) / max(1, len(values)), label=run["system"])
+                shares = np.arange(len(values) + 1) / max(1, len(values))
+                if values:
+                    axes.step([values[0], *values], shares, where="post", label=run["system"])
             dress(axes, "s", "share of moves", title)
         for axes in panels.flat:
             if axes.get_legend_handles_labels()[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +12,24 @@ import typer
 from experiments.cli.measure import app as measure_app
 from experiments.cli.options import (
     AgentsPerProcess,
+    CampusId,
+    HostName,
     Hosts,
+    JobName,
+    Json,
+    OfJob,
     Out,
     Owners,
+    PolicyName,
+    SystemName,
     Web,
     WithWeb,
     console,
+    print_json,
+    put_away,
 )
 from experiments.runtime import ending, native
+from testbed.logs import LEVELS, VARIABLE
 from topologies.spec import Fabric
 
 app = typer.Typer(
@@ -60,9 +71,45 @@ Dask = Annotated[
         help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
     ),
 ]
-CampusId = Annotated[
-    str | None, typer.Option("--campus", help="Which campus, if several run (its id, see `status`).")
-]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from experiments.results.provenance import PACKAGE, installed_version
+        from experiments.runtime.revision import revision
+
+        typer.echo(f"{PACKAGE} {installed_version()} (commit {revision()}, Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+@app.callback()
+def reclaimnet(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Which version and commit this is.", callback=_version, is_eager=True),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Before the command: nothing on stdout but what was asked for; errors stay."
+        ),
+    ] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            envvar=VARIABLE,
+            metavar="|".join(LEVELS),
+            help="Before the command: how much coordinator and agents write to their logs.",
+            autocompletion=lambda: list(LEVELS),
+        ),
+    ] = None,
+) -> None:
+    """A live campus of reclaimable GPUs on one machine: real sockets, real bytes, real kernel enforcement."""
+    console.quiet = quiet
+    if log_level is not None:
+        if log_level.lower() not in LEVELS:
+            raise typer.BadParameter(f"--log-level {log_level}: one of {', '.join(LEVELS)}")
+        os.environ[VARIABLE] = log_level.lower()
 
 
 @app.command(cls=WithWeb)
@@ -128,12 +175,7 @@ def run(
 @app.command()
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario file (TOML), or example:NAME.")],
-    system: Annotated[
-        str | None,
-        typer.Option(
-            help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle."
-        ),
-    ] = None,
+    system: SystemName = None,
     seed: Seed = None,
     trace: Records = None,
     until_over: Annotated[
@@ -211,9 +253,7 @@ def storm(
         str | None,
         typer.Option("--campus", help="A campus file (TOML), or example:NAME; random ones if left out."),
     ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="A system, or module:NAME of your own; any of ours if left out.")
-    ] = None,
+    policy: PolicyName = None,
     replay: Annotated[Path | None, typer.Option(help="Play this script again, and tell its story.")] = None,
     mutants: Annotated[
         str | None,
@@ -222,6 +262,7 @@ def storm(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
+    gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
     out: Out = Path("out/storm"),
 ) -> None:
     """Random campuses and faults in virtual time; every promise is checked after every event.
@@ -239,7 +280,15 @@ def storm(
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
         command.storm(
-            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, dask=dask
+            console,
+            out,
+            seeds,
+            campus=campus,
+            policy=policy,
+            workers=workers,
+            result=result,
+            dask=dask,
+            gangs=gangs,
         )
     )
 
@@ -434,7 +483,7 @@ def up(
 
 @app.command()
 def reclaim(
-    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    host: HostName,
     notice: Annotated[float, typer.Option(help="Seconds until the host is closed; 0: now.")] = 0.0,
     grace: Annotated[
         bool, typer.Option("--grace", help="Let transfers under way go on for a moment.")
@@ -448,9 +497,7 @@ def reclaim(
 
 
 @app.command("return")
-def lend(
-    host: Annotated[str, typer.Argument(help="A host of a running campus.")], campus: CampusId = None
-) -> None:
+def lend(host: HostName, campus: CampusId = None) -> None:
     """The owner's switch: lend a host again."""
     from experiments.cli.owner import lend as run
 
@@ -458,11 +505,15 @@ def lend(
 
 
 @app.command()
-def status(campus: CampusId = None) -> None:
+def status(campus: CampusId = None, as_json: Json = False) -> None:
     """Running campuses: hosts, switches, jobs, queue."""
-    from experiments.cli.status import status as run
+    from experiments.cli.status import campus_status, status_table
 
-    run(console, campus)
+    for each in (found := campus_status(campus)):
+        if not as_json:
+            console.print(*status_table(each), sep="\n")
+    if as_json:
+        print_json({"campuses": found})
 
 
 @app.command()
@@ -501,16 +552,27 @@ def submit(
 
 
 @app.command()
-def jobs(campus: CampusId = None) -> None:
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...")],
+    campus: CampusId = None,
+) -> None:
+    """End jobs of a running campus for good, whatever they are doing: their processes end, their checkpoints are dropped."""
+    from experiments.cli.jobs import cancel as run
+
+    run(console, jobs, campus)
+
+
+@app.command()
+def jobs(campus: CampusId = None, as_json: Json = False) -> None:
     """Jobs of a running campus: where they are, and why those that failed did."""
     from experiments.cli.jobs import jobs as run
 
-    run(console, campus)
+    run(console, campus, as_json=as_json)
 
 
 @app.command()
 def logs(
-    job: Annotated[str, typer.Argument(help="A job of a running campus.")],
+    job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
     campus: CampusId = None,
 ) -> None:
@@ -522,7 +584,7 @@ def logs(
 
 @app.command()
 def events(
-    job: Annotated[str | None, typer.Option(help="Only what happens to this job.")] = None,
+    job: OfJob = None,
     campus: CampusId = None,
 ) -> None:
     """What happens on a running campus, as it happens: a line of JSON for each fact."""
@@ -547,7 +609,7 @@ def observe(
 
 @app.command()
 def capture(
-    host: Annotated[str, typer.Argument(help="A host of a running campus.")],
+    host: HostName,
     filter_: Annotated[
         list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
     ] = None,
@@ -563,11 +625,37 @@ def capture(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(as_json: Json = False) -> None:
     """What this machine can and cannot do, and what each lack means."""
-    from testbed.emulation.safety.capabilities import doctor_table
+    from testbed.emulation.safety.capabilities import doctor_table, probe
 
-    console.print(doctor_table())
+    found = probe()
+    if as_json:
+        print_json({"capabilities": found})
+    else:
+        console.print(doctor_table(found))
+
+
+@app.command()
+def results(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A folder of runs (out, if none is named): its index. Two runs: both side by side."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Where the page of two runs goes.")] = Path("out/beside"),
+) -> None:
+    """An index.html of all runs in a folder, or one page of two runs: every figure's difference, pictures beside each other."""
+    from experiments.cli.results import show_beside, show_index
+
+    match folders or [Path("out")]:
+        case [folder]:
+            show_index(console, folder)
+        case [first, second]:
+            show_beside(console, out, first, second)
+        case _:
+            raise typer.BadParameter("one folder of runs, or two runs")
 
 
 @app.command()
@@ -615,7 +703,14 @@ def _add(policies: Path | None) -> None:
 
 def main() -> None:
     """The command line; the exit status is one of `experiments.runtime.ending`."""
-    sys.exit(ending.run(lambda: app(standalone_mode=False)))
+    sys.exit(ending.run(_command))
+
+
+def _command() -> int | None:
+    try:
+        return app(standalone_mode=False)  # type: ignore[no-any-return]
+    finally:
+        put_away()
 
 
 if __name__ == "__main__":

@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import time
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import MOST_HOSTS, Hosts, Out, console
+from experiments.cli.options import MOST_HOSTS, Hosts, Json, Out, console, print_json
 from experiments.runtime import native
+from experiments.runtime.ending import ExitStatus
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
+Benchmark = Callable[..., None]
 
 
-@app.command("bringup")
+def command(name: str) -> Callable[[Benchmark], Benchmark]:
+    """Register a benchmark, which writes into `out`; with --json its files `*.json` are told on stdout instead of tables."""
+
+    def register(measure: Benchmark) -> Benchmark:
+        @wraps(measure)
+        def run(*, as_json: bool, out: Path, **given: Any) -> None:
+            console.quiet |= as_json
+            began_ns = time.time_ns()
+            measure(out=out, **given)
+            if as_json:
+                written = [each for each in sorted(out.glob("*.json")) if each.stat().st_mtime_ns >= began_ns]
+                found = {each.stem: json.loads(each.read_bytes()) for each in written}
+                print_json({"command": f"measure {name}", "out": str(out), "results": found})
+
+        # typer reads a command's options off its signature
+        parameters = list(inspect.signature(measure).parameters.values())
+        option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+        vars(run)["__signature__"] = inspect.Signature([*parameters, option])
+        run.__annotations__ = {**measure.__annotations__, "as_json": Json}
+        app.command(name)(run)
+        return measure
+
+    return register
+
+
+@app.command("all")
+def measure_all(
+    out: Out = Path("out/measure"),
+    only: Annotated[str, typer.Option(help="Parts, with commas between.")] = "",
+) -> None:
+    """The live measurements, short, one after the other, in under 30 minutes; one page with goals beside figures."""
+    from experiments.benchmarks.together import PAGE, PARTS, RESULT, together_table
+    from experiments.benchmarks.together import measure_all as run
+
+    names = [part.name for part in PARTS]
+    chosen = only.split(",") if only else names
+    if unknown := [name for name in chosen if name not in names]:
+        raise typer.BadParameter(f"--only {unknown[0]}: one or more of {', '.join(names)}")
+    with console.status("") as status:
+        done = run(out, [part for part in PARTS if part.name in chosen], progress=status.update)
+    console.print(together_table(done))
+    console.print(f"{out}/{PAGE}, {out}/{RESULT}")
+    if any(each.why for each in done):
+        raise typer.Exit(ExitStatus.CUT_SHORT)
+
+
+@command("bringup")
 def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     """How long a campus takes to stand and to be gone, against stock Mininet."""
     from experiments.benchmarks.bringup import measure_bringup as run
@@ -23,7 +76,7 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
 
 
-@app.command("dashboard")
+@command("dashboard")
 def measure_dashboard(
     hosts: Hosts = 500,
     clients: Annotated[
@@ -49,7 +102,7 @@ def measure_dashboard(
     console.print(f"{out}/dashboard.json")
 
 
-@app.command("scale")
+@command("scale")
 def measure_scale(
     hosts: Annotated[
         str, typer.Option(help="Sizes of campuses, with commas between.")
@@ -74,7 +127,7 @@ def measure_scale(
     console.print(f"{out}/scale.json, {out}/scale.svg")
 
 
-@app.command("fabric")
+@command("fabric")
 def measure_fabric(
     out: Out = Path("out/fabric"),
     quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds, 5 cuts.")] = False,
@@ -87,7 +140,7 @@ def measure_fabric(
     console.print(f"{out}/fabric.json")
 
 
-@app.command("links")
+@command("links")
 def measure_links(
     out: Out = Path("out/links"),
     quick: Annotated[bool, typer.Option("--quick", help="Shorter rounds.")] = False,
@@ -100,7 +153,7 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
-@app.command("observer")
+@command("observer")
 def measure_observer(
     rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
     out: Out = Path("out/observer"),
@@ -113,7 +166,7 @@ def measure_observer(
     console.print(f"{out}/observer.json")
 
 
-@app.command("killswitch")
+@command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
     hosts: Annotated[int, typer.Option(min=2, max=MOST_HOSTS, help="Of the live campus beside.")] = 4,
@@ -136,7 +189,7 @@ def measure_killswitch(
     console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
 
 
-@app.command("isolation")
+@command("isolation")
 def measure_isolation(
     out: Out = Path("out/isolation"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
@@ -153,7 +206,7 @@ def measure_isolation(
     console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
-@app.command("migrations")
+@command("migrations")
 def measure_migrations(
     out: Out = Path("out/migrations"),
     quick: Annotated[bool, typer.Option("--quick", help="One wave a system: 2 minutes, not 10.")] = False,
@@ -177,7 +230,7 @@ def measure_migrations(
     console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
-@app.command("rates")
+@command("rates")
 def measure_rates(
     out: Out = Path("out/rates"), quick: Annotated[bool, typer.Option(help="Shorter rounds.")] = False
 ) -> None:
@@ -193,7 +246,7 @@ def measure_rates(
     console.print(f"JSON and figures of all three in {out}")
 
 
-@app.command("decisions")
+@command("decisions")
 def measure_decisions(
     out: Out = Path("out/decisions"),
     quick: Annotated[bool, typer.Option("--quick", help="Without the campus of 50 000 hosts.")] = False,
@@ -207,7 +260,7 @@ def measure_decisions(
     console.print(f"{out}/decisions.json, {out}/decisions.svg")
 
 
-@app.command("hazard")
+@command("hazard")
 def measure_hazard(
     out: Out = Path("out/hazard"),
     data: Annotated[
@@ -228,7 +281,7 @@ def measure_hazard(
     console.print(f"{out}/hazard.json, {out}/hazard.svg")
 
 
-@app.command("controllers")
+@command("controllers")
 def measure_controllers(
     out: Out = Path("out/controllers"),
     quick: Annotated[bool, typer.Option("--quick", help="Shorter runs, few seeds.")] = False,
@@ -255,7 +308,7 @@ def measure_controllers(
     console.print(f"{out}/controllers.json, {out}/controllers.svg")
 
 
-@app.command("virtual")
+@command("virtual")
 def measure_virtual(
     out: Out = Path("out/virtual"),
     hosts: Annotated[
@@ -285,7 +338,7 @@ def measure_virtual(
     console.print(f"{out}/virtual.json, {out}/virtual.svg")
 
 
-@app.command("snapshots")
+@command("snapshots")
 def measure_snapshots(
     out: Out = Path("out/snapshots"),
     sizes: Annotated[
@@ -305,7 +358,7 @@ def measure_snapshots(
     console.print(f"{out}/snapshots.json")
 
 
-@app.command("codecs")
+@command("codecs")
 def measure_codecs(
     files: Annotated[
         list[Path] | None,
@@ -324,7 +377,7 @@ def measure_codecs(
     console.print(f"{out}/codecs.json")
 
 
-@app.command("queue")
+@command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False
 ) -> None:
@@ -339,7 +392,7 @@ def measure_queue(
     console.print(f"{out}/queue.json, {out}/queue.svg")
 
 
-@app.command("planning")
+@command("planning")
 def measure_planning(
     out: Out = Path("out/planning"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer epochs and jobs.")] = False,
@@ -354,7 +407,7 @@ def measure_planning(
     console.print(f"{out}/planning.json")
 
 
-@app.command("admission")
+@command("admission")
 def measure_admission(out: Out = Path("out/admission")) -> None:
     """How many migrations each admission rule of P3 promises, at once and over time, and how near that is to the optimum."""
     from experiments.benchmarks.admission import admission_table
@@ -362,3 +415,20 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
 
     console.print(admission_table(run(out)))
     console.print(f"{out}/admission.json, {out}/admission.svg")
+
+
+@app.command("sweep")
+def measure_sweep(
+    runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
+    out: Out = Path("out/measure-sweep"),
+) -> None:
+    """What a sweep adds to its runs: processes here, and Dask's workers on loopback. Exit status 1: above 5 % of a run of 5 s."""
+    from experiments.benchmarks.sweep_overhead import MOST_SHARE, measure_sweep_overhead, sweep_table
+
+    told = measure_sweep_overhead(out, runs, workers)
+    console.print(sweep_table(told))
+    if told["not_measured"]:
+        console.print(told["not_measured"])
+    console.print(f"{out}/sweep.json")
+    raise typer.Exit(any(each["share"] > MOST_SHARE for each in told["engines"]))

@@ -1,27 +1,35 @@
-"""What commands share: the terminal that they write to, and options that several of them have."""
+"""What commands share: the terminal that they write to, options that several of them have, and what shells complete."""
 
 from __future__ import annotations
 
 import fcntl
 import grp
+import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
+from experiments.results.runs.folders import LOCK
+from experiments.runtime.handover import caller, hand_over
+from testbed.emulation.safety.ledger import running_campuses
 from testbed.errors import SetupError
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 WEB_PORT = 8080
 MOST_HOSTS = 2000  # of a live campus on one machine
-LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
+COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 _HELD: dict[Path, IO[str]] = {}
+_MADE: list[Path] = []  # folders above those, which were not there
 
 
 def _results(path: Path) -> Path:
@@ -30,6 +38,7 @@ def _results(path: Path) -> Path:
     It is locked for as long as this process lives. SetupError: another process writes there.
     """
     try:
+        _MADE.extend(each for each in path.absolute().parents if not each.exists())
         path.mkdir(parents=True, exist_ok=True)
         (path / ".writable").touch()
         (path / ".writable").unlink()
@@ -55,6 +64,76 @@ def _results(path: Path) -> Path:
     return path
 
 
+def put_away() -> None:
+    """What each command does at its end, however it ends, with the directories that it wrote to: they are the user's who called
+    sudo, and stand in the index of all runs."""
+    if not _HELD:
+        return
+    from experiments.results.runs.index import INDEX, update_index
+
+    user = caller()
+    for path, lock in _HELD.items():
+        if f"process {os.getpid()} " not in _first_line(lock):
+            continue  # a child of the command
+        with suppress(OSError):
+            update_index(path)
+        if user:
+            hand_over(path, user)
+            for made in _MADE:
+                with suppress(OSError):
+                    os.chown(made, *user, follow_symlinks=False)
+            with suppress(OSError):
+                os.chown(path.parent / INDEX, *user, follow_symlinks=False)
+
+
+def _first_line(lock: IO[str]) -> str:
+    lock.seek(0)
+    return lock.readline()
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout, for a script: nothing else is printed there."""
+    sys.stdout.write(json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+
+
+def _hosts(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Volunteer hosts of running campuses (of the one that --campus names), for a shell's completion."""
+    chosen = ctx.params.get("campus")
+    names = dict.fromkeys(
+        name for each in running_campuses() if chosen in (None, each.id) for name in each.volunteers
+    )
+    return (name for name in names if name.startswith(incomplete))
+
+
+def _campuses(incomplete: str) -> Iterator[tuple[str, str]]:
+    return ((each.id, each.name) for each in running_campuses() if each.id.startswith(incomplete))
+
+
+def _jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Jobs of running campuses, with their phases; none where the coordinator may not be asked."""
+    from experiments.worlds.live.operator import Operator, ask
+
+    chosen = ctx.params.get("campus")
+    found: list[tuple[str, str]] = []
+    for campus in running_campuses():
+        if chosen in (None, campus.id):
+            with suppress(SetupError):
+                told = ask(campus.run_dir, Operator.status, COMPLETE_S)
+                found += [(job.job, job.phase) for job in told.jobs]
+                found += [(job.job, job.phase) for job in told.ended]
+    return [(name, phase) for name, phase in found if name.startswith(incomplete)]
+
+
+def _policies(incomplete: str) -> list[str]:
+    from controller.core.policies.table import POLICIES
+
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
+
+def _systems(incomplete: str) -> list[str]:
+    return _policies(incomplete) + [name for name in ("oracle",) if name.startswith(incomplete)]
+
+
 def _gid(group: str | None) -> int | None:
     try:
         return None if group is None else grp.getgrnam(group).gr_gid
@@ -65,6 +144,34 @@ def _gid(group: str | None) -> int | None:
 
 
 Out = Annotated[Path, typer.Option("--out", help="Directory for the results.", callback=_results)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables, for scripts.")]
+CampusId = Annotated[
+    str | None,
+    typer.Option(
+        "--campus", help="Which campus, if several run (its id, see `status`).", autocompletion=_campuses
+    ),
+]
+HostName = Annotated[str, typer.Argument(help="A host of a running campus.", autocompletion=_hosts)]
+JobName = Annotated[str, typer.Argument(help="A job of a running campus.", autocompletion=_jobs)]
+OfJob = Annotated[
+    str | None, typer.Option("--job", help="Only what happens to this job.", autocompletion=_jobs)
+]
+PolicyName = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        help="A system, or module:NAME of your own; any of ours if left out.",
+        autocompletion=_policies,
+    ),
+]
+SystemName = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle.",
+        autocompletion=_systems,
+    ),
+]
 Hosts = Annotated[int, typer.Option(min=1, max=MOST_HOSTS, help="Volunteer hosts.")]
 AgentsPerProcess = Annotated[
     int | None,

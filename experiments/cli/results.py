@@ -1,17 +1,24 @@
-"""What every played run leaves, live or virtual: its files, and the terminal's table of it."""
+"""What every played run leaves, live or virtual: its files, and the terminal's table of it; `reclaimnet results`: several."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from experiments.inputs.traces.doubts import tell
 from experiments.results import report
 from experiments.results.promises import TIMED
 from experiments.results.provenance import Provenance
+from experiments.results.report import tables
+from experiments.results.runs.beside import differences, write_beside
+from experiments.results.runs.folders import SUMMARY, read_summary, result_folders
+from experiments.results.runs.index import INDEX, is_index, update_index, write_index
 from experiments.results.summary import Summary
+from experiments.runtime.handover import caller, hand_over
 from experiments.worlds.played import Played
+from topologies.errors import SpecError
 
 
 def write_results(console: Console, out: Path, run: Played, origin: Provenance, said: str) -> Summary:
@@ -34,3 +41,52 @@ def write_results(console: Console, out: Path, run: Played, origin: Provenance, 
         console.print(f"not judged, since the machine did not keep up: {'; '.join(sorted(TIMED))}")
     console.print(f"{page}, {out / 'summary.json'}, {out / 'events.jsonl'}", highlight=False)
     return summary
+
+
+def show_index(console: Console, folder: Path) -> None:
+    """Every result in a folder on the terminal, and its index.html. SpecError: it is no folder, or another page has that name."""
+    if not folder.is_dir():
+        raise SpecError("FOLDER", str(folder), "a folder that runs were written to")
+    index = folder / INDEX
+    if index.exists() and not is_index(index):
+        raise SpecError("FOLDER", str(folder), f"a folder of runs: {index} is a page of something else")
+    found = result_folders(folder)
+    table = Table(
+        "run",
+        "campus",
+        "world",
+        "seed",
+        "verdict",
+        "jobs finished",
+        "GPU time lost",
+        "in time",
+        title=str(folder),
+    )
+    for each in found:
+        if each.summary:
+            told = {tile.goal: tile.value for tile in tables.tiles(each.summary)}
+            figures = (told["jobs"], told["lost"], told["moves"])
+            s = each.summary
+            table.add_row(each.name, s.campus, s.world, str(s.seed), tables.verdict(s)[1], *figures)
+        else:
+            table.add_row(each.name, "", "", "", each.state, "", "", "")
+    console.print(table)
+    console.print(f"{write_index(folder, found)}", highlight=False)
+    if user := caller():
+        hand_over(index, user)
+
+
+def show_beside(console: Console, out: Path, first: Path, second: Path) -> None:
+    """Two runs: every figure that differs on the terminal, everything in `out`/beside.html."""
+    page = write_beside(out, first, second)
+    here, there = (read_summary(folder / SUMMARY)[0] for folder in (first, second))
+    table = Table("", "", str(first), str(second), "difference")
+    for row in differences(here, there):
+        if row.here != row.there:
+            part = "" if row.part is None else f"{row.part:+.1%}"
+            table.add_row(row.section, row.label, row.here, row.there, part)
+    console.print(table)
+    console.print(f"{page}", highlight=False)
+    update_index(out)
+    if user := caller():
+        hand_over(out, user)

@@ -6,54 +6,104 @@ import errno
 import time
 from pathlib import Path
 
-from rich.console import Console
+import msgspec
 from rich.table import Table
 
 from bpf.errors import BpfError
 from experiments.cli.owner import users_of
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.emulation.safety.ledger import named_campuses
+from testbed.emulation.safety.ledger import RunningCampus, named_campuses
 from testbed.errors import SetupError
-from testbed.messages import HostStatus
+from testbed.messages import HostStatus, Status
 from topologies.units import format_duration
 
 PATIENCE_S = 2.0  # for a coordinator that does not answer
 
 
-def status(console: Console, campus_id: str | None) -> None:
+class SwitchStatus(msgspec.Struct):
+    """An owner's switch, as the kernel has it."""
+
+    mode: str  # open, drain, isolate
+    closes_in_s: float | None  # below 0: closed since
+    dropped_packets: int
+
+
+class HostAndSwitch(msgspec.Struct):
+    """A host of a campus: the coordinator's view (None: it does not answer, or does not know it) and the kernel's."""
+
+    host: str
+    coordinator: HostStatus | None
+    switch: SwitchStatus | None  # None: not for this user
+    switch_users: str  # who may read and set it
+
+
+class CampusStatus(msgspec.Struct):
+    """A running campus."""
+
+    campus: str
+    name: str
+    process: int
+    coordinator: Status | None
+    why_not: str  # the coordinator does not answer
+    hosts: list[HostAndSwitch]
+
+
+def campus_status(campus_id: str | None) -> list[CampusStatus]:
     """Every running campus (or one), as its coordinator and its kernel see it."""
-    for campus in named_campuses(campus_id):
-        console.print(f"campus [bold]{campus.id}[/bold] ({campus.name}), process {campus.owner_pid}")
-        known: dict[str, HostStatus] = {}
-        try:
-            told = ask(campus.run_dir, Operator.status, PATIENCE_S)
-        except SetupError as why_not:
-            title = f"{why_not}; switches as the kernel has them"
-        else:
-            title = (
-                f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
-                f"mean delay {format_duration(told.mean_delay_s)}"
-            )
-            known = {host.host: host for host in told.hosts}
-        table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
-        for name in campus.hosts:
-            if campus.switch_pin(name).exists():
-                host = known.get(name)
-                where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
-                table.add_row(name, *where, *_switch_cells(campus.switch_pin(name)))
-        console.print(table)
+    return [_of(campus) for campus in named_campuses(campus_id)]
 
 
-def _switch_cells(pin: Path) -> tuple[str, str]:
+def _of(campus: RunningCampus) -> CampusStatus:
+    told, why_not = None, ""
+    try:
+        told = ask(campus.run_dir, Operator.status, PATIENCE_S)
+    except SetupError as error:
+        why_not = str(error)
+    known = {host.host: host for host in told.hosts} if told else {}
+    hosts = [
+        HostAndSwitch(
+            name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
+        )
+        for name in campus.hosts
+        if campus.switch_pin(name).exists()
+    ]
+    return CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts)
+
+
+def status_table(campus: CampusStatus) -> tuple[str, Table]:
+    """A campus for people: its name, and a table of its hosts."""
+    title = f"{campus.why_not}; switches as the kernel has them"
+    if told := campus.coordinator:
+        title = (
+            f"{len(told.waiting)} waiting, r = {told.level:.2f}, mean cost {told.mean_cost:.2f}, "
+            f"mean delay {format_duration(told.mean_delay_s)}"
+        )
+    table = Table("host", "building", "state", "jobs", "kernel switch", "dropped", title=title)
+    for each in campus.hosts:
+        host = each.coordinator
+        where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
+        table.add_row(each.host, *where, *_switch_cells(each))
+    return f"campus [bold]{campus.campus}[/bold] ({campus.name}), process {campus.process}", table
+
+
+def _switch(pin: Path) -> SwitchStatus | None:
     try:
         switch = owner.look(pin)
     except BpfError as error:
         if error.errno not in (errno.EACCES, errno.EPERM):
             raise
-        return f"for {users_of(pin)} only", ""
-    words = switch.mode.name.lower()
-    if switch.isolate_at_ns:
-        left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9
-        words += f", closed in {format_duration(left_s)}" if left_s > 0 else ", now closed"
+        return None
+    left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9 if switch.isolate_at_ns else None
+    return SwitchStatus(switch.mode.name.lower(), left_s, switch.dropped_packets)
+
+
+def _switch_cells(each: HostAndSwitch) -> tuple[str, str]:
+    if (switch := each.switch) is None:
+        return f"for {each.switch_users} only", ""
+    words = switch.mode
+    if switch.closes_in_s is not None:
+        words += (
+            f", closed in {format_duration(switch.closes_in_s)}" if switch.closes_in_s > 0 else ", now closed"
+        )
     return words, f"{switch.dropped_packets} packets" if switch.dropped_packets else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from controller.core.model import facts as f
 from experiments.dashboard.picture import Row
-from experiments.results.history import end_of_attempt
+from experiments.results.history import OVER, end_of_attempt
 
 MOST_BARS, MOST_POINTS = 20_000, 4_000
 # facts that are not told: they come and go with each checkpoint, or are counters
@@ -144,7 +144,7 @@ class Chronicle:
             known = self.bars.get(key)
             if known is not None and known["to_s"] is None:
                 self.bars.change(version, key, to_s=at_s, how=how)
-            if how in ("finished", "failed"):
+            if how in OVER:
                 self._colour.pop(job, None)
 
     def _begin(self, version: int, host: str, kind: str, at_s: float) -> None:

@@ -18,6 +18,11 @@ from topologies.spec import Campus, DirectedLink, Role
 Row = dict[str, Any]
 # rows that are gone and are remembered, so that a client can be told: one that has seen less begins anew
 MOST_GONE = 4096
+OVER_BY: dict[type[f.Fact], str] = {
+    f.JobFinished: "finished",
+    f.JobFailed: "failed",
+    f.JobCancelled: "cancelled",
+}
 MOST_ENDED = 200  # jobs that are over and still listed
 
 
@@ -92,7 +97,13 @@ class Totals:
     transfers: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
     bytes: dict[str, int] = field(default_factory=lambda: {"sent": 0, "deduplicated": 0})
     jobs: dict[str, int] = field(
-        default_factory=lambda: {"submitted": 0, "finished": 0, "failed": 0, "redirected": 0}
+        default_factory=lambda: {
+            "submitted": 0,
+            "finished": 0,
+            "failed": 0,
+            "cancelled": 0,
+            "redirected": 0,
+        }
     )
     work_lost_s: float = 0.0
     agents_lost: int = 0
@@ -335,15 +346,17 @@ class Picture:
                 totals.work_lost_s += fact.work_lost_s
             case f.WorkTakenUp():
                 totals.work_lost_s -= fact.work_s
-            case f.JobFinished(job=job) | f.JobFailed(job=job):
+            case f.CancelOrdered(job=job):
+                jobs.change(v, job, phase="cancelling", to="", since_s=at_s)
+            case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
                 self._waits_no_more(job)
                 self._leave(v, job)
-                failed = isinstance(fact, f.JobFailed)
-                totals.jobs["failed" if failed else "finished"] += 1
-                phase, reason = ("failed", fact.reason) if failed else ("finished", "")  # type: ignore[union-attr]
+                phase = OVER_BY[type(fact)]
+                totals.jobs[phase] += 1
+                reason = fact.reason if isinstance(fact, f.JobFailed) else ""
                 jobs.change(v, job, phase=phase, to="", reason=reason, since_s=at_s)
-                if not failed:
-                    jobs.change(v, job, step=fact.step)  # type: ignore[union-attr]
+                if not isinstance(fact, f.JobFailed):
+                    jobs.change(v, job, step=fact.step)
                 self._ended.append(job)
                 if len(self._ended) > MOST_ENDED:
                     jobs.drop(v, self._ended.pop(0))
@@ -373,7 +386,7 @@ class Picture:
         self.version += 1
         for job, step in steps.items():
             row = self.jobs.get(job)
-            if row is not None and row["phase"] not in ("finished", "failed") and step > row["step"]:
+            if row is not None and row["phase"] not in OVER_BY.values() and step > row["step"]:
                 self.jobs.change(self.version, job, step=step)
         for key, rate in use.items():
             self.flows.change(self.version, key, use=rate)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from experiments.inputs.scenario.scenario import MAX_SEED
 from topologies.errors import SpecError
 
-MOST_SEEDS = 1_000_000  # of one range: more is a slip of the finger
-
 
 def seed_range(text: str, key: str = "--seeds") -> range:
     """The seeds of `A:B`, from A to B - 1. SpecError, for `key`: it is none, or of too many."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from controller.core.model import facts as f
 from experiments.results.exemptions import overdue
 from experiments.results.history import (
+    OVER,
     Timed,
     Where,
     attempts,
@@ -229,7 +230,7 @@ def _jobs(journal: _Journal) -> JobFigures:
     submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
     places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
-    running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
+    cancelled, running = places[Where.CANCELLED], places[Where.ON_HOST] + places[Where.ON_THE_WAY]
     dispatched = journal.of(f.JobDispatched)
     again = Counter(fact.job for fact in dispatched)
     again.subtract(set(again))
@@ -241,9 +242,10 @@ def _jobs(journal: _Journal) -> JobFigures:
         running=running,
         waiting=waiting,
         on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
-        lost=len(submitted) - finished - failed - running - waiting,
+        lost=len(submitted) - finished - failed - cancelled - running - waiting,
         attempts=len(dispatched),
         restarts=sum(again.values()),
+        cancelled=cancelled,
         restarts_of=dict(sorted(again.items())),
     )
 
@@ -322,7 +324,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
 
 def _interruptions(journal: _Journal) -> Interruptions:
     causes = Counter(a.how for a in attempts(journal.telling) if a.ended_s is not None)
-    for over in ("finished", "failed"):
+    for over in OVER:
         causes.pop(over, None)
     lost: dict[str, float] = {}
     for work in journal.work_lost:

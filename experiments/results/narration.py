@@ -30,6 +30,8 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
     f.JobFinished: "{job} finished on {host} at step {step}",
     f.JobFailed: "{job} failed on {host}: {reason}",
+    f.CancelOrdered: "{job} is cancelled by its user: {host} is told to end it",
+    f.JobCancelled: "{job} is over, cancelled at step {step}",
     f.JobWaits: "{job} goes to the head of the queue: {reason}",
     f.WorkTakenUp: "{job} need not compute {work_s:duration} of work again after all: on from step {to_step}",
     f.CheckpointCompleted: "{job}: checkpoint of step {step} ({payload_bytes:size}) verified and on disk at {holder}",

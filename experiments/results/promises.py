@@ -40,6 +40,7 @@ from experiments.results.run_context import (
     migration_share,
     research_shares,
 )
+from testbed.ranks import rank_of
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
@@ -56,6 +57,7 @@ OF_LIVES = frozenset(
         f.JobRunning,
         f.JobFinished,
         f.JobFailed,
+        f.JobCancelled,
         f.JobStopped,
         f.CheckpointTaken,
         f.ReplicaHeld,
@@ -120,7 +122,7 @@ def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | N
 
 
 def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """A job that was accepted is finished, failed by itself, on a host, on the way to one, or waiting."""
+    """A job that was accepted is finished, failed by itself, cancelled, on a host, on the way to one, or waiting."""
     where = whereabouts(facts)
     ended_s = end_s(facts)
     for _, fact in facts:
@@ -181,6 +183,25 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
                 over.add(job)
             case f.JobDispatched(job=job) | f.JobRunning(job=job) if job in over:
                 yield Breach(job, at_s, f"attempt {fact.attempt} begins though the job has finished")
+
+
+def cancelled_is_over(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Once its user has cancelled a job nothing of it starts, runs on or finishes, and it ends once, as cancelled."""
+    ordered: set[str] = set()
+    over: set[str] = set()
+    for at_s, fact in facts:
+        match fact:
+            case f.CancelOrdered(job=job):
+                ordered.add(job)
+            case f.JobCancelled(job=job):
+                if job in over:
+                    yield Breach(job, at_s, "cancelled twice")
+                ordered.add(job)
+                over.add(job)
+            case f.JobDispatched(job=job) | f.JobRunning(job=job) if job in ordered:
+                yield Breach(job, at_s, f"attempt {fact.attempt} begins though the job was cancelled")
+            case f.JobFinished(job=job) | f.JobFailed(job=job) if job in ordered:
+                yield Breach(job, at_s, f"{type(fact).__name__}, and it was cancelled")
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -294,7 +315,7 @@ class _Life:
                 self.replica_since_s = at_s
             case f.ReplicaReleased():
                 self._release(at_s)
-            case f.JobFinished(step=step):
+            case f.JobFinished(step=step) | f.JobCancelled(step=step):
                 self.over_s, self.step = at_s, step
                 self._release(at_s)
             case f.JobFailed():
@@ -515,6 +536,39 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
             )
 
 
+def ranks_share_their_fate(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """The ranks of a gang are dispatched in one moment, all of them, as one attempt from one step; and they finish together.
+
+    It follows that none is ever started alone, and that what is restored is one checkpoint of all.
+    """
+    kinds = (f.JobDispatched, f.JobFinished)
+    for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
+        begun: dict[tuple[str, int], dict[int, tuple[int, int | None]]] = {}
+        done: dict[str, set[int]] = {}
+        sizes: dict[str, int] = {}
+        for _, fact in moment:
+            if not isinstance(fact, f.JobDispatched | f.JobFinished) or (rank := rank_of(fact.job)) is None:
+                continue
+            sizes[rank.gang] = rank.ranks
+            if isinstance(fact, f.JobFinished):
+                done.setdefault(rank.gang, set()).add(rank.number)
+            else:
+                began = fact.restore_step, fact.restore_sequence
+                begun.setdefault((rank.gang, fact.attempt), {})[rank.number] = began
+        for (gang, attempt), states in begun.items():
+            if len(states) != sizes[gang]:
+                yield Breach(
+                    gang, at_s, f"attempt {attempt} begins with ranks {sorted(states)} of {sizes[gang]}"
+                )
+            if len(set(states.values())) > 1:
+                yield Breach(
+                    gang, at_s, f"attempt {attempt} begins at {sorted(set(states.values()), key=str)}"
+                )
+        for gang, numbers in done.items():
+            if len(numbers) != sizes[gang]:
+                yield Breach(gang, at_s, f"ranks {sorted(numbers)} of {sizes[gang]} finish")
+
+
 COMPLETED_ONCE = "a checkpoint completes at most once"
 OF_COMPLETED = "a restore uses a completed checkpoint, at its step"
 GRANTED = "grants stay within a link's migration share"
@@ -528,11 +582,13 @@ RULES: dict[str, Rule] = {
     "at most one copy of a job runs": one_copy_runs,
     "attempts grow": attempts_grow,
     "a finished job has done all its steps, once": finished_is_done,
+    "a cancelled job never computes again": cancelled_is_over,
     "reported loss is what was executed less what was kept": losses_are_what_was_executed_less_what_was_kept,
     ADDS_UP: lost_time_is_what_was_not_used,
     COMPLETED_ONCE: checkpoints_complete_once,
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
+    "a gang starts, resumes and finishes as one": ranks_share_their_fate,
     GRANTED: grants_stay_within_the_share,
     IN_SHARE: migrations_leave_within_the_share,
     IN_TIME: admitted_migrations_are_in_time,

@@ -45,13 +45,17 @@ class Provenance:
                 yield name.replace("_", " "), str(value)
 
 
+def installed_version() -> str:
+    """The version of this package, as it is installed."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return "not installed"
+
+
 def provenance(scenario: Scenario | None = None) -> Provenance:
     """That of what this process writes now; `scenario` is the one that was played, in real units, with its seed."""
     system = os.uname()
-    try:
-        installed = version(PACKAGE)
-    except PackageNotFoundError:
-        installed = "not installed"
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -62,7 +66,7 @@ def provenance(scenario: Scenario | None = None) -> Provenance:
     processor = models[0] if models else "unknown model"  # the kernel names none on some machines (arm64)
     return Provenance(
         date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        version=installed,
+        version=installed_version(),
         commit=revision(),
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         kernel=f"{system.sysname} {system.release} {system.machine}",

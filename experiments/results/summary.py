@@ -16,7 +16,8 @@ from topologies.dimension import Dimension
 
 
 class JobFigures(Struct, frozen=True):
-    """Jobs, and where they are when the run ends; submitted = finished + failed + running + waiting + lost."""
+    """Jobs, and where they are when the run ends; submitted = finished + failed + cancelled
+    + running + waiting + lost."""
 
     submitted: Annotated[int, "accepted into the journal"]
     finished: Annotated[int, "ended with all steps done"]
@@ -27,6 +28,7 @@ class JobFigures(Struct, frozen=True):
     lost: Annotated[int, "accepted, and in none of the states above: must be 0"]
     attempts: Annotated[int, "dispatches, of all jobs"]
     restarts: Annotated[int, "dispatches after a job's first one, of all jobs"]
+    cancelled: Annotated[int, "ended by their users"] = 0
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
 
 

@@ -3,7 +3,8 @@
 After each event:
 - no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
 - a host in touch sends at the rates that the coordinator granted;
-- a host in touch holds no fresher checkpoint of a job than the coordinator knows of.
+- a host in touch holds no fresher checkpoint of a job than the coordinator knows of;
+- no process of a job computes that the coordinator has called cancelled.
 
 Of each order and each word:
 - a host that its owner closes kills its processes before it tells;
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, JobState, Phase
+from controller.core.model.entities import OVER, Gang, JobState, Phase
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
@@ -44,6 +45,7 @@ class StormJudges:
         self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
+        self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
         self._forgot = False  # a part of the coordinator's journal was cut off
         self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
@@ -52,17 +54,25 @@ class StormJudges:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
         self.invariants.begin_again()
         self._ended.clear()
+        self._cancelled.clear()
         self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
         self.invariants(world)
         world = self._world
+        if self._cancelled:
+            for machine in world.machines.values():
+                for (name, _), process in machine.processes.items():
+                    if process.alive and name in self._cancelled:
+                        raise broken(world, name, f"it computes on {machine.name}, and it was cancelled")
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.unfinished():
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+            if job.stays:
+                continue  # a rank that waits where it is
             if goes_to is not None and not hosts[goes_to].usable:
                 raise broken(
                     world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
@@ -126,6 +136,8 @@ class StormJudges:
             job = world.jobs.get(end.job)
             if job is None or end.outcome != "finished" or end.step != job.spec.steps:
                 continue
+            if job.gang is not None:
+                continue  # it is lost with any rank that has not done its last step
             if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
                 self._ended[end.job] = host
 
@@ -140,6 +152,8 @@ class StormJudges:
                 f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
             ):
                 self._doubted.add((job, host))
+            case f.JobCancelled(job=job):
+                self._cancelled.add(job)
             case f.JobStopped(job=job, host=host, cause="failed_start"):
                 self._doubted.add((job, host))
             case f.JobDispatched(job=job, host=host, restore_step=step):
@@ -158,6 +172,9 @@ class StormJudges:
     def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
         if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
+        if job.gang is not None:
+            self._check_common(world, job.gang, step)
+            return
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
                 continue
@@ -167,6 +184,28 @@ class StormJudges:
                 if stored.step > step:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
                     raise broken(world, job.name, words)
+
+    def _check_common(self, world: StormWorld, gang: Gang, step: int) -> None:
+        """No checkpoint of which usable hosts hold every rank's part has more work in it."""
+        if any(rank.landing is not None for rank in gang.ranks):
+            return
+        held: dict[int, set[str]] = {}
+        steps: dict[int, int] = {}
+        for machine in world.machines.values():
+            if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
+                continue
+            if not in_touch(world, machine):
+                continue
+            for rank in gang.ranks:
+                for stored in self._useful(machine, rank.name):
+                    held.setdefault(stored.sequence, set()).add(rank.name)
+                    steps[stored.sequence] = stored.step
+        for sequence, names in held.items():
+            if len(names) == len(gang.ranks) and steps[sequence] > step:
+                words = (
+                    f"it goes on from step {step}, and all parts of one of step {steps[sequence]} are held"
+                )
+                raise broken(world, gang.spec.name, words)
 
     def _check_known(self, world: StormWorld, machine: Machine) -> None:
         assert machine.core is not None

@@ -20,7 +20,6 @@ from experiments.inputs.scenario import Scenario, dumps, load
 from experiments.inputs.scenario.files import EXAMPLES, scenario_of
 from experiments.inputs.scenario.scenario import MAX_SEED
 from experiments.inputs.seeds import seed_range
-from experiments.results.summary import Summary
 from experiments.results.summary import fields as figures_of
 from topologies import files, plugins, toml
 from topologies.errors import SpecError
@@ -43,11 +42,10 @@ FIGURES = (
     "checkpoints.bytes_sent",
     "research.lowest_share",
 )  # that are compared and drawn, if no others are named
-NUMERIC = {
-    name
-    for name, _ in figures_of()
-    if not any(other.startswith(f"{name}.") for other, _ in figures_of(Summary))
-}
+_NAMES = [name for name, _ in figures_of()]
+NUMERIC = frozenset(
+    name for name in _NAMES if "." in name and not any(other.startswith(f"{name}.") for other in _NAMES)
+)
 Values = tuple[tuple[str, Any], ...]  # of keys, in the order of the sweep
 
 
@@ -144,6 +142,13 @@ class SweepPlan:
         return fingerprint_of(self.records)
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The records, for a process that was started in another folder."""
+        return tuple(
+            str(Path(record).absolute()) if Path(record).exists() else record for record in self.records
+        )
+
+    @property
     def modules(self) -> dict[str, Path]:
         """Files of the user's own modules that the runs need, by relative name, but for installed packages."""
         names = [(policy, plugins.POLICIES) for policy in self.policies]
@@ -172,7 +177,8 @@ def fingerprint_of(records: Sequence[str]) -> str:
             paths += plugins.sources(record, plugins.TRACES).values()
         else:
             raise SpecError("trace", record, "a file or folder that is there, or module:NAME")
-    return fingerprint(paths, *records)
+    # by what they hold, not by where they lie: elsewhere they may lie at another path
+    return fingerprint(paths, *(record for record in records if not Path(record).exists()))
 
 
 def read_plan(what: str, **given: Any) -> SweepPlan:

@@ -30,7 +30,7 @@ def run_sweep(
     keys = [plan.key_of(case) for case in cases]
     engine.modules = plan.modules
     tasks = [
-        Task(key, play.play_case, (case.scenario, plan.records, plan.of_records, plan.until_over))
+        Task(key, play.play_case, (case.scenario, plan.places, plan.of_records, plan.until_over))
         for case, key in zip(cases, keys, strict=True)
     ]
     code = fingerprint((), *map(native.source, (*deciding_code(), play)))

@@ -25,6 +25,7 @@ from testbed.agent.core import events as ev
 from testbed.agent.host import AgentHost
 from testbed.agent.io.kernel_maps import watch
 from testbed.driver import run_process
+from testbed.logs import log_level
 from testbed.namespaces import NetworkNamespace
 from testbed.workloads.launch import ForkServer, Launched
 
@@ -70,7 +71,7 @@ def run_pool(members: Sequence[PoolMember]) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     handler.addFilter(_named)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=log_level(), handlers=[handler])
     # some fifteen descriptors an agent, and four a job
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -69,6 +69,7 @@ class ChunkEncoder:
 
     def shrinks(self, chunks: Sequence[int]) -> bool:
         """Whether samples out of a few of these chunks become enough smaller."""
+        began_s = time.thread_time()
         picked = {chunks[n * (len(chunks) - 1) // max(1, SAMPLED_CHUNKS - 1)] for n in range(SAMPLED_CHUNKS)}
         plain_bytes = coded_bytes = 0
         for chunk in picked:
@@ -77,6 +78,7 @@ class ChunkEncoder:
             plain_bytes += length
             part = slice(start, start + length)
             coded_bytes += min(length, *(len(body) for _, body in self._ways(data[part], base, part)))
+        self.processor_s += time.thread_time() - began_s
         return coded_bytes <= WORTH * plain_bytes
 
     def _stored(self, chunk: int) -> bytes:

@@ -165,13 +165,16 @@ def _encoder(
     earlier = [m for m in store.manifests() if m.job == manifest.job and m.sequence < manifest.sequence]
     files: dict[bytes, int] = {}
     for other in reversed(earlier[-MOST_BASES:]):
-        with suppress(NotStored, FileNotFoundError):  # dropped this moment
+        with suppress(NotStored, OSError):  # dropped this moment, or too many files are open
             files[other.digest] = bases.enter_context(store.payload(other).open("rb")).fileno()
     known = {chunk for other in earlier for chunk in other.chunks}
     chunks = range(len(manifest.chunks))
     fresh = [n for n in chunks if manifest.chunks[n] not in known] or list(chunks)
     encoder = ChunkEncoder(manifest, file, next(iter(files.values()), None))
-    return (encoder, files) if encoder.shrinks(fresh) else (None, {})
+    try:
+        return (encoder, files) if encoder.shrinks(fresh) else (None, {})
+    except OSError:  # it will be met again, and told, when it is sent
+        return None, {}
 
 
 class _Sending:

@@ -7,14 +7,29 @@ from typing import Final
 from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
+from testbed.program import wrong
 from testbed.workloads.base import BUILT_IN, load_workload, place_of
 
+EXECUTABLE: Final = "executable"
 # what no store can take; a chunk is left for what a workload adds to its payload
 LARGEST_BYTES: Final = (MAX_CHUNKS - 1) * CHUNK_BYTES
 
 
+def _check_program(spec: JobSpec) -> None:
+    if spec.program is None:
+        raise SpecError("command", None, f"needed: what an {EXECUTABLE} job runs")
+    if spec.workload != EXECUTABLE:
+        raise SpecError("workload", spec.workload, f'"{EXECUTABLE}", since there is a command')
+    if spec.params:
+        raise SpecError("params", sorted(spec.params), "none: a command has its arguments and [environment]")
+    if found := wrong(spec.program):
+        raise SpecError(*found)
+
+
 def params_of(spec: JobSpec) -> dict[str, object]:
     """A built-in workload is told the job's own figures; a third party's knows its own parameters."""
+    if spec.program is not None:
+        return {}
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
     return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
 
@@ -23,8 +38,12 @@ def cannot_run(spec: JobSpec) -> str:
     """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
+    if spec.ranks > 1 and spec.program is not None:
+        return f"ranks = {spec.ranks}: a program is one process; the ranks of a gang are Python workloads, which can meet"
     try:
-        if spec.workload in BUILT_IN:
+        if spec.program is not None or spec.workload == EXECUTABLE:
+            _check_program(spec)
+        elif spec.workload in BUILT_IN:
             load_workload(spec.workload, params_of(spec))
         else:
             place_of(spec.workload)

@@ -81,6 +81,23 @@ class JobFailed(Fact, frozen=True):
     reason: str
 
 
+class CancelOrdered(Fact, frozen=True):
+    """Its user cancels the job: the host is told to end its process, and nothing of it starts any more."""
+
+    job: str
+    attempt: int
+    host: str
+
+
+class JobCancelled(Fact, frozen=True):
+    """Its user wanted it no more, and nothing of it runs: not on `host`, where its latest attempt was (empty: it waited)."""
+
+    job: str
+    attempt: int
+    host: str
+    step: int  # the last that it is known to have done
+
+
 class JobStopped(Fact, frozen=True):
     """An attempt came to its end before the job did, `last_step` being the last known."""
 
@@ -360,6 +377,8 @@ AnyFact = (
     | JobRunning
     | JobFinished
     | JobFailed
+    | CancelOrdered
+    | JobCancelled
     | JobStopped
     | WorkLost
     | WorkTakenUp

@@ -121,7 +121,7 @@ export class TimeLine {
           if (until === ended && ["emergency", "deadline", "agent_lost"].includes(bar.how)) {
             c.fillStyle = colour("bad");
             c.fillRect(x1 - 2, y, 2.5, thick);
-          } else if (until === ended && ["finished", "failed"].includes(bar.how)) {
+          } else if (until === ended && ["finished", "failed", "cancelled"].includes(bar.how)) {
             c.fillStyle = colour(bar.how === "failed" ? "bad" : "ink");
             c.fillRect(x1 - 1, y, 1.5, thick);
           }

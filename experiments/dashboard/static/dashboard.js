@@ -297,7 +297,7 @@ function makeCell(cell) {
   return element("td", {}, element("span", { className: "meter" }, granted, used), cell.words);
 }
 
-const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, failed: 5, finished: 6 };
+const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, cancelling: 5, failed: 6, cancelled: 7, finished: 8 };
 function jobs(view) {
   const find = $("find-job").value.trim().toLowerCase();
   const rows = [...view.jobs.entries()].filter(([name, job]) => !find || [name, job.host, job.phase, job.standby].some((text) => text.toLowerCase().includes(find)));

@@ -390,7 +390,7 @@ function reachable() {
     if (box.scrollWidth <= box.clientWidth) continue;
     const heading = box.closest("section, details, body").querySelector("h1, h2, h3, summary");
     box.tabIndex = 0;
-    box.setAttribute("role", "region");
+    box.setAttribute("role", "group");
     box.setAttribute("aria-label", heading ? heading.textContent : "more at the right");
   }
 }

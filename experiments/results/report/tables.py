@@ -31,6 +31,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "submitted", "jobs.submitted"),
     ("jobs", "finished", "jobs.finished"),
     ("jobs", "failed by themselves", "jobs.failed"),
+    ("jobs", "cancelled by their users", "jobs.cancelled"),
     ("jobs", "on a host at the end", "jobs.running"),
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
@@ -101,13 +102,17 @@ _WRITERS: dict[Dimension, Callable[[float], str]] = {
 
 def figures(summary: Summary) -> Iterator[TableRow]:
     """All figures, in order."""
+    return (row for _, row in named_figures(summary))
+
+
+def named_figures(summary: Summary) -> Iterator[tuple[str, TableRow]]:
+    """All figures, in order, with their names in the summary."""
     for section, label, name in _FIGURES:
         value = value_of(summary, name)
         real = summary.real_scale.get(name)
         same = real is None or summary.scale == {"bytes": 1.0, "time": 1.0}
-        yield TableRow(
-            section, label, _value(name, value), "" if same or real is None else _value(name, real)
-        )
+        played = _value(name, value)
+        yield name, TableRow(section, label, played, "" if same or real is None else _value(name, real))
 
 
 def gpu_time(seconds: float) -> str:

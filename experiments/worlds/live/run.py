@@ -15,6 +15,7 @@ from pathlib import Path
 import trio
 
 from controller.persistence.journal import export_jsonl, read_facts
+from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
@@ -36,6 +37,7 @@ from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
 from testbed.emulation.safety.observation import shifted
 from testbed.errors import SetupError
 from topologies.errors import SpecError
+from topologies.scale import Scale
 
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
@@ -216,6 +218,15 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
     await operator.change_links([(a, b, rates[0]), (b, a, rates[1])])
 
 
+def check_own_jobs(scenario: Scenario) -> None:
+    """SpecError: a job of the user's own that no agent here can run, or that cannot be scaled. Its workload is imported."""
+    for job in scenario.own_jobs:
+        check_runs(job.given, Path.cwd())
+        if job.given.workload != "synthetic" and scenario.scale != Scale():
+            allowed = "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
+            raise SpecError(f"jobs.{job.name}", job.given.workload, allowed)
+
+
 def run_live(
     scenario: Scenario,
     trace: Trace,
@@ -243,6 +254,7 @@ def run_live(
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     for event in played.events:
         check_change(event.rate_bytes_per_s, event.delay_s)
+    check_own_jobs(scenario)
     # a path inside a building and one across the core, where there are such
     first, *others = played.volunteers
     same = [host for host in others if host.building == first.building]

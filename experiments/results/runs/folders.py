@@ -1,0 +1,126 @@
+"""What lies in a folder of results: runs, half-written ones, pages of other commands, and what is none of ours."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from experiments.results.summary import Summary
+from topologies.errors import SpecError
+
+LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
+SUMMARY, PAGE = "summary.json", "report.html"
+PAGES = ("compare.html", "index.html", "beside.html")  # of commands that play several runs
+MOST_BYTES = 4 << 20  # of a summary that is read
+MOST_FOLDERS = 2000
+DEPTH = 2  # of folders in folders
+
+
+class FolderState(StrEnum):
+    """How far a command has come that writes into a folder."""
+
+    DONE = "done"
+    RUNNING = "being written"
+    UNFINISHED = "not finished"  # it was killed, or failed
+    UNREADABLE = "not readable"  # its summary is none, or another version's
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFolder:
+    """A folder that a command wrote. `summary` and `provenance` are those of one run, where it was one and is done."""
+
+    name: str  # from the folder that was searched
+    state: FolderState
+    page: str | None  # from the folder that was searched
+    changed_s: float
+    summary: Summary | None = None
+    provenance: dict[str, Any] | None = None
+
+    def origin(self, what: str) -> str:
+        """A line of the provenance; nothing where none was written."""
+        return str((self.provenance or {}).get(what) or "")
+
+
+def read_summary(path: Path) -> tuple[Summary, dict[str, Any]]:
+    """A run's figures and their provenance; SpecError says why the file cannot be one of this version."""
+    allowed = "a summary.json that this version of the program wrote"
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            raise SpecError("summary", f"{found.st_size} bytes", allowed, str(path))
+        data = path.read_bytes()
+        provenance = json.loads(data).get("provenance")
+        return msgspec.json.decode(data, type=Summary), provenance if isinstance(provenance, dict) else {}
+    except (OSError, ValueError, RecursionError, AttributeError, msgspec.MsgspecError) as error:
+        raise SpecError("summary", f"{error}", allowed, str(path)) from error
+
+
+def result_folders(folder: Path) -> list[ResultFolder]:
+    """All results in a folder, the latest first. Links, foreign folders and what cannot be read are passed over."""
+    found = [each for path in _folders(folder, DEPTH) if (each := _result(folder, path)) is not None]
+    return sorted(found, key=lambda each: (-each.changed_s, each.name))
+
+
+def _folders(folder: Path, depth: int) -> Iterator[Path]:
+    left = MOST_FOLDERS
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if left and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            left -= 1
+            yield Path(entry.path)
+            if depth > 1 and not _is_file(Path(entry.path, SUMMARY)):
+                yield from _folders(Path(entry.path), depth - 1)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _result(root: Path, folder: Path) -> ResultFolder | None:
+    name = folder.relative_to(root).as_posix()
+    page = next((each for each in (PAGE, *PAGES) if _is_file(folder / each)), None)
+    is_run = _is_file(folder / SUMMARY)
+    if not (page or is_run or _is_file(folder / LOCK)):
+        return None
+    try:
+        changed_s = (folder / (SUMMARY if is_run else page or LOCK)).stat().st_mtime
+    except OSError:
+        return None
+    link = f"{name}/{page}" if page else None
+    if _is_being_written(folder / LOCK):
+        return ResultFolder(name, FolderState.RUNNING, link, changed_s)
+    if is_run:
+        try:
+            summary, provenance = read_summary(folder / SUMMARY)
+        except SpecError:
+            return ResultFolder(name, FolderState.UNREADABLE, link, changed_s)
+        return ResultFolder(name, FolderState.DONE, link, changed_s, summary, provenance)
+    is_done = page is not None or any(each.suffix == ".json" for each in folder.iterdir())
+    return ResultFolder(name, FolderState.DONE if is_done else FolderState.UNFINISHED, link, changed_s)
+
+
+def _is_being_written(lock: Path) -> bool:
+    """Whether a living process other than this one holds the lock."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"process {os.getpid()} " not in lock.read_text(errors="replace")
+    except OSError:
+        pass
+    return False

@@ -1,0 +1,56 @@
+"""`index.html` of a folder of results: every run in it with its first figures, and what else lies there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from experiments.results.pages import render
+from experiments.results.report import tables
+from experiments.results.runs.folders import FolderState, ResultFolder, result_folders
+
+INDEX = "index.html"
+MADE_HERE = '<meta name="generator" content="reclaimnet results">'
+TONES = {FolderState.RUNNING: "calm", FolderState.UNFINISHED: "warn", FolderState.UNREADABLE: "bad"}
+HEAD_BYTES = 1000  # in which the mark stands
+
+
+def is_index(path: Path) -> bool:
+    """Whether there is an index that this program wrote (a page of claims has the same name)."""
+    try:
+        with path.open("rb") as file:
+            return MADE_HERE.encode() in file.read(HEAD_BYTES)
+    except OSError:
+        return False
+
+
+def write_index(folder: Path, found: list[ResultFolder] | None = None) -> Path:
+    """`folder`/index.html; returns its path. It is there whole or as it was before."""
+    some = result_folders(folder) if found is None else found
+    page = render(
+        Path(__file__).with_name("runs.html"),
+        title=f"Results in {folder.resolve().name}",
+        generator=MADE_HERE,
+        runs=[
+            (each, *tables.verdict(each.summary), tables.tiles(each.summary)) for each in some if each.summary
+        ],
+        others=[each for each in some if not each.summary],
+        tones=TONES,
+        quote=quote,
+        origin=None,
+    )
+    path = folder / INDEX
+    scratch = folder / f".{INDEX}.{os.getpid()}"
+    scratch.write_text(page, encoding="utf-8")
+    scratch.replace(path)
+    return path
+
+
+def update_index(out: Path) -> None:
+    """The index of the folder that `out` lies in, if there is one: of the directory `out` here, or where `results` made one."""
+    folder = out.resolve().parent
+    if folder == Path.cwd() / "out" or is_index(folder / INDEX):
+        existing = folder / INDEX
+        if not existing.exists() or is_index(existing):
+            write_index(folder)

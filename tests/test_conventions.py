@@ -1,0 +1,198 @@
+"""The conventions of a good command: its version, JSON for scripts, quiet, levels of logs, completion, files under sudo."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.core.policies.table import POLICIES
+from experiments.cli import measure, options, status
+from experiments.cli.measure import command as benchmark
+from experiments.runtime.handover import caller, hand_over
+from testbed import logs
+from testbed import messages as m
+from testbed.emulation.safety.capabilities import Capability
+from tests.live_campus import CLI, command, live, needs_root, running
+
+DOCS = Path(__file__).parents[1] / "docs/scripts.md"
+USER = "1234"
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CLI, *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def completed(*words: str) -> list[str]:
+    """What bash is told for words of a command line, the last of them begun."""
+    asked = {
+        "_RECLAIMNET_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["reclaimnet", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    program = "import sys; sys.argv = ['reclaimnet']; from experiments.cli import start; start.main()"
+    done = subprocess.run(
+        [CLI[0], "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **asked},
+    )
+    return done.stdout.split()
+
+
+def test_the_version_names_package_and_commit() -> None:
+    done = run("--version")
+    assert done.returncode == 0
+    assert re.match(r"reclaimnet-testbed [\w.]+ \(commit [\w.-]+, Python 3", done.stdout)
+
+
+def test_a_quiet_command_prints_nothing_and_still_tells_what_is_wrong(tmp_path: Path) -> None:
+    done = run("--quiet", "simulate", "example:lab", "--out", str(tmp_path / "quiet"))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (tmp_path / "quiet/report.html").exists()
+    done = run("--quiet", "simulate", "example:none", "--out", str(tmp_path / "wrong"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "none" in done.stderr
+
+
+def test_a_level_of_logs_reaches_the_processes_of_a_campus_and_a_wrong_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = run("--log-level", "loud", "doctor")
+    assert done.returncode == 2
+    assert "debug, info, warning, error" in re.sub(r"\s+", " ", done.stderr.replace("│", ""))
+    for named, level in (("debug", 10), ("ERROR", 40), ("loud", 20)):
+        monkeypatch.setenv(logs.VARIABLE, named)
+        assert logs.log_level() == level
+
+
+def test_json_of_the_doctor_is_what_its_table_tells() -> None:
+    done = run("doctor", "--json")
+    [(key, found)] = json.loads(done.stdout).items()
+    assert key == "capabilities"
+    assert {"root", "BPF programs"} <= {each["name"] for each in found}
+    assert all(set(each) == {"name", "present", "detail", "meaning", "mend", "need"} for each in found)
+
+
+def test_every_key_of_json_is_documented() -> None:
+    text = DOCS.read_text()
+    structs = (
+        status.CampusStatus,
+        status.HostAndSwitch,
+        status.SwitchStatus,
+        m.JobStatus,
+        m.EndedJob,
+        m.Status,
+    )
+    keys = {field.name for each in structs for field in msgspec.structs.fields(each)}
+    keys |= set(Capability.__dataclass_fields__)
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
+def test_json_of_a_benchmark_is_what_it_wrote_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(out: Path) -> None:
+        options.console.print("a table")
+        (out / "mine.json").write_text('{"figure_s": 1.5}')
+
+    monkeypatch.setattr(measure.app, "registered_commands", [])
+    monkeypatch.setattr(options.console, "quiet", False)
+    (tmp_path / "older.json").write_text("{}")
+    os.utime(tmp_path / "older.json", (1.0, 1.0))
+    assert benchmark("mine")(measured) is measured
+    [registered] = measure.app.registered_commands
+    assert registered.callback is not None
+    registered.callback(out=tmp_path, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "command": "measure mine",
+        "out": str(tmp_path),
+        "results": {"mine": {"figure_s": 1.5}},
+    }
+
+
+def test_every_benchmark_has_json() -> None:
+    from typer.main import get_command
+
+    commands: dict[str, Any] = get_command(measure.app).commands  # type: ignore[attr-defined]
+    assert len(commands) > 10
+    for name, each in commands.items():
+        assert any("--json" in parameter.opts for parameter in each.params), name
+
+
+def test_a_shell_completes_commands_and_policies() -> None:
+    assert "simulate" in completed("simu")
+    assert {*POLICIES, "oracle"} == set(completed("simulate", "example:lab", "--system", ""))
+    assert completed("storm", "--policy", "slurm") == [name for name in POLICIES if name.startswith("slurm")]
+
+
+@needs_root
+@pytest.mark.parametrize("words", [("simulate", "example:lab"), ("simulate", "example:none")])
+def test_files_under_sudo_belong_to_its_caller_also_when_the_command_fails(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    done = run(*words, "--out", str(tmp_path / "made/run"), SUDO_UID=USER, SUDO_GID=USER)
+    assert done.returncode == (2 if "example:none" in words else 0)
+    found = [tmp_path / "made", *(tmp_path / "made").rglob("*")]
+    assert len(found) > 1
+    assert {(each.stat().st_uid, each.stat().st_gid) for each in found} == {(1234, 1234)}
+    assert tmp_path.stat().st_uid == 0
+
+
+@needs_root
+def test_nothing_is_given_away_through_links(tmp_path: Path) -> None:
+    secret, folder = tmp_path / "secret", tmp_path / "out"
+    secret.write_text("root's")
+    folder.mkdir()
+    (folder / "soft").symlink_to(secret)
+    (folder / "above").symlink_to(tmp_path)
+    os.link(secret, folder / "hard")
+    (folder / "own").write_text("")
+    hand_over(folder, (1234, 1234))
+    assert (folder / "own").stat().st_uid == 1234
+    assert (folder / "soft").lstat().st_uid == 1234
+    assert secret.stat().st_uid == tmp_path.stat().st_uid == 0
+
+
+def test_only_sudo_by_another_user_hands_files_over() -> None:
+    assert caller({}) is None
+    assert caller({"SUDO_UID": "0", "SUDO_GID": "0"}) is None
+    assert caller({"SUDO_UID": "-1", "SUDO_GID": "5"}) is None
+    assert caller({"SUDO_UID": "12", "SUDO_GID": "5"}) == ((12, 5) if os.geteuid() == 0 else None)
+
+
+class TestOnACampus:
+    pytestmark = live
+
+    def test_json_and_completion_name_what_runs(self, tmp_path: Path) -> None:
+        script = tmp_path / "commands"
+        script.write_text("sh sleep 60\n")
+        with running(tmp_path / "out", "up", "--hosts", "2", "--script", str(script)) as campus:
+            campus.wait_until(lambda: command("jobs").returncode == 0)
+            [told] = json.loads(command("status", "--json").stdout)["campuses"]
+            assert told["process"] == campus.process.pid
+            hosts = {each["host"]: each for each in told["hosts"]}
+            assert hosts["h1"]["coordinator"]["host"] == "h1"
+            assert hosts["h1"]["switch"] == {"mode": "open", "closes_in_s": None, "dropped_packets": 0}
+            assert json.loads(command("jobs", "--json").stdout)["campus"] == told["campus"]
+            assert completed("reclaim", "h") == ["h1", "h2"]
+            assert completed("status", "--campus", "") == [told["campus"]]
+            assert command("reclaim", "h1").returncode == 0
+            [told] = json.loads(command("status", "--json").stdout)["campuses"]
+            assert next(each for each in told["hosts"] if each["host"] == "h1")["switch"]["mode"] == "isolate"

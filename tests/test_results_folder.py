@@ -1,0 +1,132 @@
+"""The index of a folder of results, and two runs side by side: whatever lies there, they say what it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.results import accounting, report
+from experiments.results.provenance import provenance
+from experiments.results.runs.beside import beside, differences, write_beside
+from experiments.results.runs.folders import LOCK, FolderState, read_summary, result_folders
+from experiments.results.runs.index import INDEX, is_index, update_index, write_index
+from tests import run_story
+from topologies.errors import SpecError
+
+CLI = [sys.executable, "-m", "experiments.cli"]
+
+
+def written(folder: Path, seed: int = 1) -> Path:
+    facts, context = run_story.facts(seed=seed), run_story.context(seed=seed)
+    summary = accounting.summarise(facts, context)
+    report.write(folder, summary, facts, context, provenance())
+    report.write_summary(folder, summary, provenance())
+    return folder
+
+
+def test_the_index_lists_runs_and_what_is_half_written_foreign_or_of_another_version(tmp_path: Path) -> None:
+    written(tmp_path / "good <run>")
+    written(tmp_path / "group/inner")
+    for name, text in (
+        ("torn", '{"jobs": {'),
+        ("old", '{"jobs": {"submitted": 3}}'),
+        ("list", "[1]"),
+        ("deep", "[" * 100_000),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(text)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / LOCK).write_text("process 1 (reclaimnet demo)\n")
+    (tmp_path / "foreign/deep/deeper").mkdir(parents=True)
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/index.html").write_text("<html>claims</html>")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "fifo").mkdir()
+    (tmp_path / "fifo/summary.json").symlink_to("/dev/zero")
+    found = {each.name: each.state for each in result_folders(tmp_path)}
+    unreadable = dict.fromkeys(("torn", "old", "list", "deep"), FolderState.UNREADABLE)
+    done = dict.fromkeys(("good <run>", "group/inner", "claims"), FolderState.DONE)
+    assert found == {**done, **unreadable, "killed": FolderState.UNFINISHED}
+    text = write_index(tmp_path).read_text()
+    assert 'href="good%20%3Crun%3E/report.html"' in text
+    assert "good &lt;run&gt;" in text
+    assert 'href="claims/index.html"' in text
+    assert text.count("Every promise kept") == 2
+
+
+def test_a_run_that_another_process_writes_is_told_as_such(tmp_path: Path) -> None:
+    written(tmp_path / "again")
+    with (tmp_path / "again" / LOCK).open("w") as lock:
+        lock.write("process 1 (reclaimnet demo)\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [each.state for each in result_folders(tmp_path)] == [FolderState.RUNNING]
+    assert [each.state for each in result_folders(tmp_path)] == [FolderState.DONE]
+
+
+def test_an_index_is_kept_where_one_belongs_and_no_other_page_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    update_index(written(tmp_path / "elsewhere/run"))
+    assert not (tmp_path / "elsewhere" / INDEX).exists()
+    update_index(written(Path("out/run")))
+    assert is_index(tmp_path / "out" / INDEX)
+    write_index(tmp_path / "elsewhere")
+    written(tmp_path / "elsewhere/second", seed=2)
+    update_index(tmp_path / "elsewhere/second")
+    assert "elsewhere" in (text := (tmp_path / "elsewhere" / INDEX).read_text())
+    assert "second/report.html" in text
+    (tmp_path / "out" / INDEX).write_text("of claims")
+    update_index(Path("out/run"))
+    assert (tmp_path / "out" / INDEX).read_text() == "of claims"
+
+
+def test_two_runs_stand_beside_each_other_with_every_difference_and_picture(tmp_path: Path) -> None:
+    first, second = written(tmp_path / "first"), written(tmp_path / "second", seed=2)
+    here, there = (read_summary(folder / "summary.json")[0] for folder in (first, second))
+    rows = {(row.section, row.label): row for row in differences(here, there)}
+    finished = rows["jobs", "finished"]
+    assert (finished.here, finished.there) == (str(here.jobs.finished), str(there.jobs.finished))
+    assert finished.part == pytest.approx(there.jobs.finished / here.jobs.finished - 1.0)
+    assert rows["queue", "cost of on-demand, k"].part == 0.0
+    text = beside(first, second)
+    assert text.count('class="timed timeline"') == 2
+    pictures = (first / "report.html").read_text().count("<svg ")
+    assert text.count("<svg ") == 2 * pictures
+
+
+def test_a_run_without_its_page_has_no_pictures_and_one_without_figures_is_refused(tmp_path: Path) -> None:
+    first, second = written(tmp_path / "first"), written(tmp_path / "second", seed=2)
+    (second / "report.html").unlink()
+    assert "not in this run" in write_beside(tmp_path / "beside", first, second).read_text()
+    (second / "summary.json").write_text(json.dumps({"jobs": {}}))
+    with pytest.raises(SpecError, match=r"second/summary\.json.*this version"):
+        write_beside(tmp_path / "none", first, second)
+    with pytest.raises(SpecError, match=r"RUN = .*third"):
+        write_beside(tmp_path / "none", first, tmp_path / "third")
+    assert not (tmp_path / "none").exists()
+
+
+def test_commands_keep_the_index_of_out_and_results_shows_it(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*CLI, *words], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        )
+
+    for seed in ("1", "2"):
+        assert run("simulate", "example:lab", "--seed", seed, "--out", f"out/s{seed}").returncode == 0
+    index = (tmp_path / "out/index.html").read_text()
+    assert all(f'href="s{seed}/report.html"' in index for seed in "12")
+    assert "Every promise kept" in run("results").stdout
+    shown = run("results", "out/s1", "out/s2")
+    assert shown.returncode == 0, shown.stderr
+    assert "out/beside/beside.html" in shown.stdout
+    assert "beside/beside.html" in (tmp_path / "out/index.html").read_text()
+    assert run("results", "nowhere").returncode == 2
+    assert run("results", "a", "b", "c").returncode == 2
