@@ -354,6 +354,19 @@ async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_progra
         assert at.log().endswith("again\n")
 
 
+@pytest.mark.trio
+async def test_what_a_program_leaves_in_place_of_its_files_stops_nobody(tmp_path: Path) -> None:
+    """A pipe for the file of steps, and one in a directory that need not be kept any more."""
+    program = script(
+        tmp_path / "pipes",
+        """
+        mkfifo "$RECLAIMNET_STEP_FILE" "$RECLAIMNET_CHECKPOINT_DIRECTORY/pipe"; sleep 0.7
+        """,
+    )
+    async with desk(tmp_path) as at:
+        assert isinstance((await to_the_end(await at.start(program)))[-2], Finished)
+
+
 # ---------------------------------------------------------------- directories
 
 
@@ -375,12 +388,12 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     assert size == (tmp_path / "archive").stat().st_size
     back.mkdir()
     assert unpack(tmp_path / "archive", back, MANY_BYTES) == Progress(7, told=True)
-    assert digest(back) == digest(folder)
+    assert digest(back, MANY_BYTES) == digest(folder, MANY_BYTES)
     assert (back / "latest").readlink() == Path("deep/er/weights")
     pack(back, tmp_path / "again", Progress(7, told=True), MANY_BYTES)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "archive").read_bytes()
     (back / "run.sh").write_text("y")
-    assert digest(back) != digest(folder)
+    assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
 
 
 def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -> None:
@@ -396,6 +409,11 @@ def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -
 def _socket(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(folder / "s"))
+
+
+def _elsewhere(folder: Path) -> None:
+    folder.rmdir()
+    folder.symlink_to("/etc")
 
 
 def _sparse(folder: Path) -> None:
@@ -415,6 +433,7 @@ def _many(folder: Path) -> None:
         (lambda folder: os.mkfifo(folder / "p"), "p is no file"),
         (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "l links to /etc/shadow, out of"),
         (lambda folder: (folder / "l").symlink_to("../../x"), r"l links to ../../x, out of"),
+        (_elsewhere, "is no directory any more"),
         (_sparse, "1099511627776 bytes, and twice the job's payload"),
         (_many, "more than 20 entries"),
     ],
