@@ -43,7 +43,7 @@ from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SetupError
 
 GOAL_S = 0.2  # p95
-EVERY_S = 0.4  # between two marked facts
+EVERY_S = 0.8  # between two marked facts
 MARKS = 160
 BATCH = 20  # facts an event has, at most
 AHEAD_S = 5.0  # of the run, written before anybody looks
