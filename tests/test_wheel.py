@@ -1,8 +1,11 @@
-"""A wheel holds what the program needs, whether its tree was built or is a fresh clone."""
+"""A wheel and an sdist hold what the program needs, and what they hold works where nothing of the tree is."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import site
 import subprocess
 import sys
 import zipfile
@@ -12,24 +15,128 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bpf", "controller", "experiments", "testbed", "topologies")
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_{kind}(sys.argv[1]))"
 
 
-def test_a_wheel_of_a_built_tree_holds_the_sources_and_nothing_that_was_compiled(tmp_path: Path) -> None:
+def built(kind: str, tree: Path, out: Path) -> None:
+    argv = [sys.executable, "-c", BUILD.format(kind=kind), str(out)]
+    subprocess.run(argv, cwd=tree, capture_output=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    """What git knows of the project, without its tests."""
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip(f"no working tree of git: {listed.stderr.strip()}")
-    tree = tmp_path / "tree"
-    files = [name for name in listed.stdout.splitlines() if not name.startswith("tests/")]
-    for name in filter(lambda name: (ROOT / name).is_file(), files):
+    names = [name for name in listed.stdout.splitlines() if not name.startswith("tests/")]
+    return [name for name in names if (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def tree(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project, as it is when it was built and used."""
+    tree = tmp_path_factory.mktemp("wheel") / "tree"
+    for name in files:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tree / name)
-    for built in ("bpf/objects/egress.0123.bpf.o", "controller/numerics/__pycache__/compiled/jit.nbi"):
-        (tree / built).parent.mkdir(parents=True)
-        (tree / built).touch()
-    subprocess.run([sys.executable, "-c", BUILD, str(tmp_path)], cwd=tree, capture_output=True, check=True)
-    [wheel] = tmp_path.glob("*.whl")
+    for made in ("bpf/objects/egress.0123.bpf.o", "controller/numerics/__pycache__/compiled/jit.nbi"):
+        (tree / made).parent.mkdir(parents=True)
+        (tree / made).touch()
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made of the sdist, as an installer makes it."""
+    out = tmp_path_factory.mktemp("dist")
+    built("sdist", tree, out)
+    [packed] = out.glob("*.tar.gz")
+    shutil.unpack_archive(packed, out)
+    [unpacked] = [each for each in out.iterdir() if each.is_dir()]
+    built("wheel", unpacked, out)
+    [wheel] = out.glob("*.whl")
+    return wheel
+
+
+def test_a_wheel_of_an_sdist_of_a_built_tree_holds_the_sources_and_nothing_that_was_compiled(
+    wheel: Path, files: list[str]
+) -> None:
     with zipfile.ZipFile(wheel) as packed:
         inside = {name for name in packed.namelist() if ".dist-info/" not in name}
-    needed = {name for name in files if name.startswith(PACKAGES) and not name.endswith(".md")}
-    assert inside == {name for name in needed if (ROOT / name).is_file()}
+        [licence] = [name for name in packed.namelist() if name.endswith("LICENSE")]
+        assert packed.read(licence) == (ROOT / "LICENSE").read_bytes()
+    assert inside == {name for name in files if name.startswith(PACKAGES) and not name.endswith(".md")}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment with the wheel, and with what it needs, but nothing of this tree."""
+    place = tmp_path_factory.mktemp("clean") / "venv"
+    made = [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", str(place)]
+    subprocess.run(made, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    [packages] = place.glob("lib/python*/site-packages")
+    # dependencies of this very environment, whose own .pth files (the tree's among them) are not read there
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    return place / "bin"
+
+
+def used(installed: Path, here: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    argv = [str(installed / words[0]), *words[1:]]
+    return subprocess.run(
+        argv, cwd=here, capture_output=True, text=True, timeout=100, check=False, env=environment
+    )
+
+
+def test_the_installed_wheel_is_a_program_that_works_without_the_tree(
+    installed: Path, tmp_path: Path
+) -> None:
+    where = used(
+        installed,
+        tmp_path,
+        "python",
+        "-c",
+        "import experiments, bpf; print(experiments.__file__, bpf.__file__)",
+    )
+    assert where.stdout.count(str(installed.parent)) == 2
+    version = used(installed, tmp_path, "reclaimnet", "--version")
+    assert "commit unknown" in version.stdout, version.stderr
+    doctor = json.loads(used(installed, tmp_path, "reclaimnet", "doctor", "--json").stdout)
+    assert doctor["capabilities"]
+    traces = used(installed, tmp_path, "reclaimnet", "traces", "--days", "1", "--out", "out/traces")
+    assert traces.returncode == 0, traces.stderr
+    assert "traces" in (tmp_path / "out/index.html").read_text()  # its templates, style and script are there
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang on this machine")
+def test_the_bpf_programs_of_the_installed_wheel_compile(installed: Path, tmp_path: Path) -> None:
+    done = used(installed, tmp_path, "python", "-m", "bpf.build")
+    assert done.returncode == 0, done.stderr
+    assert len(list(installed.parent.rglob("*.bpf.o"))) == 3
+
+
+def test_every_file_of_the_project_tells_the_same_version() -> None:
+    text = (ROOT / "setup.cfg").read_text()
+    version = next(line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("version"))
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_container_runs_commands_that_there_are() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    for name in ("setup-apt.sh", "bpf/build.py", "controller/warm_up.py"):
+        assert (ROOT / name).is_file()
+        assert name.removesuffix(".py").replace("/", ".") in text or name in text
+    [command] = [json.loads(line.partition(" ")[2]) for line in text.splitlines() if line.startswith("CMD")]
+    asked = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", command[0], "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {word for word in command[1:] if word.startswith("--")} <= set(
+        asked.stdout.replace("│", " ").split()
+    )
