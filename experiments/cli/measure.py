@@ -34,8 +34,8 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
                 found = {each.stem: json.loads(each.read_bytes()) for each in written}
                 print_json({"command": f"measure {name}", "out": str(out), "results": found})
 
-        # typer reads a command's options off its signature
-        parameters = list(inspect.signature(measure).parameters.values())
+        # typer reads a command's options off its signature, where annotations may not be text
+        parameters = list(inspect.signature(measure, eval_str=True).parameters.values())
         option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
         vars(run)["__signature__"] = inspect.Signature([*parameters, option])
         run.__annotations__ = {**measure.__annotations__, "as_json": Json}
