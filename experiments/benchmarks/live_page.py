@@ -59,9 +59,10 @@ WATCH = """
 
 
 def measure_live_page(
-    out: Path, hosts: int, clients: int, seconds: float, run: Path | None = None
+    out: Path, hosts: int, clients: int, seconds: float, run: Path | None = None, pace: float = 1.0
 ) -> dict[str, Any]:
-    """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts.
+    """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts;
+    `pace`: facts are written so many times as fast as they happened.
 
     SetupError: no Chromium, or no playwright.
     """
@@ -102,7 +103,7 @@ def measure_live_page(
             reader.begin(address)
         stalled = _connected(address, 4096)
         before = _cpu_s(page_pid)
-        writing = _Writing(path, facts, began_s, marked, seconds)
+        writing = _Writing(path, facts, began_s, marked, seconds, pace)
         page.evaluate(WATCH, marked)
         page.wait_for_timeout(500)
         writing.start()
@@ -120,6 +121,7 @@ def measure_live_page(
     result = {
         "hosts": hosts,
         "clients": clients,
+        "pace": pace,
         "seconds": writing.took_s,
         "facts": writing.written,
         "facts_per_s": writing.written / writing.took_s,
@@ -141,7 +143,7 @@ class _Writing(threading.Thread):
     """The coordinator's part: facts at their times, and marked ones between."""
 
     def __init__(
-        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float
+        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float, pace: float
     ) -> None:
         super().__init__(daemon=True)
         self._path, self._facts, self._began_s, self._host, self._seconds = (
@@ -151,6 +153,7 @@ class _Writing(threading.Thread):
             marked,
             seconds,
         )
+        self._pace = pace
         self.marks: list[
             tuple[float, str]
         ] = []  # (time.time() of the commit, the look that the host has then)
@@ -172,7 +175,7 @@ class _Writing(threading.Thread):
                 writer.commit()
                 self.marks.append((time.time(), "reclaimed" if away else ""))
                 self.written += 1
-            due_s, first = AHEAD_S + now_s - began_s, index
+            due_s, first = AHEAD_S + self._pace * (now_s - began_s), index
             writer.begin()
             while index < len(self._facts) and self._facts[index][0] <= due_s and index - first < BATCH:
                 if getattr(self._facts[index][1], "host", "") != self._host:

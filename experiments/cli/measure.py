@@ -87,6 +87,10 @@ def measure_dashboard(
         Path | None,
         typer.Option(help="The events.jsonl of a virtual run, instead of one that is played first."),
     ] = None,
+    pace: Annotated[
+        float,
+        typer.Option(min=0.01, max=10.0, help="How many times as fast as they happened facts are written."),
+    ] = 1.0,
     out: Out = Path("out/dashboard"),
 ) -> None:
     """How long an event takes from the journal to the screen of a browser, with other clients and one that stalls."""
@@ -94,7 +98,7 @@ def measure_dashboard(
     from experiments.benchmarks.live_page import live_page_table
     from experiments.benchmarks.live_page import measure_live_page as measure
 
-    console.print(live_page_table(measure(out, hosts, clients, seconds, run)))
+    console.print(live_page_table(measure(out, hosts, clients, seconds, run, pace)))
     console.print(f"{out}/dashboard.json")
 
 

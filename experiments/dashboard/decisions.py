@@ -97,7 +97,9 @@ def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
     kept.tell(sys.maxsize >> 1, "done", now=True)
 
 
-def _events(db: sqlite3.Connection, follow: bool, caught_up: Any) -> Iterator[tuple[float, ev.Event]]:
+def _events(
+    db: sqlite3.Connection, follow: bool, caught_up: Callable[[], None]
+) -> Iterator[tuple[float, ev.Event]]:
     number = 0
     while True:
         rows = db.execute(
