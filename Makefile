@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTHON := /usr/bin/python3
 OBJECTS := bpf/objects/.built
 
-.PHONY: setup native native-code demo test signals measure storm mutants lint clean-build docs
+.PHONY: setup native native-code demo test signals measure prediction storm mutants lint clean-build docs
 
 setup: $(VENV)/.ready $(OBJECTS) $(VENV)/.compiled
 
@@ -18,6 +18,11 @@ $(VENV)/.apt: setup-apt.sh
 
 $(VENV)/.apt-tests: $(VENV)/.apt
 	$(SUDO) ./setup-apt.sh tests
+	@touch $@
+
+# PyTorch, for the tests of jobs that train: where pip's build brings CUDA, several GB
+$(VENV)/.torch: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[torch]' torch==2.13.0
 	@touch $@
 
 $(VENV)/.ready: $(VENV)/.apt setup.cfg pyproject.toml
@@ -43,7 +48,7 @@ native-code: $(VENV)/.ready $(OBJECTS)
 demo: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet demo --out out/demo
 
-test: $(VENV)/.ready $(VENV)/.apt-tests $(OBJECTS)
+test: $(VENV)/.ready $(VENV)/.apt-tests $(VENV)/.torch $(OBJECTS)
 	$(MAKE) -j2 --output-sync lint native-code $(VENV)/.compiled
 	# tests of the kernel's part, and of short spans of time, have the machine to themselves; the others share its processors
 	$(SUDO) env CI=$(CI) $(CURDIR)/$(BIN)/python -m pytest -n auto --dist loadfile -m "not (kernel or alone)"
@@ -53,8 +58,12 @@ test: $(VENV)/.ready $(VENV)/.apt-tests $(OBJECTS)
 signals: setup
 	$(SUDO) env MOMENTS=40 $(CURDIR)/$(BIN)/python -m pytest --timeout 600 tests/test_emulation_signals.py
 
-# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+# half an hour on a machine that does nothing else: the live measurements, short, and a page with goals beside figures
 measure: setup
+	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet measure all --out out/measure
+
+# half an hour on a machine that does nothing else: what virtual time says of live runs that it has not seen
+prediction: setup
 	$(SUDO) $(CURDIR)/$(BIN)/reclaimnet compare --runs 30 --out out/prediction
 
 storm: native

@@ -6,11 +6,12 @@
 #   procps                sysctl, which stock Mininet calls
 #   openvswitch-switch    the switches of campuses with several paths (their own daemons; the system's are not used)
 #   nftables              the peer of the kill-switch in `reclaimnet reproduce A-kill`
+#   tcpdump               `reclaimnet capture`
 #   clang libbpf-dev      compile the BPF programs;  libbpf1/libbpf0 load them
 # With the word `tests`, what only the tests need as well:
 #   chromium              opens every page (where it is a Debian package; Ubuntu's is a snap, and those tests say so)
 set -eu
-packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables clang libbpf-dev make"
+packages="python3 python3-venv python3-dev mininet bridge-utils iproute2 iputils-ping procps openvswitch-switch nftables tcpdump clang libbpf-dev make"
 [ "${1:-}" = tests ] && ! grep -q '^ID=ubuntu' /etc/os-release && packages="$packages chromium"
 missing=""
 for package in $packages; do

@@ -15,7 +15,7 @@ from bpf.errors import BpfError
 
 HERE = Path(__file__).resolve().parent
 SOURCES, OBJECTS = HERE / "src", HERE / "objects"
-PROGRAMS = ("egress", "ingress", "port")
+PROGRAMS = ("egress", "ingress", "observe", "port")
 FLAGS = ("-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", "-mcpu=v3")
 INCLUDES = tuple(f"-I{path}" for path in sorted(Path("/usr/include").glob("*-linux-gnu")))
 NEEDED = {  # file that must be there -> the Debian package that brings it

@@ -1,5 +1,5 @@
-"""The ctypes mirror of `src/reclaim.h`: same names, same order, same units. A test compares sizes and offsets with the
-BTF of the compiled objects, so a change of one without the other cannot pass."""
+"""The ctypes mirror of `src/reclaim.h` and `src/observe.h`: same names, same order, same units. A test compares sizes and
+offsets with the BTF of the compiled objects, so a change of one without the other cannot pass."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ CREDIT_PER_BYTE = 1_000_000_000
 MAX_FLOWS = 256
 FIRST_PORT = 10_000
 LIVE_CONNECTIONS = 128
+DROP_REASONS = 256
+DELAY_BUCKETS = 124
 MAX_BURST_BYTES = 1 << 32  # keeps credit + rate * elapsed below 2^63
 MAX_RATE_BYTES_PER_S = 1 << 40  # 8.8 Tbit/s: more than any link that one host has
 DEEPEST_DEBT_BYTES = 1 << 20  # longer than the longest super-packet (BIG TCP: 512 KiB)
@@ -128,6 +130,17 @@ class KillSwitchStruct(ctypes.Structure):
     ]
 
 
+class ObservedStruct(ctypes.Structure):
+    """`struct observed`: what the observer counts for one namespace."""
+
+    _fields_ = [
+        ("retransmitted", ctypes.c_uint64),
+        ("dropped", ctypes.c_uint64 * DROP_REASONS),
+        ("round_trip_us", ctypes.c_uint64 * DELAY_BUCKETS),
+        ("run_delay_us", ctypes.c_uint64 * DELAY_BUCKETS),
+    ]
+
+
 MIRRORED: dict[str, type[ctypes.Structure]] = {
     "flow_key": FlowKeyStruct,
     "bucket": BucketStruct,
@@ -136,6 +149,7 @@ MIRRORED: dict[str, type[ctypes.Structure]] = {
     "port": PortStruct,
     "live_connection": LiveConnectionStruct,
     "kill_switch": KillSwitchStruct,
+    "observed": ObservedStruct,
 }
 
 

@@ -9,9 +9,9 @@ import argparse
 from math import inf
 from pathlib import Path
 
-from controller.core.policies.table import POLICIES
 from controller.core.settings import Settings
 from controller.host import AGENT_PORT
+from controller.own_policies import find_policy
 from controller.process import CoordinatorConfig, run_coordinator
 from testbed.errors import SetupError
 from topologies.errors import SpecError
@@ -33,8 +33,9 @@ def main() -> None:
     )
     parser.add_argument("--operator", type=Path, required=True, help="UNIX socket for operators")
     parser.add_argument("--seed", type=int, default=1)
-    once = sorted(name for name, row in POLICIES.items() if row.replication is None)
-    parser.add_argument("--policy", choices=once, default="reclaimnet", help="those whose jobs run once")
+    parser.add_argument(
+        "--policy", default="reclaimnet", help="a system whose jobs run once, or module:NAME of your own"
+    )
     parser.add_argument(
         "--up-to",
         type=float,
@@ -45,6 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     try:
         campus = load(given.campus)
+        if find_policy(given.policy, "--policy").replication is not None:
+            raise SpecError("--policy", given.policy, "a system whose jobs run once")
     except SpecError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     address, _, port = (given.listen or str(campus.coordinator.address)).partition(":")

@@ -278,6 +278,8 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                                 peer.tell(m.Rejected(job.name, why))
                             case m.Submit(job):
                                 self.handle(ev.JobSubmitted(job, self.draws.random(), number))
+                            case m.Cancel(name):
+                                self.handle(ev.CancelAsked(name, number))
                             case m.StatusRequest():
                                 peer.tell(self.core.status(self.now_s))
                             case m.ChangeLinks(rates):

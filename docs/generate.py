@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from controller.core.model import facts
-from experiments.inputs.job_file import JOB
+from experiments.inputs.job_file import JOB, PROGRAM
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.fields import Perhaps, Random
+from experiments.inputs.scenario.own_jobs import AT
 from experiments.inputs.scenario.owners import OwnerEvent, Owners, Peak
 from experiments.inputs.scenario.parts import Jobs, LinkEvent, Protocol, Queue, ResearchFlow
 from experiments.results.summary import MEANINGS
@@ -43,6 +44,14 @@ campus file, `"example:NAME"`, or a table), `seed` (a whole number) and `duratio
 """
 
 
+OWN_JOBS_HEAD = """## [[jobs]]
+
+[Jobs of your own](../own_jobs.md), instead of generated ones; `[[jobs.own]]` beside them. Each has the keys of a
+[job file](job.md), and `at`. Without `name` they are called own1, own2, ... A live run imports workloads from the folder in
+which it is started; what really computes is played at scale 1. In the virtual world a job is its `steps`, its `step` and its
+`payload`, whatever it runs.
+
+"""
 RESULTS_HEAD = """# Results of a run
 
 Made by `docs/generate.py` from the summary and the facts of the program. `reclaimnet demo`, `reclaimnet run` and
@@ -56,6 +65,12 @@ Made by `docs/generate.py` from the summary and the facts of the program. `recla
 """
 
 
+TABLES_HEAD = """# Tables of a run
+
+Made by `docs/generate.py` from the rows that `experiments/results/frames.py` declares: what `result.frame(NAME)` gives
+([from Python](../api.md)). Times are seconds since the coordinator started, sizes and rates as they were played. `None` is a
+missing value.
+"""
 CAMPUS_SECTIONS: dict[str, Section] = {
     "the file itself": files.CAMPUS,
     "[research_reserve]": files.RESEARCH_RESERVE,
@@ -77,6 +92,13 @@ JOB_HEAD = """# Job keys
 Made by `docs/generate.py` from the table that reads job files (`reclaimnet submit`; [your own jobs](../own_jobs.md)). The keys of
 `[params]` are handed to the workload as they are: texts, numbers, true and false. A wrong file is answered with file, key, value
 and what is allowed.
+
+"""
+PROGRAM_HEAD = """
+## A program
+
+With `command` the job is [any executable](../own_jobs.md#any-executable); it has no `workload` and no `[params]`.
+`[environment]` has variables of its environment, beside those of the campus: texts and numbers.
 
 """
 COLUMNS = "| key | takes | default | meaning |\n|---|---|---|---|\n"
@@ -141,6 +163,8 @@ def takes(kind: Kind) -> str:
             return "text"
         case Flag():
             return "`true` or `false`"
+        case Texts(about, _, True):
+            return f"list of texts: {about}"
         case Texts(about, single):
             one_or = "text or " if single else ""
             return one_or + ("list of hosts" if "hosts" in about else "list of texts")
@@ -157,6 +181,8 @@ def scenario_page() -> str:
         parts.append(
             f"## {section}\n\n{first.split(chr(10) * 2)[0]}\n\n{COLUMNS}" + "\n".join(rows(of)) + "\n"
         )
+    at = row("at", AT.kind, AT.default, AT.meaning)
+    parts.append(OWN_JOBS_HEAD + COLUMNS + at + "\n")
     return "\n".join(parts)
 
 
@@ -171,8 +197,11 @@ def campus_page() -> str:
 
 def job_page() -> str:
     """docs/reference/job.md."""
-    lines = (row(name, key.kind, key.default, key.meaning) for name, key in JOB.items())
-    return JOB_HEAD + COLUMNS + "\n".join(lines) + "\n"
+    every, programs = (
+        "\n".join(row(name, key.kind, key.default, key.meaning) for name, key in section.items()) + "\n"
+        for section in (JOB, PROGRAM)
+    )
+    return JOB_HEAD + COLUMNS + every + PROGRAM_HEAD + COLUMNS + programs
 
 
 def systems_page() -> str:
@@ -183,7 +212,8 @@ def systems_page() -> str:
         "# Systems",
         "",
         "Made by `docs/generate.py` from `controller/core/policies/table.py`: what `policy` in `[protocol]`, `--system`",
-        "and `--policy` may name. A row with a label stands in paper A's Table III.",
+        "and `--policy` may name. A row with a label stands in paper A's Table III. Beside them stand your own, as",
+        "`module:NAME`, and those of installed packages ([plug-ins](../plugins.md)).",
         "",
         "| row | label | what it does |",
         "|---|---|---|",
@@ -252,6 +282,20 @@ def results_page() -> str:
     )
 
 
+def tables_page() -> str:
+    """docs/reference/tables.md."""
+    from experiments.results.frames import described
+
+    parts = [TABLES_HEAD]
+    for name, about, declared in described():
+        said = meanings(declared)
+        lines = (f"| `{each.name}` | {each.type} | {said.get(each.name, '')} |" for each in fields(declared))
+        parts.append(
+            f"## {name}\n\n{about}\n\n| column | type | meaning |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        )
+    return "\n".join(parts)
+
+
 def picture() -> str:
     """docs/report.svg: the time line of the demo's first seed, in virtual time, with the report's own style."""
     from experiments.inputs.scenario import demo_scenario
@@ -277,8 +321,10 @@ PHASES = {
     "starting": (430, 130),
     "running": (640, 130),
     "moving": (640, 250),
-    "finished": (850, 90),
-    "failed": (850, 170),
+    "finished": (850, 60),
+    "failed": (850, 120),
+    "cancelling": (430, 250),
+    "cancelled": (255, 250),
 }
 BENDS = {"migrate": 30, "abandoned": 30, "landed": -20}
 STATES_STYLE = """
@@ -345,6 +391,7 @@ PAGES = {
     "reference/systems.md": systems_page,
     "reference/commands.md": commands_page,
     "reference/results.md": results_page,
+    "reference/tables.md": tables_page,
 }
 
 if __name__ == "__main__":

@@ -1,5 +1,60 @@
-"""What a researcher runs. From the top: `cli` (a module a command), `claims` (tables and figures of both papers),
-`benchmarks`, `storms` and `compare`, `worlds` (live in the kernel, virtual on a heap, the oracle, the queue alone),
-`results` (what a run was, from its journal), `inputs` (scenarios and traces), `theory` (closed forms), `runtime` (worker
-processes, machine code). import-linter holds these floors. May import everything below. Begin with `cli/main.py`.
+"""What a researcher runs. From the top: `cli` (a module a command), `api` (the same from Python), `claims` (tables and figures
+of both papers), `benchmarks`, `storms`, `compare` and `sweeps`, `worlds` (live in the kernel, virtual on a heap, the oracle,
+the queue alone), `results` (what a run was, from its journal), `inputs` (scenarios and traces), `theory` (closed forms),
+`runtime` (worker processes, machine code). import-linter holds these floors. May import everything below. Begin with
+`cli/main.py`.
+
+From Python, `from experiments import Scenario, simulate` and what else `__all__` names; docs/api.md. Each is imported when it
+is first asked for: `reclaimnet reclaim` passes through here.
 """
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from experiments.api import RunResult as RunResult
+    from experiments.api import run_live as run_live
+    from experiments.api import simulate as simulate
+    from experiments.inputs.scenario import InverseLaw as InverseLaw
+    from experiments.inputs.scenario import Jobs as Jobs
+    from experiments.inputs.scenario import Owners as Owners
+    from experiments.inputs.scenario import Peak as Peak
+    from experiments.inputs.scenario import Protocol as Protocol
+    from experiments.inputs.scenario import Queue as Queue
+    from experiments.inputs.scenario import ResearchFlow as ResearchFlow
+    from experiments.inputs.scenario import Scenario as Scenario
+    from experiments.inputs.scenario import demo_scenario as demo_scenario
+    from experiments.inputs.scenario import load as load_scenario  # noqa: F401
+    from experiments.inputs.traces import Trace as Trace
+    from experiments.sweeps import SweepResult as SweepResult
+    from experiments.sweeps import sweep as sweep
+
+_PLACES = {
+    "InverseLaw": "experiments.inputs.scenario",
+    "Jobs": "experiments.inputs.scenario",
+    "Owners": "experiments.inputs.scenario",
+    "Peak": "experiments.inputs.scenario",
+    "Protocol": "experiments.inputs.scenario",
+    "Queue": "experiments.inputs.scenario",
+    "ResearchFlow": "experiments.inputs.scenario",
+    "RunResult": "experiments.api",
+    "Scenario": "experiments.inputs.scenario",
+    "SweepResult": "experiments.sweeps",
+    "Trace": "experiments.inputs.traces",
+    "demo_scenario": "experiments.inputs.scenario",
+    "load_scenario": "experiments.inputs.scenario",
+    "run_live": "experiments.api",
+    "simulate": "experiments.api",
+    "sweep": "experiments.sweeps",
+}
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), "load" if name == "load_scenario" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -68,6 +68,11 @@ Ticket = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 Counted = Annotated[int, Meta(ge=0, le=2**56)]
 
 
+def most_checkpoint_bytes(payload_bytes: int) -> int:
+    """What a checkpoint of a job may have: as its job said, and what its workload adds, or a little more than was thought."""
+    return 2 * payload_bytes + (1 << 20)
+
+
 def within(value: object, kind: Any) -> bool:
     """Whether `value` is one of the type: a name or number of this module, or anything that is made of them."""
     try:

@@ -36,6 +36,7 @@ from testbed.bounds import (
     Text,
     Ticket,
 )
+from testbed.program import Program
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -59,6 +60,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Ratio = 0.0  # GPU memory needed
     min_capability: Ratio = 0.0  # CUDA compute capability needed
     loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
+    grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
+    program: Program | None = None  # of workload "executable"
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -214,8 +217,17 @@ class SnapshotTaken(Message, frozen=True):
     speed: SnapshotSpeed | None = None
 
 
+class Coding(Struct, frozen=True, forbid_unknown_fields=True):
+    """What coding a transfer's chunks came to: plain bytes that went as `bytes_sent`, and the processor seconds of both ends."""
+
+    codec: Text
+    plain_bytes: PayloadBytes
+    encode_s: Seconds
+    decode_s: Seconds
+
+
 class TransferEnded(Message, frozen=True):
-    """The sender's account of one transfer."""
+    """The sender's account of one transfer. Bytes sent are those of the wire (TCP's payload), coded or not."""
 
     transfer: Text
     job: Name
@@ -228,6 +240,7 @@ class TransferEnded(Message, frozen=True):
     goodput_over_grant: Ratio | None = None  # None: too short to measure
     drops: Counted = 0
     reason: Text = ""
+    coding: Coding | None = None  # None: chunks went as they are
 
 
 class CheckpointStored(Message, frozen=True):
@@ -324,10 +337,11 @@ class ExpectNoMore(Message, frozen=True):
 
 
 class StopJob(Message, frozen=True):
-    """End this attempt, at once; answered by JobEnded."""
+    """End this attempt, within `grace_s` (0: at once); answered by JobEnded, when its process is gone."""
 
     job: Name
     attempt: Attempt
+    grace_s: Seconds = 0.0
 
 
 class Protect(Message, frozen=True):
@@ -419,6 +433,12 @@ class Submit(Message, frozen=True):
     job: JobSpec
 
 
+class Cancel(Message, frozen=True):
+    """The job is wanted no more; answered by Cancelled once that is in the journal, or by Rejected."""
+
+    job: Name
+
+
 class StatusRequest(Message, frozen=True):
     """Answered by Status."""
 
@@ -436,7 +456,7 @@ class ChangeLinks(Message, frozen=True):
     ]
 
 
-FromOperator = Submit | StatusRequest | Watch | ChangeLinks
+FromOperator = Submit | Cancel | StatusRequest | Watch | ChangeLinks
 
 
 class Accepted(Message, frozen=True):
@@ -450,6 +470,17 @@ class Rejected(Message, frozen=True):
 
     job: Name
     reason: Text
+
+
+class Cancelled(Message, frozen=True):
+    """The job will never compute again; `host` still has to end its process (empty: none has one).
+
+    `before`: it had been cancelled already.
+    """
+
+    job: Name
+    host: str
+    before: bool = False
 
 
 class HostStatus(Struct, frozen=True, forbid_unknown_fields=True):
@@ -482,7 +513,7 @@ class EndedJob(Struct, frozen=True, forbid_unknown_fields=True):
     """One job that is over."""
 
     job: Name
-    phase: str  # finished, failed
+    phase: str  # finished, failed, cancelled
     host: str  # its last; empty: it had none
     step: int
     steps: int
@@ -528,7 +559,7 @@ class Observed(Message, frozen=True):
     fact: bytes
 
 
-ToOperator = Accepted | Rejected | Status | Noted | Observed | Refused
+ToOperator = Accepted | Cancelled | Rejected | Status | Noted | Observed | Refused
 
 # ---------------------------------------------------------------- owner -> agent (a local datagram; the map is what counts)
 

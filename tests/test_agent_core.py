@@ -508,3 +508,57 @@ def test_what_is_tried_again_goes_under_the_number_of_the_latest_order() -> None
     assert again.destination == renumbered
     (final,) = of(sent(core, "h3", 1_000_001, 11.5), do.TakeSnapshot)
     assert final.final
+
+
+# ---------------------------------------------------------------- asked to end
+
+
+def test_a_job_that_is_asked_to_end_is_ended_with_grace_and_said_to_be_stopped_when_its_process_is_gone() -> (
+    None
+):
+    core = running()
+    protect(core, 10.5)
+    asked = core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.0)
+    assert of(asked, do.EndWorkload) == [do.EndWorkload("a", 1, 2.0)]
+    assert said(asked, m.JobEnded) == []
+    assert core.running["a"].phase is AttemptPhase.ENDING
+    assert core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.1) == []
+    assert of(core.handle(ev.Woke(), 11.2), do.TakeSnapshot) == []
+    gone = core.handle(ev.WorkloadEnded(m.JobEnded("a", 1, "failed", 9, reason="ended")), 12.0)
+    [ended] = said(gone, m.JobEnded)
+    assert (ended.outcome, ended.attempt) == ("stopped", 1)
+    assert core.running == {}
+    assert core.ended == {}
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_snapshot_that_is_ready_after_the_job_was_asked_to_end_is_of_no_use(final: bool) -> None:
+    core = running()
+    if final:
+        migrate(core, 10.5)
+    core.handle(ev.Received(m.StopJob("a", 1, 2.0)), 11.0)
+    effects = snapshot(core, 1_000_001, 11.1, final=final)
+    assert of(effects, do.StartSending) == []
+    assert [ended.outcome for ended in said(effects, m.JobEnded)] == (["stopped"] if final else [])
+
+
+def test_an_owner_or_a_lapsed_lease_does_not_wait_for_the_grace() -> None:
+    core = running()
+    core.handle(ev.Received(m.StopJob("a", 1, 60.0)), 11.0)
+    closed = core.handle(ev.SwitchRead(False, 0.0), 11.1)
+    assert isinstance(closed[0], do.KillWorkload)
+    core = running()
+    core.handle(ev.Received(m.StopJob("a", 1, 60.0)), 11.0)
+    assert isinstance(core.handle(ev.Woke(), 11.0 + LEASE_S)[0], do.KillWorkload)
+
+
+def test_a_start_that_its_own_end_has_overtaken_is_refused_and_a_later_attempt_is_not() -> None:
+    core = agent()
+    core.handle(ev.Received(m.StopJob("a", 3, 2.0)), 10.3)
+    core.handle(ev.Received(m.Forget("a", 2**62)), 10.3)
+    late = core.handle(ev.Received(m.StartJob(JOB, 3, None)), 10.4)
+    assert [ended.reason for ended in said(late, m.JobEnded)] == ["it was called off before"]
+    assert of(core.handle(ev.Received(m.StartJob(JOB, 4, None)), 10.5), do.StartWorkload) != []
+    for number in range(200):
+        core.handle(ev.Received(m.StopJob(f"b{number}", 1)), 10.6)
+    assert len(core.called_off) <= 64

@@ -60,7 +60,7 @@ def compiled() -> dict[str, tuple[int, dict[str, tuple[int, int]]]]:
         build.build()
     except BpfError as error:
         pytest.skip(str(error))
-    return structs_of("egress") | structs_of("ingress") | structs_of("port")
+    return {name: fields for program in build.PROGRAMS for name, fields in structs_of(program).items()}
 
 
 @pytest.mark.parametrize("name", layout.MIRRORED)

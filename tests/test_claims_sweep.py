@@ -11,7 +11,8 @@ import pytest
 
 from experiments.claims.framework import values
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.sweep import Result, Task, sweep
+from experiments.claims.framework.sweep import sweep
+from experiments.runtime.tasks import Result, Task
 
 HERE = (sys.modules[__name__],)
 

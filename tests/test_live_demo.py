@@ -43,6 +43,11 @@ def test_demo_keeps_its_promises_and_writes_its_report(tmp_path: Path) -> None:
     assert summary["checkpoints"]["completed"] > 0
     assert summary["kill_switch"]["connections_tried"] > 0
     assert summary["kill_switch"]["connections_admitted"] == 0
+    observed = {seen["where"]: seen for seen in summary["fidelity"]["observed"]}
+    assert {"h1", "h6", "the switches", "the machine"} <= observed.keys()
+    # a closed host drops what the prober sends to it, at its ingress program
+    assert any(seen["dropped"].get("tc ingress", 0) > 0 for seen in observed.values())
+    assert all(seen["run_delay_p99_s"] > 0.0 for where, seen in observed.items() if where.startswith("h"))
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert {"JobSubmitted", "JobFinished", "CheckpointCompleted", "HostReclaimed"} <= {
         e["fact"] for e in events

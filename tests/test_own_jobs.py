@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,65 @@ class Failing(Counting):
     def step(self):
         raise ValueError("[/red] as told")  # no markup of the table that shows it
 """
+
+
+def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell example goes on where it was after a reclaim with notice and one without; another is cancelled."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("adding.sh", "adding.toml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    job = (EXAMPLES / "adding.toml").read_text()
+    (tmp_path / "endless.toml").write_text(job.replace("200", "1000000"))
+    (tmp_path / "failing.toml").write_text(
+        job.replace('"./adding.sh"', '"sh", "-c", "echo wrong >&2; exit 3"')
+    )
+    (tmp_path / "absent.toml").write_text(job.replace("adding.sh", "nothing.sh"))
+    script = tmp_path / "commands"
+    script.write_text("sh sleep 100\n")
+    with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
+        run.wait_until(lambda: command("jobs").returncode == 0)
+        refused = command("submit", "adding.toml", "absent.toml")
+        assert (refused.returncode, "nothing.sh" in refused.stderr) == (2, True), refused.stderr
+        accepted = command("submit", "adding.toml", "failing.toml", "endless.toml")
+        assert accepted.returncode == 0, accepted.stderr
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other/adding.toml").write_text(job.replace("200", "201").replace("./", "../"))
+        taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
+        assert taken.returncode == 2
+        assert "handed over before it: failing; not handed over: endless" in taken.stderr.replace("\n", " ")
+        run.wait_until(lambda: "step 20:" in command("logs", "adding").stdout)
+        assert command("reclaim", host_of("adding"), "--notice", "5").returncode == 0
+        run.wait_until(lambda: "== attempt 2" in command("logs", "adding").stdout)
+        run.wait_until(lambda: "step 90:" in command("logs", "adding").stdout)
+        run.wait_until(lambda: host_of("adding") != "")
+        assert command("reclaim", host_of("adding")).returncode == 0
+        run.wait_until(lambda: "== attempt 3" in command("logs", "adding").stdout)
+        endless = host_of("endless")
+        cancelled = command("cancel", "endless", "nothing", "failing")
+        assert cancelled.returncode == 2
+        assert f"endless is being cancelled: {endless} ends its process" in cancelled.stdout
+        assert "no job of this name was submitted" in cancelled.stderr
+        assert "it is over: failed" in cancelled.stderr
+        run.wait_until(lambda: "cancelled" in command("jobs").stdout)
+        assert "endless is already cancelled" in command("cancel", "endless").stdout
+        followed = command("logs", "adding", "--follow").stdout
+        begins = [int(line.split()[-1]) for line in followed.splitlines() if line.startswith("begins at")]
+        assert followed.endswith(f"the sum is {200 * 201 // 2}\n")
+        assert begins[0] == 0
+        assert sorted(begins) == begins
+        assert begins[-1] > 0
+        listed = command("jobs", env={**os.environ, "COLUMNS": "250"}).stdout
+        assert "finished" in listed
+        assert "it ended with exit code 3; its last line: wrong" in listed
+    assert "wrong" in (tmp_path / "out/logs/jobs/failing.1.log").read_text()
+
+
+def host_of(job: str) -> str:
+    """Where it is, as `jobs` says."""
+    line = next((line for line in command("jobs").stdout.splitlines() if f" {job} " in line), "")
+    return line.split()[5] if len(line.split()) > 5 else ""
 
 
 def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(

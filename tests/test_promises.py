@@ -44,6 +44,7 @@ def life(*more: Timed) -> list[Timed]:
 
 STOPPED: Timed = (2.0, f.JobStopped("a", 1, "h1", "emergency", 9))
 COMPLETED: Timed = (1.0, f.CheckpointCompleted("a", 7, 4, "h2", 10))
+CANCELLED: Timed = (2.5, f.JobCancelled("a", 1, "h1", 9))
 NOTICE: Timed = (1.0, f.HostReclaimed("h1", 4.0, False, ["a"]))
 ADMITTED: Timed = (1.0, f.MigrationAdmitted("a", 1, "h1", "h2", 4.0, 10, 1e6, 1.0, 0.9))
 LATER: Timed = (9.0, f.LevelLearned(1.0))
@@ -104,6 +105,17 @@ CASES = [
         promises.finished_is_done,
         life((5.0, f.JobFinished("a", 1, "h1", 100, ""))),
         life((2.0, f.JobFinished("a", 1, "h1", 100, "")), again()),
+    ),
+    case(
+        promises.cancelled_is_over,
+        life((1.0, f.CancelOrdered("a", 1, "h1")), CANCELLED),
+        life((1.0, f.CancelOrdered("a", 1, "h1")), STOPPED, again()),
+    ),
+    case(promises.cancelled_is_over, life(CANCELLED), life(CANCELLED, CANCELLED)),
+    case(
+        promises.cancelled_is_over,
+        life(STOPPED, (2.0, f.JobWaits("a", "full")), CANCELLED),
+        life(CANCELLED, (5.0, f.JobFinished("a", 1, "h1", 100, ""))),
     ),
     case(
         promises.checkpoints_complete_once,
@@ -382,7 +394,8 @@ def test_no_sequence_of_facts_stops_the_accounting(some: list[Timed]) -> None:
     facts = sorted(some, key=lambda timed: timed[0])
     summary = accounting.summarise(facts, CONTEXT)
     jobs = summary.jobs
-    assert jobs.lost == jobs.submitted - jobs.finished - jobs.failed - jobs.running - jobs.waiting >= 0
+    known = jobs.finished + jobs.failed + jobs.cancelled + jobs.running + jobs.waiting
+    assert jobs.lost == jobs.submitted - known >= 0
     assert all(broken.rule in promises.RULES and broken.story for broken in summary.invariants_broken)
     json.loads(msgspec.json.encode(summary))
 

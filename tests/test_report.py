@@ -9,15 +9,18 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from bpf.observer import Observation
 from controller.core.model import facts as f
 from experiments.results import accounting, report
 from experiments.results.report import charts, tables
 from experiments.results.report.svg import Axis, Canvas, steps
 from experiments.results.report.timeline import queue_lengths, spans
 from experiments.results.run_context import Death, FidelityRecord, RunContext
+from testbed.emulation.safety.observation import Disturbance
 from tests import run_story
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -99,6 +102,26 @@ def test_page_of_a_broken_run_tells_the_story(tmp_path: Path) -> None:
     ):
         assert part in words, part
     assert text.count('class="death-mark"') == 2
+
+
+def test_page_of_an_observed_run_says_what_the_kernel_saw_and_why_a_move_was_late(tmp_path: Path) -> None:
+    notice_s, words = 4.0, np.zeros(505, np.uint64)
+    words[0], words[1 + 3] = 41, 7  # segments sent again; packets dropped for reason 3, "no socket"
+    facts: list[run_story.Timed] = [
+        (0.0, f.JobSubmitted("a", 1, 1.0, 1)),
+        (0.0, f.JobDispatched("a", 1, "h1")),
+        (1.0, f.HostReclaimed("h1", notice_s, False, ["a"])),
+        (1.0, f.MigrationAdmitted("a", 1, "h1", "h2", notice_s, 1000, 1e6, 1.0, 1.0)),
+        (7.0, f.MigrationFinished("a", "h1", "h2", False, 6.0, 2.0)),
+    ]
+    verdict = FidelityRecord(
+        observed={"h1": Observation(words)}, disturbances=[Disturbance("h2", 2.0, 3.0, 0.08, 0)]
+    )
+    _, page = written(tmp_path, facts, replace(run_story.context(), fidelity=verdict))
+    told = " ".join(page.words)
+    assert "What the kernel saw" in told
+    assert "7 no socket" in told
+    assert "late: a, from h1 to h2, notice at 1.0 s: tasks of h2 waited 80 ms for a processor" in told
 
 
 def test_text_from_the_journal_is_escaped(tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ EVENTS: list[ev.Event] = [
     ev.AgentSaid("h1", m.CheckpointStored(m.StoredCheckpoint("a", 1, 2, 3, "d"))),
     ev.AgentGone("h1", "connection lost"),
     ev.JobSubmitted(m.JobSpec("a", 1, 0.1, 1, params={"x": 1.5, "y": True}), 0.123456789, 3),
+    ev.CancelAsked("a", 3),
     ev.LinksChanged([("h1", "a1", 1.5e6), ("a1", "h1", 0.0)]),
     ev.Woke(),
     ev.Restarted(1.25),

@@ -1,2 +1,31 @@
 """What a campus is: frozen, validated data, and nothing that runs. Imports no other package of the project.
-Begin with `spec`; `presets` has the campuses of the paper, `files` the TOML form, `paths` the routes."""
+Begin with `spec`; `presets` has the campuses of the paper, `files` the TOML form, `paths` the routes.
+
+From Python, `from topologies import three_tier, load` and what else `__all__` names; docs/api.md. Each is imported when it is
+first asked for.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from topologies.files import dumps as dumps
+    from topologies.files import load as load
+    from topologies.files import loads as loads
+    from topologies.presets import campus54 as campus54
+    from topologies.presets import fat_tree as fat_tree
+    from topologies.presets import leaf_spine as leaf_spine
+    from topologies.presets import three_tier as three_tier
+
+__all__ = ["campus54", "dumps", "fat_tree", "leaf_spine", "load", "loads", "three_tier"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = "topologies.files" if name in ("dumps", "load", "loads") else "topologies.presets"
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

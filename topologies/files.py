@@ -14,7 +14,7 @@ import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
-from topologies import toml
+from topologies import plugins, toml
 from topologies.addresses import MOST_BUILDINGS, building_addresses
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
@@ -109,17 +109,31 @@ GROUP = Section(
 )
 
 
-def load(path: str | Path) -> Campus:
-    """The campus of a file (TOML, or GraphML if its name ends so), or of "example:NAME".
+def load(path: str | Path, folder: Path = Path()) -> Campus:
+    """The campus of a file (TOML, or GraphML if its name ends so; seen from `folder`), of "example:NAME", or of a user's module
+    or package: "module:NAME", or a name among the entry points `reclaimnet.topologies`, of a `Campus` or of a function without
+    arguments that returns one.
 
     SpecError says file, key, value and what is allowed.
     """
-    file = find(path, EXAMPLES)
+    text = str(path)
+    if not (folder / text).exists() and plugins.is_plugin(text, plugins.TOPOLOGIES):
+        return _brought(text)
+    file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
     if file.suffix == ".graphml":
         from topologies import graphml
 
         return graphml.load(file)
     return loads(toml.read_text(file, "a campus file (TOML)"), str(path))
+
+
+def _brought(name: str) -> Campus:
+    allowed = 'a campus file, "example:NAME", or "module:NAME" of a topologies.spec.Campus (or a function that returns one)'
+    found = plugins.find("campus", name, plugins.TOPOLOGIES, allowed)
+    campus = found() if callable(found) else found
+    if not isinstance(campus, Campus):
+        raise SpecError("campus", name, f"that is a {type(campus).__name__}; allowed: {allowed}")
+    return campus
 
 
 def loads(text: str, source: str | None = None) -> Campus:

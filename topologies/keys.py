@@ -169,15 +169,18 @@ class Quantity(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Texts(Kind):
-    """A tuple of texts, in a file a list; or the text alone, if `single`."""
+    """A tuple of texts, in a file a list; or the text alone, if `single`; each only once, unless it `repeats`."""
 
     about: str = "a list of texts"
     single: bool = False
+    repeats: bool = False
 
     def allowed(self) -> str:
         return self.about
 
     def wrong(self, value: object) -> str | None:
+        if self.repeats:
+            return None if isinstance(value, tuple) and value else self.about
         return None if isinstance(value, tuple) and len(set(value)) == len(value) else "names, each only once"
 
     def read(self, table: Table, key: str, default: object = NOTHING) -> Any:

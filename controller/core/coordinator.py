@@ -15,6 +15,7 @@ from math import inf
 from controller.core.admission.admission import migration_share
 from controller.core.lifecycle import membership, resync
 from controller.core.lifecycle.announcements import announce
+from controller.core.lifecycle.cancellation import cancel
 from controller.core.lifecycle.checkpoints import stored_by, transfer_ended
 from controller.core.lifecycle.conclusion import conclude
 from controller.core.lifecycle.grants import links_changed
@@ -146,6 +147,8 @@ class Coordinator:
             case ev.JobSubmitted():
                 if submit(cluster, event):
                     self._learn_s = now_s
+            case ev.CancelAsked():
+                cancel(cluster, event)
             case ev.Woke():  # a slice of what the queue's controller can do between decisions; the next is another event
                 decides = now_s >= min(self._tick_s, cluster.queue.next_deadline_s())
                 if now_s >= self._learn_s and not decides:
@@ -190,7 +193,9 @@ class Coordinator:
                 membership.heartbeat(self.cluster, self.cluster.hosts[name], beat)
             case ev.AgentGone(name, _):
                 reunion.went(self.cluster, self.cluster.hosts[name])
-            case ev.AgentSaid() | ev.JobSubmitted() | ev.LinksMeasured() | ev.LinksChanged():
+            case (
+                ev.AgentSaid() | ev.JobSubmitted() | ev.CancelAsked() | ev.LinksMeasured() | ev.LinksChanged()
+            ):
                 reunion.kept.append(event)
 
     def _do_what_is_due(self) -> None:

@@ -49,7 +49,7 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """Measure on a campus of its own, and write links.json into `out`. SetupError: the machine cannot."""
     setLogLevel("error")
     pings, flow_s = (QUICK_PINGS, QUICK_FLOW_S) if quick else (PINGS, FLOW_S)
-    with LiveCampus(_campus()) as net:
+    with LiveCampus(two_hosts(FAST)) as net:
         result: dict[str, Any] = {
             "cpus": os.cpu_count(),
             "kernel": os.uname().release,
@@ -154,12 +154,13 @@ def links_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def _campus() -> Campus:
+def two_hosts(rate_bytes_per_s: float) -> Campus:
+    """h1 and h2 on one switch."""
     hosts = tuple(
         Host(f"h{n}", "b1", Role.VOLUNTEER, ipaddress.IPv4Address("10.0.1.0") + n, "gpu", 1) for n in (1, 2)
     )
     coordinator = Host("c0", "b1", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
-    links = tuple(Link(host.name, "s1", FAST) for host in (*hosts, coordinator))
+    links = tuple(Link(host.name, "s1", rate_bytes_per_s) for host in (*hosts, coordinator))
     switches, models = (Switch("s1", Tier.ACCESS, "b1"),), (GpuModel("gpu", 8e9, 8.6),)
     return Campus("links", (Building("b1"),), (*hosts, coordinator), switches, links, models)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from controller.core.policies.table import policy
+from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.claims.framework.claim import (
     Claim,
@@ -29,6 +29,7 @@ from experiments.claims.framework.values import read, write
 from experiments.claims.framework.verdicts import judge
 from experiments.claims.registry import chosen
 from experiments.runtime.revision import revision
+from topologies import plugins
 
 COLOURS = {
     Level.REPRODUCED: "green",
@@ -54,18 +55,20 @@ def reproduce(
     records: Path | None = None,
     only: Sequence[str] = (),
     result: Path | None = None,
+    dask: str | None = None,
 ) -> int:
     """Runs the claims named, all if none is; returns 1 if one of them was not reproduced, else 0.
 
-    Every core is used; a run goes on where it was stopped. `systems`: rows of the policies that Table III and the recorded owners
-    are to compare beside their own. `records`, `only`: a folder of recorded owners, and which of their cases. `result` gets the
-    verdicts and headlines of all claims below `out`, as Markdown. SpecError: no such claim, system, record or case.
+    Every core is used, or the workers of the Dask scheduler at `dask`; a run goes on where it was stopped. `systems`: rows of
+    the policies that Table III and the recorded owners are to compare beside their own. `records`, `only`: a folder of recorded
+    owners, and which of their cases. `result` gets the verdicts and headlines of all claims below `out`, as Markdown.
+    SpecError: no such claim, system, record or case.
     """
     claims = chosen(names, has_records=records is not None)
     for system in systems:
-        policy(system)
+        find_policy(system, "--system")
     compile_once()
-    verdicts = []
+    verdicts, notes = [], list[str]()
     for claim in claims:
         workers = os.cpu_count() or 1
         place = out / claim.name
@@ -77,6 +80,13 @@ def reproduce(
             systems=tuple(systems),
             records=records,
             only=tuple(only),
+            dask=dask,
+            modules={
+                name: path
+                for system in systems
+                for name, path in plugins.sources(system, plugins.POLICIES).items()
+            },
+            notes=notes,
         )
         verdicts.append(verdict := _one(console, claim, config))
         console.print(
@@ -89,6 +99,8 @@ def reproduce(
             console.print(f"   and {more} more that do not hold or cannot be told, see the page")
         console.print(f"   {place}: values.csv, curves.csv, {PICTURE}", markup=False)
         page = write_index(out)
+    for note in notes:
+        console.print(note)
     if result is not None:
         result.write_text(page_of_results(out, date=time.strftime("%Y-%m-%d"), commit=revision()))
     table = Table("claim", "what", "verdict", *(f"{kind}" for kind in ClaimKind), title="held / judged")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from experiments.cli.dashboard import page_beside
 from experiments.cli.results import write_results
 from experiments.inputs.scenario import Scenario, demo_scenario
 from experiments.inputs.traces import Trace, trace_of
@@ -28,6 +29,7 @@ def demo(
     records: Sequence[Path],
     owners_gid: int | None,
     agents_per_process: int | None,
+    web: int | None = None,
 ) -> ExitStatus:
     """The demonstration: generated owners with a director, or those of a recorded trace."""
     scenario = demo_scenario(hosts=hosts, buildings=3, on_demand=2, seconds=seconds, seed=seed)
@@ -40,6 +42,7 @@ def demo(
         directed=not records,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
@@ -52,8 +55,9 @@ def play(
     directed: bool = False,
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
+    web: int | None = None,
 ) -> ExitStatus:
-    """Run a scenario live, write the report into `out`, and print the table."""
+    """Run a scenario live, write the report into `out`, and print the table. `web`: the port of a live page."""
     console.print(f"[bold]{scenario.name}[/bold]: {len(scenario.volunteers)} volunteer hosts, {trace.origin}")
     tell(console, trace.warnings)
     display = partial(Live.of, scenario, console)
@@ -65,6 +69,7 @@ def play(
         directed=directed,
         owners_gid=owners_gid,
         agents_per_process=agents_per_process,
+        beside=lambda world: page_beside(console, world.campus.id, web),
     )
     registered_s = outcome.context.fidelity.figures["agents_registered_s"]
     said = f"all agents had registered {registered_s:.2f} s after the campus stood"

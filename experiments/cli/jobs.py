@@ -1,10 +1,11 @@
-"""`reclaimnet submit`, `jobs`, `logs` and `events`: one's own work on a running campus, from another terminal.
+"""`reclaimnet submit`, `cancel`, `jobs`, `logs` and `events`: one's own work on a running campus, from another terminal.
 
 The campus is found by its ledger, its coordinator by its socket, which is for root alone.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ from rich.text import Text
 from experiments.cli.options import print_json
 from experiments.inputs.job_file import check_runs, load_job
 from experiments.worlds.live.operator import JOB_LOGS, LOGS, Operator, ask
-from testbed.emulation.safety.ledger import RunningCampus, named_campuses
+from testbed.emulation.safety.ledger import only_campus
 from testbed.errors import SetupError, SpecError
-from testbed.messages import Rejected
-from testbed.workloads.output import output_files
+from testbed.messages import JobSpec, Rejected
+from testbed.workloads.output import HEAD_BYTES, output_files
 from topologies.units import format_duration, format_rate
 
 PATIENCE_S = 10.0  # for a coordinator that does not answer
@@ -34,9 +35,9 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
     """Hand jobs to a campus, in order; each is in its journal when this returns.
 
     SpecError: a file is wrong, and none is handed over; or the coordinator refuses a job (no such GPU, a name that is taken):
-    those before it stay.
+    those before it stay, those behind it are not handed over, and the message says so.
     """
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     jobs = [load_job(path) for path in files]
     try:
         folder = Path(f"/proc/{campus.owner_pid}/cwd").readlink()
@@ -49,18 +50,49 @@ def submit(console: Console, files: Sequence[Path], campus_id: str | None) -> No
             raise error.within(str(path)) from None
 
     async def hand_over(operator: Operator) -> None:
-        for path, job in zip(files, jobs, strict=True):
+        for n, (path, job) in enumerate(zip(files, jobs, strict=True)):
             answer = await operator.submit(job)
             if isinstance(answer, Rejected):
-                raise SpecError("job", job.name, answer.reason, str(path))
+                raise SpecError("job", job.name, answer.reason + _left(jobs, n), str(path))
             console.print(f"{job.name} is in the journal of campus {campus.id}")
 
     ask(campus.run_dir, hand_over, PATIENCE_S)
 
 
+def _left(jobs: Sequence[JobSpec], refused: int) -> str:
+    """What became of the others when one of several was refused."""
+    before, behind = ([job.name for job in some] for some in (jobs[:refused], jobs[refused + 1 :]))
+    said = [f"; handed over before it: {', '.join(before)}"] if before else []
+    return "".join([*said, f"; not handed over: {', '.join(behind)}"] if behind else said)
+
+
+def cancel(console: Console, names: Sequence[str], campus_id: str | None) -> None:
+    """End jobs, whatever they are doing; that is in the coordinator's journal when this returns. SpecError names those that
+    it refuses, the others are cancelled."""
+    campus = only_campus(campus_id)
+
+    async def take_back(operator: Operator) -> list[Rejected]:
+        refused = []
+        for name in names:
+            answer = await operator.cancel(name)
+            if isinstance(answer, Rejected):
+                refused.append(answer)
+                continue
+            again = " already" if answer.before else ""
+            ends = f": {answer.host} ends its process" if answer.host else ""
+            console.print(f"{answer.job} is{again} {'being cancelled' if answer.host else 'cancelled'}{ends}")
+        return refused
+
+    if refused := ask(campus.run_dir, take_back, PATIENCE_S):
+        reasons = "; ".join(f"{answer.job}: {answer.reason}" for answer in refused)
+        raise SpecError(
+            "JOB", ", ".join(answer.job for answer in refused), f"jobs that are not over ({reasons})"
+        )
+
+
 def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> None:
     """The jobs of a campus: those that are not over, and the last that ended, failures with their reasons."""
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     told = ask(campus.run_dir, Operator.status, PATIENCE_S)
     if as_json:
         print_json({"campus": campus.id, "now_s": told.now_s, "jobs": told.jobs, "ended": told.ended})
@@ -86,7 +118,7 @@ def jobs(console: Console, campus_id: str | None, *, as_json: bool = False) -> N
 
 def logs(job: str, follow: bool, campus_id: str | None) -> None:
     """What a job wrote to stdout and stderr, attempt by attempt; `follow`: until it is over."""
-    campus = _only_campus(campus_id)
+    campus = only_campus(campus_id)
     folder = campus.run_dir / LOGS / JOB_LOGS
     read: dict[Path, int] = {}
     while True:
@@ -112,15 +144,7 @@ def events(job: str | None, campus_id: str | None) -> None:
                 sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
                 sys.stdout.flush()
 
-    ask(_only_campus(campus_id).run_dir, watch, inf)
-
-
-def _only_campus(campus_id: str | None) -> RunningCampus:
-    """The campus of that id, or the only one; SetupError."""
-    found = named_campuses(campus_id)
-    if len(found) > 1:
-        raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
-    return found[0]
+    ask(only_campus(campus_id).run_dir, watch, inf)
 
 
 def _copy_on(attempt: int, path: Path, read: dict[Path, int]) -> None:
@@ -130,7 +154,12 @@ def _copy_on(attempt: int, path: Path, read: dict[Path, int]) -> None:
     except FileNotFoundError:  # nothing was written to it, and the attempt is over
         return
     with file:
-        file.seek(read.get(path, 0))
+        at = read.get(path, 0)
+        if (
+            os.fstat(file.fileno()).st_size < at
+        ):  # its middle was dropped; it says so behind what is left of its beginning
+            at = min(at, HEAD_BYTES)
+        file.seek(at)
         while data := file.read(READ_BYTES):
             if path not in read:
                 sys.stdout.buffer.write(f"== attempt {attempt}\n".encode())

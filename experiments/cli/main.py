@@ -22,6 +22,8 @@ from experiments.cli.options import (
     Owners,
     PolicyName,
     SystemName,
+    Web,
+    WithWeb,
     console,
     print_json,
     put_away,
@@ -51,13 +53,22 @@ Seed = Annotated[
 Records = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Recorded owners instead of generated ones: a file (or folder); again for each further file, say of another zone."
+        help="Recorded owners instead of generated ones: a file (or folder), again for each further one, say of another zone; "
+        "or module:NAME of a function of your own."
     ),
 ]
 OwnPolicies = Annotated[
     Path | None,
     typer.Option(
         "--policies", help="A Python file with POLICIES: rows of your own, which scenarios may name."
+    ),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="A Dask scheduler, such as tcp://HOST:8786, whose workers play instead.",
     ),
 ]
 
@@ -101,7 +112,7 @@ def reclaimnet(
         os.environ[VARIABLE] = log_level.lower()
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def demo(
     hosts: Hosts = 12,
     seconds: Annotated[float, typer.Option(help="How long jobs arrive and owners reclaim.")] = 75.0,
@@ -109,6 +120,7 @@ def demo(
     trace: Records = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/demo"),
 ) -> None:
     """Build a campus, let jobs run and owners reclaim, and report.
@@ -127,11 +139,12 @@ def demo(
             records=trace or (),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (TOML).")],
     seed: Seed = None,
@@ -139,6 +152,7 @@ def run(
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
     policies: OwnPolicies = None,
+    web: Web = None,
     out: Out = Path("out/run"),
 ) -> None:
     """Run a scenario of your own, live."""
@@ -153,6 +167,7 @@ def run(
             *described_with_trace(str(scenario), seed, trace or ()),
             owners_gid=group,
             agents_per_process=agents_per_process,
+            web=web,
         )
     )
 
@@ -245,6 +260,7 @@ def storm(
         typer.Option(help="Break rules on purpose (all, or names with commas): which do storms notice?"),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
     out: Out = Path("out/storm"),
 ) -> None:
@@ -262,7 +278,69 @@ def storm(
     if replay is not None:
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
-        command.storm(console, out, seeds, campus=campus, policy=policy, workers=workers, result=result)
+        command.storm(
+            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, dask=dask
+        )
+    )
+
+
+@app.command()
+def sweep(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|SWEEP.toml",
+            help="A scenario file (TOML), or example:NAME; or a file that names one, and the options below.",
+        ),
+    ],
+    policies: Annotated[
+        str | None,
+        typer.Option(help="Systems, or module:NAME of your own, with commas; the first is compared with."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="A:B, from A to B - 1, or some with commas.  [default: 1:6]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=A,B",
+            help="Values of a key of the scenario, such as protocol.checkpoint_share=0.1,0.2; again for each further key.",
+        ),
+    ] = None,
+    trace: Records = None,
+    until_over: Annotated[
+        bool, typer.Option("--until-over", help="Each run goes on until every job is over.")
+    ] = False,
+    figures: Annotated[
+        str | None, typer.Option(help="Figures of summary.json that are compared and drawn, with commas.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
+    dask: Dask = None,
+    out: Out = Path("out/sweep"),
+) -> None:
+    """Play a scenario in virtual time under all policies, seeds and values: tables, intervals, a picture, a page.
+
+    A sweep that was stopped goes on where it was. Exit status 0: every promise was kept; 1: one was broken, or a run had two
+    results; 2: it could not be run.
+    """
+    native.prefer()
+    from experiments.cli.sweep import sweep_file as run
+
+    raise typer.Exit(
+        run(
+            console,
+            out,
+            what,
+            policies=policies,
+            seeds=seeds,
+            values=set_ or [],
+            records=trace or [],
+            until_over=until_over,
+            figures=figures,
+            workers=workers,
+            dask=dask,
+        )
     )
 
 
@@ -298,7 +376,7 @@ def reproduce(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            help="A row of controller/core/policies/table.py to compare in A-table3 and traces too; may be repeated."
+            help="A system, or module:NAME of your own, to compare in A-table3 and traces too; may be repeated."
         ),
     ] = None,
     traces: Annotated[
@@ -315,6 +393,7 @@ def reproduce(
             help="Of the claim traces, cases whose names hold this text, say 'notice 30 s'; may be repeated."
         ),
     ] = None,
+    dask: Dask = None,
     result: Annotated[
         Path | None, typer.Option(help="Write verdicts and headline numbers there too, as Markdown.")
     ] = None,
@@ -339,14 +418,16 @@ def reproduce(
             records=traces,
             only=only or [],
             result=result,
+            dask=dask,
         )
     )
 
 
-@app.command()
+@app.command(cls=WithWeb)
 def up(
     campus: Annotated[
-        str | None, typer.Option("--campus", help="A campus file (TOML), or example:NAME.")
+        str | None,
+        typer.Option("--campus", help="A campus file (TOML), example:NAME, or module:NAME of your own."),
     ] = None,
     hosts: Hosts = 12,
     buildings: Annotated[
@@ -369,6 +450,7 @@ def up(
     ] = None,
     group: Owners = None,
     agents_per_process: AgentsPerProcess = None,
+    web: Web = None,
     out: Out = Path("out/up"),
 ) -> None:
     """Build a campus and give Mininet's command line on it."""
@@ -386,6 +468,7 @@ def up(
         script=script,
         owners_gid=group,
         agents_per_process=agents_per_process,
+        web=web,
     )
 
 
@@ -425,6 +508,30 @@ def status(campus: CampusId = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def dashboard(
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The events.jsonl of a run that is over; left out: the campus that runs.", metavar="[EVENTS]"
+        ),
+    ] = None,
+    campus: CampusId = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Campus file of a run that does not say which campus it is of; or example:NAME."),
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 8080,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="End with standard input.")
+    ] = False,
+) -> None:
+    """A live page of a running campus, or the replay of a run: map, jobs, time line, why each decision was made."""
+    from experiments.cli.dashboard import dashboard as show
+
+    show(console, run, campus, topology, port, until_eof=until_eof)
+
+
+@app.command()
 def submit(
     files: Annotated[list[Path], typer.Argument(help="Job files (TOML).", metavar="JOB.toml...")],
     campus: CampusId = None,
@@ -433,6 +540,17 @@ def submit(
     from experiments.cli.jobs import submit as run
 
     run(console, files, campus)
+
+
+@app.command()
+def cancel(
+    jobs: Annotated[list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...")],
+    campus: CampusId = None,
+) -> None:
+    """End jobs of a running campus for good, whatever they are doing: their processes end, their checkpoints are dropped."""
+    from experiments.cli.jobs import cancel as run
+
+    run(console, jobs, campus)
 
 
 @app.command()
@@ -464,6 +582,37 @@ def events(
     from experiments.cli.jobs import events as run
 
     run(job, campus)
+
+
+@app.command()
+def observe(
+    seconds: Annotated[
+        float | None, typer.Option(min=0.1, help="How long; until the campus is gone if left out.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    campus: CampusId = None,
+) -> None:
+    """What the kernel does to a running campus: segments sent again, packets dropped and why, round trips, waiting tasks."""
+    from experiments.cli.observe import observe as run
+
+    run(console, campus, seconds, every)
+
+
+@app.command()
+def capture(
+    host: HostName,
+    filter_: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILTER]...", help="Tcpdump's filter, say: tcp port 7070.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=1, max=1000, help="How many files; then the oldest goes.")] = 4,
+    megabytes: Annotated[int, typer.Option(min=1, max=10_000, help="Size of each.")] = 16,
+    campus: CampusId = None,
+    out: Out = Path("out/capture"),
+) -> None:
+    """Packets of a host's cable into a ring of pcap files, by tcpdump, until interrupted."""
+    from experiments.cli.observe import capture as run
+
+    run(host, campus, out, files, megabytes, filter_ or [])
 
 
 @app.command()
@@ -538,7 +687,7 @@ def theory() -> None:
 
 def _add(policies: Path | None) -> None:
     if policies is not None:
-        from experiments.inputs.own_policies import add_policies
+        from controller.own_policies import add_policies
 
         add_policies(policies)
 

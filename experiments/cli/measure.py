@@ -14,6 +14,7 @@ import typer
 
 from experiments.cli.options import MOST_HOSTS, Hosts, Json, Out, console, print_json
 from experiments.runtime import native
+from experiments.runtime.ending import ExitStatus
 
 app = typer.Typer(help="Benchmarks: figures side by side with a peer in one run.", no_args_is_help=True)
 Benchmark = Callable[..., None]
@@ -44,6 +45,27 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
     return register
 
 
+@app.command("all")
+def measure_all(
+    out: Out = Path("out/measure"),
+    only: Annotated[str, typer.Option(help="Parts, with commas between.")] = "",
+) -> None:
+    """The live measurements, short, one after the other, in under 30 minutes; one page with goals beside figures."""
+    from experiments.benchmarks.together import PAGE, PARTS, RESULT, together_table
+    from experiments.benchmarks.together import measure_all as run
+
+    names = [part.name for part in PARTS]
+    chosen = only.split(",") if only else names
+    if unknown := [name for name in chosen if name not in names]:
+        raise typer.BadParameter(f"--only {unknown[0]}: one or more of {', '.join(names)}")
+    with console.status("") as status:
+        done = run(out, [part for part in PARTS if part.name in chosen], progress=status.update)
+    console.print(together_table(done))
+    console.print(f"{out}/{PAGE}, {out}/{RESULT}")
+    if any(each.why for each in done):
+        raise typer.Exit(ExitStatus.CUT_SHORT)
+
+
 @command("bringup")
 def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
     """How long a campus takes to stand and to be gone, against stock Mininet."""
@@ -52,6 +74,28 @@ def measure_bringup(hosts: Hosts = 500, out: Out = Path("out/bringup")) -> None:
 
     console.print(bringup_table(run(out, hosts)))
     console.print(f"{out}/bringup.json, {out}/bringup.svg")
+
+
+@command("dashboard")
+def measure_dashboard(
+    hosts: Hosts = 500,
+    clients: Annotated[
+        int, typer.Option(min=3, max=100, help="A browser, one that stalls, and readers.")
+    ] = 50,
+    seconds: Annotated[float, typer.Option(min=5.0, help="How long facts are written.")] = 45.0,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="The events.jsonl of a virtual run, instead of one that is played first."),
+    ] = None,
+    out: Out = Path("out/dashboard"),
+) -> None:
+    """How long an event takes from the journal to the screen of a browser, with other clients and one that stalls."""
+    native.prefer()
+    from experiments.benchmarks.live_page import live_page_table
+    from experiments.benchmarks.live_page import measure_live_page as measure
+
+    console.print(live_page_table(measure(out, hosts, clients, seconds, run)))
+    console.print(f"{out}/dashboard.json")
 
 
 @command("scale")
@@ -105,6 +149,19 @@ def measure_links(
     console.print(f"{out}/links.json")
 
 
+@command("observer")
+def measure_observer(
+    rounds: Annotated[int, typer.Option(min=2, max=1000, help="Pairs of flows of a second.")] = 20,
+    out: Out = Path("out/observer"),
+) -> None:
+    """What `observe`, and every live run, pays for being observed: throughput with and without, by turns."""
+    from experiments.benchmarks.observer import measure_observer as run
+    from experiments.benchmarks.observer import observer_table
+
+    console.print(observer_table(run(out, rounds)))
+    console.print(f"{out}/observer.json")
+
+
 @command("killswitch")
 def measure_killswitch(
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Acts of the owner, a path.")] = 300,
@@ -126,6 +183,47 @@ def measure_killswitch(
     for line in killswitch_notes(result):
         console.print(line, markup=False, highlight=False)
     console.print(f"{out}/{RESULT}, {out}/{SAMPLES}, {out}/{PICTURE}")
+
+
+@command("isolation")
+def measure_isolation(
+    out: Out = Path("out/isolation"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rows and seconds: 2 minutes, not 9.")] = False,
+) -> None:
+    """Paper A's Theorem 4: what research keeps beside granted migrations and hosts that ignore grants, by three systems."""
+    from experiments.benchmarks.isolation import PICTURE, RESULT, isolation_notes, isolation_table
+    from experiments.benchmarks.isolation import measure_isolation as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(isolation_table(result))
+    for line in isolation_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
+
+
+@command("migrations")
+def measure_migrations(
+    out: Out = Path("out/migrations"),
+    quick: Annotated[bool, typer.Option("--quick", help="One wave a system: 2 minutes, not 10.")] = False,
+) -> None:
+    """Paper A's E2 and E3, live: simultaneous notices over one trunk beside greedy research, by every enforcement."""
+    from experiments.benchmarks.migrations import (
+        PICTURE,
+        RESULT,
+        migrations_notes,
+        migrations_table,
+        paper_table,
+    )
+    from experiments.benchmarks.migrations import measure_migrations as run
+
+    with console.status("") as status:
+        result = run(out, quick=quick, progress=status.update)
+    console.print(migrations_table(result))
+    console.print(paper_table(result))
+    for line in migrations_notes(result):
+        console.print(line, markup=False, highlight=False)
+    console.print(f"{out}/{RESULT}, {out}/{PICTURE}")
 
 
 @command("rates")
@@ -256,6 +354,25 @@ def measure_snapshots(
     console.print(f"{out}/snapshots.json")
 
 
+@command("codecs")
+def measure_codecs(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Checkpoints of one job, in their order; none: the example transformer is trained."
+        ),
+    ] = None,
+    out: Out = Path("out/codecs"),
+    quick: Annotated[bool, typer.Option("--quick", help="Trained for a few steps, one round.")] = False,
+) -> None:
+    """What coding saves of checkpoints on their way, what it costs both ends, and up to which rate that pays."""
+    from experiments.benchmarks.codecs import codecs_table
+    from experiments.benchmarks.codecs import measure_codecs as run
+
+    console.print(codecs_table(run(out, files or (), quick=quick)))
+    console.print(f"{out}/codecs.json")
+
+
 @command("queue")
 def measure_queue(
     out: Out = Path("out/queue"), quick: Annotated[bool, typer.Option(help="Fewer jobs.")] = False
@@ -294,3 +411,20 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
 
     console.print(admission_table(run(out)))
     console.print(f"{out}/admission.json, {out}/admission.svg")
+
+
+@app.command("sweep")
+def measure_sweep(
+    runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
+    out: Out = Path("out/measure-sweep"),
+) -> None:
+    """What a sweep adds to its runs: processes here, and Dask's workers on loopback. Exit status 1: above 5 % of a run of 5 s."""
+    from experiments.benchmarks.sweep_overhead import MOST_SHARE, measure_sweep_overhead, sweep_table
+
+    told = measure_sweep_overhead(out, runs, workers)
+    console.print(sweep_table(told))
+    if told["not_measured"]:
+        console.print(told["not_measured"])
+    console.print(f"{out}/sweep.json")
+    raise typer.Exit(any(each["share"] > MOST_SHARE for each in told["engines"]))

@@ -16,6 +16,7 @@ from typing import IO, Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from experiments.results.runs.folders import LOCK
 from experiments.runtime.handover import caller, hand_over
@@ -24,6 +25,7 @@ from testbed.errors import SetupError
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
+WEB_PORT = 8080
 MOST_HOSTS = 2000  # of a live campus on one machine
 COMPLETE_S = 1.0  # for a coordinator to name its jobs while a shell waits
 _HELD: dict[Path, IO[str]] = {}
@@ -158,7 +160,7 @@ PolicyName = Annotated[
     str | None,
     typer.Option(
         "--policy",
-        help="A row of controller/core/policies/table.py; any of them if left out.",
+        help="A system, or module:NAME of your own; any of ours if left out.",
         autocompletion=_policies,
     ),
 ]
@@ -166,7 +168,7 @@ SystemName = Annotated[
     str | None,
     typer.Option(
         "--system",
-        help="A row of controller/core/policies/table.py instead of the scenario's; or: oracle.",
+        help="A system (docs/reference/systems.md), or module:NAME of your own, instead of the scenario's; or: oracle.",
         autocompletion=_systems,
     ),
 ]
@@ -187,5 +189,30 @@ Owners = Annotated[
         parser=_gid,
         metavar="GROUP",
         help="Owners: members of this group may reclaim and return hosts without root.",
+    ),
+]
+
+
+class WithWeb(TyperCommand):
+    """A command whose option --web may stand without its port: typer has no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's, with the port filled in."""
+        filled = [
+            f"--web={WEB_PORT}" if word == "--web" and not "".join(args[n + 1 : n + 2]).isdigit() else word
+            for n, word in enumerate(args)
+        ]
+        return super().parse_args(ctx, filled)
+
+
+Web = Annotated[
+    int | None,
+    typer.Option(
+        "--web",
+        min=0,
+        max=65535,
+        metavar="[PORT]",
+        show_default=False,
+        help=f"A live page on 127.0.0.1, at {WEB_PORT} if no port is said, at any free one with 0.",
     ),
 ]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from controller.core.policies.table import POLICIES
+from controller.own_policies import find_policy
 from controller.warm_up import compile_once
 from experiments.cli.results import write_results
+from experiments.inputs.replay_file import Replay, write_replay
 from experiments.inputs.scenario import Scenario, load
 from experiments.inputs.traces import Trace, trace_of
 from experiments.results.events_file import digest, write_events
 from experiments.results.provenance import Provenance, provenance
 from experiments.runtime.ending import ExitStatus
 from experiments.worlds.virtual.run import VirtualRun, simulate
-from testbed.errors import SpecError
 from topologies.units import format_duration
 
 
@@ -33,13 +33,14 @@ def simulate_file(
     facts_on_disk: bool = False,
 ) -> int:
     """Play a scenario file (or `example:NAME`); `seed` stands in for the file's, for jobs and owners too. Returns 0 or 1."""
-    if system is not None and system not in POLICIES:
-        raise SpecError("--system", system, f"oracle, or one of {', '.join(POLICIES)}")
+    if system is not None:
+        find_policy(system, "--system")
     described, trace = described_with_trace(scenario, seed, records)
     size = f"{len(described.volunteers)} volunteer hosts, {format_duration(described.duration_s)} of virtual time"
     console.print(f"[bold]{described.name}[/bold]: {size}, {trace.origin}")
     compile_once()
     run = simulate(described, trace, system=system, until_over=until_over, facts_on_disk=facts_on_disk)
+    write_replay(out, Replay(described, system, tuple(records), until_over))
     return write(console, out, run, provenance(described))
 
 

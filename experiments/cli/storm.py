@@ -16,17 +16,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from controller.own_policies import find_policy
 from controller.warm_up import compile_once
-from experiments.inputs.scenario.scenario import MAX_SEED
+from experiments.inputs.seeds import seed_range
 from experiments.runtime.ending import ExitStatus
+from experiments.runtime.engines import Engine
 from experiments.runtime.revision import revision
 from experiments.storms import mutation
 from experiments.storms.campaign import CHUNK, Campaign, CampaignPlan, FailedStorm, one_of_each, run
 from experiments.storms.play import play
 from experiments.storms.results import admissions_told, page, story, write_failures
 from experiments.storms.script import parse
-from topologies import toml
-from topologies.errors import SpecError
+from topologies import plugins, toml
 
 LINE_EVERY = 400  # storms, where there is no terminal to draw on
 
@@ -40,15 +41,21 @@ def storm(
     policy: str | None = None,
     workers: int | None = None,
     result: Path | None = None,
+    dask: str | None = None,
 ) -> int:
     """Play the storms of `seeds` (A:B, from A to B - 1) and write what they reached. Returns 0, or 1 if one broke a promise.
 
-    `result` gets the Markdown page too (for the docs). SpecError: seeds, campus or policy cannot be read.
+    `result` gets the Markdown page too (for the docs); `dask` is a scheduler whose workers play. SpecError: seeds, campus or
+    policy cannot be read.
     """
-    first, last = _range(seeds)
-    plan = CampaignPlan(first, last, campus, policy)
+    chosen = seed_range(seeds)
+    plan = CampaignPlan(chosen.start, chosen.stop, campus, policy)
+    if policy is not None:
+        find_policy(policy, "--policy")
     compile_once()
-    campaign = _played(console, plan, workers or os.cpu_count() or 1)
+    modules = plugins.sources(policy or "", plugins.POLICIES)
+    engine = Engine(workers or os.cpu_count() or 1, dask, modules=modules)
+    campaign = _played(console, plan, engine)
     text = page(campaign, date=time.strftime("%Y-%m-%d"), commit=revision())
     for path in (out / "storms.md", *([result] if result else [])):
         path.write_text(text)
@@ -65,6 +72,8 @@ def storm(
     cases = ", ".join(f"{sum(key.startswith(name) for key in counts)} of {name}" for name in names)
     console.print(f"cases reached: {cases}; all of them in {out / 'storms.md'}", highlight=False)
     console.print(admissions_told(campaign.counts), highlight=False)
+    for note in engine.notes:
+        console.print(note)
     console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed")
     return ExitStatus.BROKEN if campaign.failed else ExitStatus.KEPT
 
@@ -89,8 +98,7 @@ def mutate(console: Console, names: str, seeds: str, *, workers: int | None = No
 
     SpecError: the names or seeds cannot be read.
     """
-    first, last = _range(seeds)
-    chosen, storms = mutation.named(names), range(first, last)
+    chosen, storms = mutation.named(names), seed_range(seeds)
     if (failure := mutation.unmutated(storms)) is not None:
         console.print(f"without any mutant: {failure.subject}: {failure.rule}", markup=False, highlight=False)
         return ExitStatus.BROKEN
@@ -107,16 +115,7 @@ def mutate(console: Console, names: str, seeds: str, *, workers: int | None = No
     return ExitStatus.KEPT
 
 
-def _range(seeds: str) -> tuple[int, int]:
-    first, _, last = seeds.partition(":")
-    digits = len(str(MAX_SEED))
-    numbers = all(each.isdecimal() and len(each) <= digits for each in (first, last))
-    if not (numbers and int(first) < int(last) <= MAX_SEED):
-        raise SpecError("--seeds", seeds[:80], f"A:B with whole numbers A < B <= {MAX_SEED}: from A to B - 1")
-    return int(first), int(last)
-
-
-def _played(console: Console, plan: CampaignPlan, workers: int) -> Campaign:
+def _played(console: Console, plan: CampaignPlan, engine: Engine) -> Campaign:
     columns = (
         TextColumn("storms"),
         BarColumn(),
@@ -131,4 +130,4 @@ def _played(console: Console, plan: CampaignPlan, workers: int) -> Campaign:
             if not console.is_terminal and campaign.storms % LINE_EVERY < CHUNK:
                 console.print(f"{campaign.storms} storms, {len(campaign.failed)} failed so far")
 
-        return run(plan, workers=workers, progress=progress)
+        return run(plan, engine, progress=progress)

@@ -12,10 +12,12 @@ from mininet.log import error as error_line
 from mininet.log import setLogLevel
 from rich.console import Console
 
+from experiments.cli.dashboard import page_beside
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
 from experiments.worlds.live.world import let_owners, live_world
 from testbed.emulation.campus import LiveCampus
+from testbed.errors import SpecError
 from topologies import files, presets, toml
 from topologies.spec import Fabric
 
@@ -33,8 +35,12 @@ def up(
     script: Path | None = None,
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
+    web: int | None = None,
 ) -> None:
-    """Until the user leaves the command line (or the script of its commands ends); everything is removed after."""
+    """Until the user leaves the command line (or the script of its commands ends); everything is removed after.
+
+    `web`: the port of a live page.
+    """
     if script is not None:
         toml.read_text(script, "a file of Mininet commands")
     spec = files.load(campus) if campus is not None else presets.three_tier(hosts, buildings, 1)
@@ -42,20 +48,27 @@ def up(
         spec = replace(spec, fabric=fabric)
     setLogLevel("output")  # what the command line prints goes through Mininet's log
     if not agents:
+        if web is not None:
+            raise SpecError(
+                "--web", web, "nothing, with --no-agents: there is no coordinator whose journal it could show"
+            )
         with LiveCampus(spec, controller=controller) as net:
             let_owners(net, owners_gid)
             _command_line(console, net, script)
         return
     scenario = Scenario(spec.name, spec).played()
     settings = settings_of(scenario)
-    with live_world(
-        scenario,
-        settings,
-        out,
-        owners_gid=owners_gid,
-        controller=controller,
-        agents_per_process=agents_per_process,
-    ) as world:
+    with (
+        live_world(
+            scenario,
+            settings,
+            out,
+            owners_gid=owners_gid,
+            controller=controller,
+            agents_per_process=agents_per_process,
+        ) as world,
+        page_beside(console, world.campus.id, web),
+    ):
         _command_line(console, world.campus, script)
 
 

@@ -1,7 +1,10 @@
-"""A job of a user's own, as a TOML file: `name`, `workload`, `steps`, `step`, `payload` and so on (JOB), and `[params]`."""
+"""A job of a user's own, in TOML: `name`, `workload`, `steps`, `step`, `payload` and so on (JOB); of a workload `[params]`, of a
+program `command` and its kin (PROGRAM) and `[environment]`. A file of its own, or one of a scenario's `[[jobs]]`."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -10,12 +13,13 @@ import msgspec
 
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
 from testbed.messages import JobSpec
+from testbed.program import CHECKPOINT_EXIT_CODE, NO_SIGNAL, SIGNALS, Program, wrong
 from testbed.workloads.base import load_workload
-from testbed.workloads.submission import cannot_run, params_of
+from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
 from topologies import toml
 from topologies.dimension import Dimension
 from topologies.errors import SpecError
-from topologies.keys import Key, Quantity, Section, Text, Whole
+from topologies.keys import Choice, Key, Quantity, Section, Text, Texts, Whole
 from topologies.tables import Table
 
 _LONGEST_S: Final = 1e6
@@ -26,7 +30,7 @@ JOB: Final = Section(
     name=Key(Text("a name"), "of the job; if left out, the file's", None),
     workload=Key(
         Text("a built-in workload, or module:Class"),
-        "`synthetic`, or `module:Class`, found in the folder in which the campus was started",
+        "`synthetic`, or `module:Class`, found in the folder in which the campus was started; of a `command` `executable`",
         "synthetic",
     ),
     steps=Key(Whole(1, LARGEST_STEP), "that make the job"),
@@ -44,13 +48,43 @@ JOB: Final = Section(
         "work that a reclaim without notice may cost (L_max)",
         900.0,
     ),
+    grace=Key(
+        Quantity(Dimension.DURATION, high=1e6),
+        "for its process to end when it is cancelled, and for a program to checkpoint, before it is killed; real time",
+        2.0,
+    ),
+)
+PROGRAM: Final = Section(
+    command=Key(
+        Texts("a program and its arguments", repeats=True),
+        "the program, found by `PATH` or, with a slash, from the folder of this file, and its arguments",
+        None,
+    ),
+    working_directory=Key(
+        Text("a folder"),
+        "where it runs; if left out, in a new folder of each attempt, which is gone with it",
+        "",
+    ),
+    checkpoint_directory=Key(
+        Text("a relative path without `..`"),
+        "in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`",
+        "checkpoint",
+    ),
+    checkpoint_signal=Key(
+        Choice((*SIGNALS, NO_SIGNAL)), "asks it for a checkpoint; `none`: it takes them of itself", "SIGTERM"
+    ),
+    checkpoint_exit_code=Key(
+        Whole(1, 255),
+        "with which it exits when it has checkpointed, to be started again",
+        CHECKPOINT_EXIT_CODE,
+    ),
 )
 
 
 def load_job(path: Path) -> JobSpec:
     """The job of a file. SpecError says file, key, value and what is allowed."""
     try:
-        return _job(Table(toml.parse(toml.read_text(path, "a job file (TOML)"))), path.stem)
+        return read_job(Table(toml.parse(toml.read_text(path, "a job file (TOML)"))), path.stem, path.parent)
     except SpecError as error:
         raise error if error.source else error.within(str(path)) from None
 
@@ -58,10 +92,13 @@ def load_job(path: Path) -> JobSpec:
 def check_runs(spec: JobSpec, folder: Path) -> None:
     """SpecError if no agent of a campus that was started in `folder` could run the job, or its workload has other steps.
 
-    A third party's workload is imported, and made with its parameters, in this process.
+    A third party's workload is imported, and made with its parameters, in this process; a program must be there.
     """
     if why := cannot_run(spec):
         raise SpecError("job", spec.name, why)
+    if spec.program is not None:
+        _check_there(spec.program)
+        return
     sys.path.insert(0, str(folder))
     try:
         workload = load_workload(spec.workload, params_of(spec))
@@ -79,17 +116,25 @@ def check_runs(spec: JobSpec, folder: Path) -> None:
         )
 
 
-def _job(table: Table, name: str) -> JobSpec:
+def _check_there(program: Program) -> None:
+    path = program.environment.get("PATH", os.environ.get("PATH"))
+    if shutil.which(program.command[0], path=path) is None:
+        raise SpecError("command", program.command[0], "a program that is there and may be executed")
+    if program.working_directory and not Path(program.working_directory).is_dir():
+        raise SpecError("working_directory", program.working_directory, "a folder that is there")
+
+
+def read_job(table: Table, name: str, folder: Path) -> JobSpec:
+    """The job that a table describes; `folder` is where relative paths begin. SpecError."""
     read: dict[str, Any] = {}
     for key, declared in JOB.items():
         read[key] = JOB.read(table, key)
         if table.has(key) and (allowed := declared.kind.wrong(read[key])):
             raise table.wrong(key, allowed)
-    params = table.table("params")
-    given = {key: params.take(key, _PARAM) for key in table.take("params", "a table", {})}
-    for key, value in given.items():
-        if not isinstance(value, str | int | float):
-            raise params.wrong(key, _PARAM)
+    program = _program(table, folder) if table.has("command") else None
+    given = _scalars(table, "params") if program is None else {}
+    if program is not None and not table.has("workload"):
+        read["workload"] = EXECUTABLE
     table.done()
     spec = JobSpec(
         read["name"] or name,
@@ -101,10 +146,39 @@ def _job(table: Table, name: str) -> JobSpec:
         read["memory"],
         read["min_capability"],
         read["loss_budget"],
+        read["grace"],
+        program,
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         key = where.rstrip("`") or "job"
-        raise SpecError(key, getattr(spec, key, spec.name), what) from None
+        raise SpecError(table.path(key), getattr(spec, key, spec.name), what) from None
+
+
+def _program(table: Table, folder: Path) -> Program:
+    read = {key: PROGRAM.read(table, key) for key in PROGRAM}
+    for key, declared in PROGRAM.items():
+        if table.has(key) and (allowed := declared.kind.wrong(read[key])):
+            raise table.wrong(key, allowed)
+    command, *arguments = read["command"] or [""]
+    if "/" in command:
+        command = str((folder / command).absolute())
+    if read["working_directory"]:
+        read["working_directory"] = str((folder / read["working_directory"]).absolute())
+    environment = {key: str(value) for key, value in _scalars(table, "environment").items()}
+    program = Program(**{**read, "command": [command, *arguments], "environment": environment})
+    if found := wrong(program):
+        raise SpecError(table.path(found[0]), found[1], found[2])
+    return program
+
+
+def _scalars(table: Table, name: str) -> dict[str, str | int | float]:
+    """A table of texts and numbers."""
+    inner = table.table(name)
+    given = {key: inner.take(key, _PARAM) for key in table.take(name, "a table", {})}
+    for key, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise inner.wrong(key, _PARAM)
+    return given

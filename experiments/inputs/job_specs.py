@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import msgspec
+
 from experiments.inputs.traces import JobArrival
 from testbed.messages import JobSpec
 
@@ -12,10 +14,20 @@ def job_spec(arrival: JobArrival, name: str = "") -> JobSpec:
     """A trace's job, as it is submitted; `name`: a job of another name that is like it.
 
     Its state is its own: a seed by its name. Jobs of one seed would hold the same bytes at the same step, and a store that
-    has one of them would take most of another for granted.
+    has one of them would take most of another for granted. A user's own has the state that it has.
     """
     job = arrival.job
     name = name or job.name
+    if job.given is not None:
+        return msgspec.structs.replace(
+            job.given,
+            name=name,
+            step_s=job.step_s,
+            payload_bytes=job.payload_bytes,
+            memory_bytes=job.memory_bytes,
+            min_capability=job.min_capability,
+            loss_budget_s=job.loss_budget_s,
+        )
     return JobSpec(
         name,
         job.steps,

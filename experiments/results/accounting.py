@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from controller.core.model import facts as f
 from experiments.results.exemptions import overdue
 from experiments.results.history import (
+    OVER,
     Timed,
     Where,
     attempts,
@@ -31,6 +33,7 @@ from experiments.results.losses import (
 from experiments.results.lost_time import WORK_LOST, LostPart, balances, by_class, by_hour
 from experiments.results.promises import broken
 from experiments.results.run_context import (
+    FidelityRecord,
     RunContext,
     research_shares,
 )
@@ -40,12 +43,13 @@ from experiments.results.summary import (
     Cost,
     Delay,
     Emergencies,
-    Excused,
     Interruptions,
     JobFigures,
     KillSwitchFigures,
     LostGpuTime,
     MigrationFigures,
+    MissedDeadline,
+    Observed,
     Rates,
     ResearchFigures,
     RunVerdict,
@@ -53,6 +57,7 @@ from experiments.results.summary import (
     TrafficFigures,
     value_of,
 )
+from testbed.emulation.safety.observation import cause_of
 from topologies.paths import Routes
 from topologies.units import format_duration
 
@@ -75,7 +80,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         links = [(context.campus.research_reserve.reserve_bytes_per_s(rate), rate) for rate in rates]
     summary = Summary(
         jobs=_jobs(journal),
-        migrations=_migrations(journal, ended_s, Routes(context.campus)),
+        migrations=_migrations(journal, ended_s, Routes(context.campus), verdict),
         emergencies=_emergencies(journal),
         interruptions=_interruptions(journal),
         lost_time=_lost_time(facts, context),
@@ -83,6 +88,10 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             completed=journal.count[f.CheckpointCompleted],
             bytes_sent=sent.bytes,
             bytes_deduplicated=sent.deduplicated_bytes,
+            coded=len(sent.coded),
+            plain_mean_bytes=_mean(float(each.plain_bytes) for each in sent.coded),
+            coded_mean_bytes=_mean(float(each.wire_bytes) for each in sent.coded),
+            coding_s=sum(each.encode_s + each.decode_s for each in sent.coded),
             taken=journal.count[f.CheckpointTaken],
             pause_median_s=quantile(journal.pauses_s, 0.5),
             pause_p99_s=quantile(journal.pauses_s, 0.99),
@@ -116,7 +125,23 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             connections_tried=sum(use.connections_tried for use in switches),
             connections_admitted=sum(use.connections_admitted for use in switches),
         ),
-        fidelity=RunVerdict(verdict.valid, list(verdict.reasons), dict(verdict.figures)),
+        fidelity=RunVerdict(
+            verdict.valid,
+            list(verdict.reasons),
+            dict(verdict.figures),
+            [
+                Observed(
+                    where,
+                    seen.retransmitted,
+                    seen.dropped,
+                    seen.round_trip.quantile_s(0.5),
+                    seen.round_trip.quantile_s(0.99),
+                    seen.run_delay.quantile_s(0.5),
+                    seen.run_delay.quantile_s(0.99),
+                )
+                for where, seen in verdict.observed.items()
+            ],
+        ),
         invariants_broken=broken(facts, context, journal.telling),
         world=context.world,
         scale={"bytes": context.scale.bytes, "time": context.scale.time},
@@ -165,6 +190,7 @@ class _Sent:
     deduplicated_bytes: int = 0
     drops: int = 0
     goodputs: list[float] = field(default_factory=list)  # over their grants, of those that were measured
+    coded: list[f.TransferCoded] = field(default_factory=list)
 
     def add(self, transfer: f.TransferFinished) -> None:
         """One more."""
@@ -186,6 +212,8 @@ class _Journal:
             self.count[type(fact)] += 1
             if isinstance(fact, f.TransferFinished):
                 self.sent.add(fact)
+            elif isinstance(fact, f.TransferCoded):
+                self.sent.coded.append(fact)
             elif isinstance(fact, f.CheckpointTaken) and fact.pause_s is not None and not fact.final:
                 self.pauses_s.append(fact.pause_s)
         self._kinds: dict[type, list[f.AnyFact]] = {}
@@ -202,7 +230,7 @@ def _jobs(journal: _Journal) -> JobFigures:
     submitted = {fact.job for fact in journal.of(f.JobSubmitted)}
     places = Counter(place for job, place in whereabouts(journal.telling).items() if job in submitted)
     finished, failed, waiting = places[Where.FINISHED], places[Where.FAILED], places[Where.WAITING]
-    running = places[Where.ON_HOST] + places[Where.ON_THE_WAY]
+    cancelled, running = places[Where.CANCELLED], places[Where.ON_HOST] + places[Where.ON_THE_WAY]
     dispatched = journal.of(f.JobDispatched)
     again = Counter(fact.job for fact in dispatched)
     again.subtract(set(again))
@@ -214,28 +242,29 @@ def _jobs(journal: _Journal) -> JobFigures:
         running=running,
         waiting=waiting,
         on_demand=len({fact.job for fact in journal.of(f.JobRedirected)}),
-        lost=len(submitted) - finished - failed - running - waiting,
+        lost=len(submitted) - finished - failed - cancelled - running - waiting,
         attempts=len(dispatched),
         restarts=sum(again.values()),
+        cancelled=cancelled,
         restarts_of=dict(sorted(again.items())),
     )
 
 
-def _migrations(journal: _Journal, ended_s: float, routes: Routes) -> MigrationFigures:
+def _migrations(
+    journal: _Journal, ended_s: float, routes: Routes, verdict: FidelityRecord
+) -> MigrationFigures:
     found, due = notices(journal.telling), overdue(journal.telling, ended_s, routes)
     admitted = sum(notice.admitted_s is not None for notice in found)
     in_time = sum(notice.admitted_s is not None and notice.in_time is True for notice in found)
-    excuses = [
-        Excused(
-            each.notice.job,
-            each.notice.source,
-            each.notice.destination or "",
-            each.notice.at_s,
-            each.excuse,
-        )
-        for each in due
-        if each.excuse is not None
-    ]
+    excuses, lates = [], []
+    for each in due:
+        notice, hosts = each.notice, (each.notice.source, each.notice.destination or "")
+        missed = partial(MissedDeadline, notice.job, *hosts, notice.at_s)
+        if each.excuse is not None:
+            excuses.append(missed(each.excuse))
+        elif verdict.observed and notice.admitted_s is not None:
+            until_s = notice.deadline_s if notice.finished_s is None else notice.finished_s
+            lates.append(missed(cause_of(verdict.disturbances, hosts, notice.admitted_s, until_s)))
     downtimes = [fact.downtime_s for fact in journal.of(f.MigrationFinished)]
     return MigrationFigures(
         planned=len(found),
@@ -248,6 +277,7 @@ def _migrations(journal: _Journal, ended_s: float, routes: Routes) -> MigrationF
         late=len(due) - len(excuses),
         under_notice=admitted - in_time - len(due),
         excuses=excuses,
+        late_causes=lates,
     )
 
 
@@ -294,7 +324,7 @@ def _emergencies(journal: _Journal) -> Emergencies:
 
 def _interruptions(journal: _Journal) -> Interruptions:
     causes = Counter(a.how for a in attempts(journal.telling) if a.ended_s is not None)
-    for over in ("finished", "failed"):
+    for over in OVER:
         causes.pop(over, None)
     lost: dict[str, float] = {}
     for work in journal.work_lost:

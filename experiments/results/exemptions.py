@@ -33,6 +33,8 @@ KINDS = (
     f.HostReturned,
     f.JobFinished,
     f.JobFailed,
+    f.CancelOrdered,
+    f.JobCancelled,
     f.JobStopped,
 )
 # Causes of JobStopped that no admission can foresee; one stopped by its deadline, or by the coordinator, is not among them.
@@ -100,6 +102,8 @@ def excuse(notice: Notice, facts: Sequence[Timed], routes: Routes | None = None)
                 return "the job finished first"
             case f.JobFailed(job=job) if job == notice.job:
                 return "the job failed first"
+            case f.CancelOrdered(job=job) | f.JobCancelled(job=job) if job == notice.job:
+                return "the job was cancelled"
             case f.JobStopped(job=job, cause=cause) if job == notice.job and cause in ENDED:
                 return ENDED[cause]
     return None

@@ -2,8 +2,8 @@
 
 Everything that reports on a run (accounting, promises, the page) reads the facts through this one file, so that they
 cannot disagree on when an attempt ends. It ends with the first of: its final checkpoint (the workload was stopped with
-it), JobStopped, JobFinished, JobFailed. It begins when a host is told to start it, not when it is heard to run: between
-the two it may be running.
+it), JobStopped, JobFinished, JobFailed, JobCancelled. It begins when a host is told to start it, not when it is heard to run:
+between the two it may be running.
 """
 
 from __future__ import annotations
@@ -18,14 +18,25 @@ from testbed.messages import SEQUENCES_PER_ATTEMPT
 Timed = tuple[float, f.AnyFact]
 
 OF_ATTEMPTS = frozenset(
-    (f.JobDispatched, f.JobRunning, f.JobFinished, f.JobFailed, f.JobStopped, f.CheckpointTaken, f.WorkLost)
+    (
+        f.JobDispatched,
+        f.JobRunning,
+        f.JobFinished,
+        f.JobFailed,
+        f.JobCancelled,
+        f.JobStopped,
+        f.CheckpointTaken,
+        f.WorkLost,
+    )
 )
+OVER = ("finished", "failed", "cancelled")  # how a job's last attempt may end, and the job with it
 OF_NOTICES = frozenset(
     (f.HostReclaimed, f.HostReturned, f.MigrationAdmitted, f.MigrationDegraded, f.MigrationFinished)
 )
 ROUTINE = frozenset(
     (
         f.TransferFinished,
+        f.TransferCoded,
         f.CheckpointCompleted,
         f.CheckpointHeld,
         f.CheckpointPlanned,
@@ -67,7 +78,7 @@ class Attempt:
     to_step: int = 0
     running_s: float | None = None
     ended_s: float | None = None
-    how: str = ""  # finished, failed, or a cause of JobStopped
+    how: str = ""  # one of OVER, or a cause of JobStopped
     restore_sequence: int | None = None  # of the checkpoint that it begins from
 
 
@@ -97,7 +108,10 @@ def attempts(facts: Iterable[Timed]) -> list[Attempt]:
                 attempt.running_s = at_s if attempt.running_s is None else attempt.running_s
             case f.JobStopped(job=job, attempt=number, last_step=step):
                 _reached(found.get((job, number)), step)
-            case f.JobFinished(job=job, attempt=number, step=step):
+            case (
+                f.JobFinished(job=job, attempt=number, step=step)
+                | f.JobCancelled(job=job, attempt=number, step=step)
+            ):
                 _reached(found.get((job, number)), step)
             case f.CheckpointTaken(job=job, attempt=number, step=step, final=True):
                 _reached(found.get((job, number)), step)
@@ -122,6 +136,8 @@ def end_of_attempt(fact: f.AnyFact) -> tuple[str, int, str] | None:
             return job, number, "finished"
         case f.JobFailed(job=job, attempt=number):
             return job, number, "failed"
+        case f.JobCancelled(job=job, attempt=number):
+            return job, number, "cancelled"
         case f.JobStopped(job=job, attempt=number, cause=cause):
             return job, number, cause
         case f.CheckpointTaken(job=job, attempt=number, final=True):
@@ -139,6 +155,7 @@ class Where(StrEnum):
     INTERRUPTED = "interrupted"  # stopped, and no fact says what is to become of it
     FINISHED = "finished"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 @dataclass(slots=True)
@@ -156,7 +173,7 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
             continue
         place = places.setdefault(job, _Place())
         stale = getattr(fact, "attempt", place.attempt) < place.attempt
-        if not stale and place.where not in (Where.FINISHED, Where.FAILED):
+        if not stale and place.where not in (Where.FINISHED, Where.FAILED, Where.CANCELLED):
             match fact:
                 case f.JobSubmitted() if place.where is None:
                     place.where = Where.ACCEPTED
@@ -168,6 +185,8 @@ def whereabouts(facts: Iterable[Timed]) -> dict[str, Where]:
                     place.where = Where.FINISHED
                 case f.JobFailed():
                     place.where = Where.FAILED
+                case f.JobCancelled():
+                    place.where = Where.CANCELLED
                 case f.JobStopped(cause="final_checkpoint") | f.CheckpointTaken(final=True):
                     place.where = Where.ON_THE_WAY
                 case f.JobStopped():

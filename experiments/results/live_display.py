@@ -51,6 +51,7 @@ EVENT_STYLES: dict[type[Fact], str] = {
     f.WorkLost: "red",
     f.WorkTakenUp: "green",
     f.JobFailed: "red",
+    f.JobCancelled: "magenta",
     f.MigrationDegraded: "red",
     f.MigrationAdmitted: "cyan",
     f.MigrationFinished: "cyan",

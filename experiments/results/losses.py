@@ -22,6 +22,7 @@ from itertools import pairwise
 
 from controller.core.model import facts as f
 from experiments.results.history import (
+    OVER,
     Attempt,
     Timed,
     attempts,
@@ -105,7 +106,7 @@ def interruptions(facts: Sequence[Timed]) -> list[Interruption]:
         latest[attempt.job] = attempt.attempt
     for attempt in of_all:
         lost_or_none_s = lost_s.get((attempt.job, attempt.attempt))
-        if attempt.ended_s is None or attempt.how in ("finished", "failed"):
+        if attempt.ended_s is None or attempt.how in OVER:
             continue
         if attempt.how == "superseded" and not lost_or_none_s:
             continue

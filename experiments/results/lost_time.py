@@ -33,7 +33,7 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from controller.core.model import facts as f
-from experiments.results.history import OF_ATTEMPTS, Attempt, Timed, attempts, end_s
+from experiments.results.history import OF_ATTEMPTS, OVER, Attempt, Timed, attempts, end_s
 from experiments.results.losses import Lost, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
@@ -124,6 +124,7 @@ class _Story:
 
     def __init__(self, facts: Sequence[Timed], context: RunContext) -> None:
         self.submitted: dict[str, f.JobSubmitted] = {}
+        self.cancelled_s: dict[str, float] = {}  # job -> when
         self.of_attempts: list[Timed] = []
         self.snapshots: dict[tuple[str, int], list[_Snapshot]] = {}
         self.copies: dict[str, list[_Copy]] = {}
@@ -139,6 +140,8 @@ class _Story:
                 case f.JobSubmitted(job=job):
                     self.submitted.setdefault(job, fact)
                     self.of_attempts.append((at_s, fact))
+                case f.JobCancelled(job=job):
+                    self.cancelled_s[job] = at_s
                 case f.CheckpointTaken(job=job, attempt=attempt, step=step, pause_s=pause_s):
                     taken = _Snapshot(at_s, step, pause_s)
                     self.snapshots.setdefault((job, attempt), []).append(taken)
@@ -203,9 +206,10 @@ class _Account:
             free_s = self._attempt(attempt, following)
             if following is not None:
                 self._work_lost(attempt, following, lost[self._job, attempt.attempt])
-        if tries[-1].how not in ("finished", "failed") and tries[-1].ended_s is not None:
-            self._add(LostPart.DOWNTIME, free_s, ended_s)
-            free_s = ended_s
+        if tries[-1].how not in OVER and tries[-1].ended_s is not None:
+            over_s = story.cancelled_s.get(self._job, ended_s)
+            self._add(LostPart.DOWNTIME, free_s, over_s)
+            free_s = over_s
         self.balance.begun_s += free_s - tries[0].dispatched_s
 
     def _add(self, part: LostPart, from_s: float, until_s: float, gpu_s: float | None = None) -> None:

@@ -30,6 +30,8 @@ SENTENCES: dict[type[f.Fact], str] = {
     f.JobQueued: "{job} joins the queue, {ahead} ahead (r = {level:.2f})",
     f.JobFinished: "{job} finished on {host} at step {step}",
     f.JobFailed: "{job} failed on {host}: {reason}",
+    f.CancelOrdered: "{job} is cancelled by its user: {host} is told to end it",
+    f.JobCancelled: "{job} is over, cancelled at step {step}",
     f.JobWaits: "{job} goes to the head of the queue: {reason}",
     f.WorkTakenUp: "{job} need not compute {work_s:duration} of work again after all: on from step {to_step}",
     f.CheckpointCompleted: "{job}: checkpoint of step {step} ({payload_bytes:size}) verified and on disk at {holder}",
@@ -49,6 +51,8 @@ DETAILS: dict[type[f.Fact], str] = {
     f.GrantEnded: "{job} {source} -> {destination} grant ended",
     f.TransferFinished: "{job} {source} -> {destination} checkpoint {sequence} sent: {bytes_sent:size} in "
     "{duration_s:duration}",
+    f.TransferCoded: "{job} {source} -> {destination} checkpoint {sequence} was coded: {plain_bytes:size} as "
+    "{wire_bytes:size}",
     f.CheckpointHeld: "{job}: {holder} holds checkpoint {sequence} too",
     f.ReplicaHeld: "{job}: {host} holds a GPU for its replica",
     f.ReplicaReleased: "{job}: the replica on {host} is given up",

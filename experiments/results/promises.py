@@ -56,6 +56,7 @@ OF_LIVES = frozenset(
         f.JobRunning,
         f.JobFinished,
         f.JobFailed,
+        f.JobCancelled,
         f.JobStopped,
         f.CheckpointTaken,
         f.ReplicaHeld,
@@ -120,7 +121,7 @@ def broken(facts: Sequence[Timed], context: RunContext, few: Sequence[Timed] | N
 
 
 def no_job_is_lost(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
-    """A job that was accepted is finished, failed by itself, on a host, on the way to one, or waiting."""
+    """A job that was accepted is finished, failed by itself, cancelled, on a host, on the way to one, or waiting."""
     where = whereabouts(facts)
     ended_s = end_s(facts)
     for _, fact in facts:
@@ -181,6 +182,25 @@ def finished_is_done(facts: Sequence[Timed], context: RunContext) -> Iterator[Br
                 over.add(job)
             case f.JobDispatched(job=job) | f.JobRunning(job=job) if job in over:
                 yield Breach(job, at_s, f"attempt {fact.attempt} begins though the job has finished")
+
+
+def cancelled_is_over(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """Once its user has cancelled a job nothing of it starts, runs on or finishes, and it ends once, as cancelled."""
+    ordered: set[str] = set()
+    over: set[str] = set()
+    for at_s, fact in facts:
+        match fact:
+            case f.CancelOrdered(job=job):
+                ordered.add(job)
+            case f.JobCancelled(job=job):
+                if job in over:
+                    yield Breach(job, at_s, "cancelled twice")
+                ordered.add(job)
+                over.add(job)
+            case f.JobDispatched(job=job) | f.JobRunning(job=job) if job in ordered:
+                yield Breach(job, at_s, f"attempt {fact.attempt} begins though the job was cancelled")
+            case f.JobFinished(job=job) | f.JobFailed(job=job) if job in ordered:
+                yield Breach(job, at_s, f"{type(fact).__name__}, and it was cancelled")
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -294,7 +314,7 @@ class _Life:
                 self.replica_since_s = at_s
             case f.ReplicaReleased():
                 self._release(at_s)
-            case f.JobFinished(step=step):
+            case f.JobFinished(step=step) | f.JobCancelled(step=step):
                 self.over_s, self.step = at_s, step
                 self._release(at_s)
             case f.JobFailed():
@@ -528,6 +548,7 @@ RULES: dict[str, Rule] = {
     "at most one copy of a job runs": one_copy_runs,
     "attempts grow": attempts_grow,
     "a finished job has done all its steps, once": finished_is_done,
+    "a cancelled job never computes again": cancelled_is_over,
     "reported loss is what was executed less what was kept": losses_are_what_was_executed_less_what_was_kept,
     ADDS_UP: lost_time_is_what_was_not_used,
     COMPLETED_ONCE: checkpoints_complete_once,

@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bpf.observer import Observation
 from controller.core.settings import DAY_S
+from experiments.results.measurements import MeasuredCurve
+from testbed.emulation.safety.observation import Disturbance
 from testbed.enforcement import GUARD_BURST_BYTES, GUARD_BURST_S, GUARD_SLACK
 from topologies.paths import Routes
 from topologies.scale import Scale
@@ -101,6 +104,10 @@ class FidelityRecord:
     valid: bool = True
     reasons: Sequence[str] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
+    # what the kernel did to each host, to the switches and to the machine; empty where it could not tell, as in virtual time
+    observed: Mapping[str, Observation] = field(default_factory=dict)
+    # seconds in which tasks waited or queues dropped, in the run's time
+    disturbances: Sequence[Disturbance] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,8 @@ class RunContext:
     # None: when the last fact was written
     ended_at_s: float | None = None
     deaths: Sequence[Death] = ()
+    # what jobs told of their steps on their output
+    measured: Sequence[MeasuredCurve] = ()
     # the bucket that holds a host's migrations fills at most at the share times the slack ...
     guard_slack: float = GUARD_SLACK
     # ... and lets one super-packet of debt pass beside a burst: so many bytes, or so long at its rate, whichever is more

@@ -16,7 +16,8 @@ from topologies.dimension import Dimension
 
 
 class JobFigures(Struct, frozen=True):
-    """Jobs, and where they are when the run ends; submitted = finished + failed + running + waiting + lost."""
+    """Jobs, and where they are when the run ends; submitted = finished + failed + cancelled
+    + running + waiting + lost."""
 
     submitted: Annotated[int, "accepted into the journal"]
     finished: Annotated[int, "ended with all steps done"]
@@ -27,17 +28,18 @@ class JobFigures(Struct, frozen=True):
     lost: Annotated[int, "accepted, and in none of the states above: must be 0"]
     attempts: Annotated[int, "dispatches, of all jobs"]
     restarts: Annotated[int, "dispatches after a job's first one, of all jobs"]
+    cancelled: Annotated[int, "ended by their users"] = 0
     restarts_of: Annotated[dict[str, int], "the same of each job that had any, by name"] = {}
 
 
-class Excused(Struct, frozen=True):
-    """An admitted migration that was not in time, and the cause that excuses it."""
+class MissedDeadline(Struct, frozen=True):
+    """An admitted migration that was not in time, and why."""
 
     job: str
     source: Annotated[str, "the host that the owner wanted back"]
     destination: str
     at_s: Annotated[float, "when the notice was given, seconds since the coordinator started"]
-    cause: Annotated[str, "in words: see `experiments.results.exemptions`"]
+    cause: Annotated[str, "in words: what excuses it, or what the kernel saw meanwhile"]
 
 
 class MigrationFigures(Struct, frozen=True):
@@ -59,7 +61,11 @@ class MigrationFigures(Struct, frozen=True):
         int, "admitted, not in time, without excuse: a breach where migrations in time are promised"
     ] = 0
     under_notice: Annotated[int, "admitted, and the notice still ran at the end"] = 0
-    excuses: Annotated[list[Excused], "the excused ones, with their causes"] = []
+    excuses: Annotated[list[MissedDeadline], "the excused ones, with their causes"] = []
+    late_causes: Annotated[
+        list[MissedDeadline],
+        "the late ones of an observed run: whether the processor was busy or a queue dropped",
+    ] = []
 
 
 class Emergencies(Struct, frozen=True):
@@ -146,7 +152,7 @@ class CheckpointFigures(Struct, frozen=True):
     """Snapshots, and their way to other hosts."""
 
     completed: Annotated[int, "verified and on disk on another host"]
-    bytes_sent: Annotated[int, Dimension.SIZE, "payload of all transfers that ended"]
+    bytes_sent: Annotated[int, Dimension.SIZE, "TCP payload of all transfers that ended, coded or not"]
     bytes_deduplicated: Annotated[int, Dimension.SIZE, "payload that the receiver had already"]
     taken: Annotated[int, "local snapshots"]
     stopped: Annotated[int, "for which a job stood still until they were written, though it was to go on"] = 0
@@ -155,6 +161,14 @@ class CheckpointFigures(Struct, frozen=True):
         "for which a snapshot stopped a job that went on, where measured; of this machine, unscaled",
     ] = None
     pause_p99_s: Annotated[float | None, "likewise, exceeded by one in a hundred"] = None
+    coded: Annotated[int, "transfers whose chunks went coded"] = 0
+    plain_mean_bytes: Annotated[
+        float | None, Dimension.SIZE, "of those, what the receiver did not have, each on average"
+    ] = None
+    coded_mean_bytes: Annotated[float | None, Dimension.SIZE, "what went over the wire for that"] = None
+    coding_s: Annotated[
+        float, "processor seconds for that, at both ends together; of this machine, unscaled"
+    ] = 0.0
 
 
 class Rates(Struct, frozen=True):
@@ -216,12 +230,25 @@ class KillSwitchFigures(Struct, frozen=True):
     connections_admitted: Annotated[int, "of those, the ones that got in: must be 0"]
 
 
+class Observed(Struct, frozen=True):
+    """What the kernel did in the network of a host (or of all switches, or to the machine's own processes)."""
+
+    where: str
+    retransmitted: Annotated[int, "TCP segments sent again"]
+    dropped: Annotated[dict[str, int], "packets, by the kernel's reason, most first"]
+    round_trip_p50_s: Annotated[float, "TCP's smoothed round trip, at each segment that arrived"]
+    round_trip_p99_s: float
+    run_delay_p50_s: Annotated[float, "from a task's waking until a processor took it"]
+    run_delay_p99_s: float
+
+
 class RunVerdict(Struct, frozen=True):
     """Whether the machine played the campus as described, and what says so."""
 
     valid: bool
     reasons: Annotated[list[str], "what speaks against it, in words"]
     figures: Annotated[dict[str, float], "what was measured, by name"]
+    observed: Annotated[list[Observed], "what the kernel did to each host; none in virtual time"] = []
 
 
 class Summary(Struct, frozen=True):

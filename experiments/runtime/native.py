@@ -58,6 +58,12 @@ def folder() -> Path:
     return KEPT / f"native-{fingerprint(files, sys.version, sysconfig.get_platform())}"
 
 
+@cache
+def program() -> str:
+    """A fingerprint of the text of the whole program, as it was when this process first asked."""
+    return fingerprint(path for package in PROGRAM for path in sorted((ROOT / package).rglob("*.py")))
+
+
 def prefer() -> bool:
     """From now on the modules are imported as machine code, if it is built. Whether they are.
 

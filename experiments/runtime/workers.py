@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import Any
 
 from experiments.runtime import native
+
+
+class _WithoutMain(SpawnProcess):
+    """Starts without the user's main program, which `spawn` would run again: a script needs no guard, and no task is of it."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing's hook
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process = _WithoutMain
 
 
 @contextmanager
@@ -18,8 +39,7 @@ def workers(count: int, *, prefer_native: bool) -> Iterator[ProcessPoolExecutor]
 
     Interrupted, it leaves tasks that have not begun.
     """
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(prefer_native,))
+    pool = ProcessPoolExecutor(count, _Context(), initializer=_begin, initargs=(prefer_native,))
     try:
         yield pool
     finally:

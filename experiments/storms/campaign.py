@@ -7,20 +7,16 @@ in the same way one is shrunk: the others are most often the same bug.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from experiments.runtime import native
-from experiments.runtime.workers import workers
+from experiments.runtime.engines import Engine
+from experiments.runtime.tasks import Task
 from experiments.storms.generate import generate
 from experiments.storms.play import StormFailure, play
 from experiments.storms.script import Script
 from experiments.storms.shrink import shrink
 
-_Submit = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 CHUNK = 8  # storms a task: some two seconds
 MOST_SHRUNK = 12  # kinds of failures; more than that is one bug that shows everywhere
 
@@ -72,16 +68,17 @@ class _Part:
 
 
 def run(
-    plan: CampaignPlan, *, workers: int = 1, progress: Callable[[Campaign], None] = lambda _: None
+    plan: CampaignPlan, engine: Engine | None = None, *, progress: Callable[[Campaign], None] = lambda _: None
 ) -> Campaign:
     """Play all, then shrink one of each kind that failed. `progress` is called now and then. SpecError: nothing can be played."""
     campaign = Campaign(plan)
     plan.script(plan.first)
-    with _pool(workers) as submit:
-        chunks = [
-            (plan, first, min(first + CHUNK, plan.last)) for first in range(plan.first, plan.last, CHUNK)
-        ]
-        for part in submit(_play_some, chunks):
+    chunks = [
+        Task(f"storms from {first}", _play_some, (plan, first, min(first + CHUNK, plan.last)))
+        for first in range(plan.first, plan.last, CHUNK)
+    ]
+    with (engine or Engine()).opened(len(chunks)) as play_all:
+        for _, part in play_all(chunks):
             campaign.storms += part.storms
             campaign.events += part.events
             campaign.counts.update(part.counts)
@@ -89,8 +86,10 @@ def run(
             campaign.failed += part.failed
             progress(campaign)
         campaign.failed.sort(key=lambda failed: failed.seed)
-        chosen = [(plan, failed) for failed in one_of_each(campaign.failed)]
-        shrunk = {failed.seed: failed for failed in submit(_shrink_one, chosen)}
+        kinds = [
+            Task(f"storm {each.seed}", _shrink_one, (plan, each)) for each in one_of_each(campaign.failed)
+        ]
+        shrunk = {failed.seed: failed for _, failed in play_all(kinds)}
     campaign.failed = [shrunk.get(failed.seed, failed) for failed in campaign.failed]
     return campaign
 
@@ -122,18 +121,3 @@ def _shrink_one(plan: CampaignPlan, failed: FailedStorm) -> FailedStorm:
     short = shrink(plan.script(failed.seed), failed.failure)
     told = play(short, tells_story=True).failure or failed.failure
     return replace(failed, shrunk=short, failure=told)
-
-
-@contextmanager
-def _pool(count: int) -> Iterator[_Submit]:
-    """A function that plays tasks and gives their results as they end: here, or in as many processes."""
-    if count == 1:
-        yield lambda function, tasks: (function(*arguments) for arguments in tasks)
-        return
-    with workers(count, prefer_native=native.is_preferred()) as pool:
-
-        def submit(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-            for future in as_completed([pool.submit(function, *arguments) for arguments in tasks]):
-                yield future.result()
-
-        yield submit

@@ -3,6 +3,7 @@ at that moment; in the action of `upon`, `it` is the host that it happened to.
 
     start [HOST ...]                       agents start (all)
     submit JOB steps=100 payload=2000000 budget=900 draw=0 memory=0 step=0.1
+    cancel JOB                             its user wants it no more
     reclaim HOST [NOTICE_S] [grace=1]      the owner; without notice at once
     return HOST                            the owner lends it (again); *: all of them do
     kill HOST [COORDINATOR_NOTICES_S]      SIGKILL of the agent
@@ -48,6 +49,7 @@ from functools import partial
 from math import inf
 from typing import get_args
 
+from controller.core.model.entities import OVER
 from experiments.inputs.scenario import ResearchFlow
 from experiments.storms.clock import Clock
 from experiments.storms.fault_windows import (
@@ -187,6 +189,13 @@ def _submit(world: StormWorld, line: Line, host: str) -> bool:
     )
     world.submit(spec, float(given.get("draw", 0.0)))
     return True
+
+
+@_verb(1, 1, names_host=False)
+def _cancel(world: StormWorld, line: Line, host: str) -> bool:
+    job = world.jobs.get(line.positional[0])
+    world.cancel(line.positional[0])
+    return job is not None and job.phase not in OVER
 
 
 @_verb(1, 2)

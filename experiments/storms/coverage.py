@@ -29,6 +29,9 @@ def coordinator_case(world: Cluster, event: cev.Event) -> str:
             return f"coordinator: {_message(message)}{_about(world, host, message)}"
         case cev.JobSubmitted():
             return "coordinator: JobSubmitted" + (", again" if event.job.name in world.jobs else "")
+        case cev.CancelAsked(job):
+            phase = world.jobs[job].phase if job in world.jobs else "unknown"
+            return f"coordinator: CancelAsked, job {phase}"
         case cev.AgentGone(host):
             busy = "with jobs" if world.hosts[host].jobs else "idle"
             return f"coordinator: AgentGone, {busy}"

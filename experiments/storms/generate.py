@@ -24,6 +24,7 @@ SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
 PROMISING = tuple(name for name, row in POLICIES.items() if row.promises_rates)
 GENTLE_SHARE = 0.4  # of storms: long notices and few faults, so that most admissions have to be in time
+CANCEL_SHARE = 0.25  # of storms: users cancel jobs
 MESSAGES = (
     "StartJob",
     "JobStarted",
@@ -129,6 +130,7 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
     for _ in range(rng.choice([0, 0, 1, 3] if gentle else [4, 10, 25, 50])):
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
+    _plan_cancels(draft, random.Random(f"cancel {seed}"))
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
 
@@ -242,6 +244,49 @@ def _plan_forgetting(draft: _Draft, rng: random.Random, *, gentle: bool) -> None
         )
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.1, 1.0])}"] if upon else []
         draft.say(at_s, *when, "forget", events, down_s)
+
+
+def _plan_cancels(draft: _Draft, rng: random.Random) -> None:
+    """Users cancel jobs, at a time or in the middle of something. Its stream is its own: other storms stay as they are."""
+    if rng.random() >= CANCEL_SHARE:
+        return
+    for job in rng.sample(draft.jobs, rng.randint(1, max(1, len(draft.jobs) // 2))):
+        upon = rng.choice(
+            [
+                "",
+                "",
+                *FACTS,
+                *LOCAL,
+                "StartJob",
+                "Migrate",
+                "SendStored",
+                "HostReclaimed",
+                "CoordinatorRestarted",
+            ]
+        )
+        when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.01, 0.1, 1.0])}"] if upon else []
+        at_s = rng.uniform(0.5, STORM_S)
+        draft.say(at_s, *when, "cancel", job)
+        if rng.random() < 0.2:
+            draft.say(at_s + rng.choice([0.0, 0.05, 2.0]), "cancel", job)
+        if rng.random() < 0.2:  # something happens to its host while it ends
+            actions = [
+                ("kill", "it"),
+                ("reclaim", "it"),
+                ("cut", "it", 0.1, 0.1),
+                ("restart", 0.3),
+                ("pause", "it", 3.0),
+            ]
+            draft.say(
+                0.5,
+                "upon",
+                "CancelOrdered",
+                "*",
+                f"after={rng.choice([0.0, 0.002, 0.05])}",
+                *rng.choice(actions),
+            )
+            draft.say(at_s + rng.uniform(1.0, 8.0), "start")
+            draft.say(at_s + rng.uniform(1.0, 8.0), "return", "*")
 
 
 # ---------------------------------------------------------------- faults

@@ -3,7 +3,8 @@
 After each event:
 - no job is on its way to a host that is known to be closed or gone, be it moved or restored there;
 - a host in touch sends at the rates that the coordinator granted;
-- a host in touch holds no fresher checkpoint of a job than the coordinator knows of.
+- a host in touch holds no fresher checkpoint of a job than the coordinator knows of;
+- no process of a job computes that the coordinator has called cancelled.
 
 Of each order and each word:
 - a host that its owner closes kills its processes before it tells;
@@ -44,6 +45,7 @@ class StormJudges:
         self.invariants = Invariants()
         self._had: set[tuple[str, str, int]] = set()  # (host, job, sequence) of what was once on that disk
         self._doubted: set[tuple[str, str]] = set()  # (job, host) whose checkpoints there failed to be of use
+        self._cancelled: set[str] = set()
         self._ended: dict[str, str] = {}  # job whose end was heard -> from which host
         self._forgot = False  # a part of the coordinator's journal was cut off
         self._gathers_until_s = 0.0  # a coordinator that began again believes what was, and listens first
@@ -52,12 +54,18 @@ class StormJudges:
         """The coordinator's journal was cut: what it has forgotten binds it no more."""
         self.invariants.begin_again()
         self._ended.clear()
+        self._cancelled.clear()
         self._forgot = True
 
     def __call__(self, world: VirtualWorld) -> None:
         """Look at everything, now."""
         self.invariants(world)
         world = self._world
+        if self._cancelled:
+            for machine in world.machines.values():
+                for (name, _), process in machine.processes.items():
+                    if process.alive and name in self._cancelled:
+                        raise broken(world, name, f"it computes on {machine.name}, and it was cancelled")
         if world.now_s <= self._gathers_until_s or world.connections.refused:
             return
         hosts = world.coordinator.cluster.hosts
@@ -140,6 +148,8 @@ class StormJudges:
                 f.TransferFinished(job=job, source=host, ok=False) | f.CheckpointRefused(job=job, holder=host)
             ):
                 self._doubted.add((job, host))
+            case f.JobCancelled(job=job):
+                self._cancelled.add(job)
             case f.JobStopped(job=job, host=host, cause="failed_start"):
                 self._doubted.add((job, host))
             case f.JobDispatched(job=job, host=host, restore_step=step):

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.core.lifecycle.attempts import cancelled
 from controller.core.model import effects as cdo
 from controller.core.model import facts
 from controller.core.policies.table import POLICIES
@@ -330,6 +331,16 @@ def _finished_always(original: Any) -> Any:
 @_mutant("silence never noticed", f"{LIFE}.membership:heard", _after)
 def _believes_for_ever(cluster: Any, host: Any) -> None:
     cluster.lease(host, cluster.now_s + 1e6)
+
+
+@_mutant("cancelled before its process is gone", f"{LIFE}.cancellation:_end")
+def _over_at_once(original: Any) -> Any:
+    def end(cluster: Any, job: Any) -> None:
+        original(cluster, job)
+        if job.phase == "cancelling":
+            cancelled(cluster, job, "gone")
+
+    return end
 
 
 def _without_what(field: str) -> Callable[..., None]:

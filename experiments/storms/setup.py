@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from controller.core.policies.table import policy
 from controller.core.settings import Settings
+from controller.own_policies import find_policy
 from experiments.storms.script import Script
 from experiments.worlds.virtual.overheads import Overheads
 from testbed.enforcement import Enforcement
@@ -95,7 +95,7 @@ def ground_of(script: Script) -> StormSetup:
     settings = _changed(SETTINGS, script.settings, "settings")
     if "spare" in given:
         settings = replace(settings, spare_gpus=_whole("spare", given))
-    policy(settings.policy)
+    find_policy(settings.policy)
     try:
         enforcement = Enforcement(given["enforcement"])
     except ValueError:

@@ -150,6 +150,8 @@ class StormWorld(VirtualWorld):
             self.restart(down_s)
             if isinstance(event, cev.JobSubmitted):  # its user had no answer
                 self.submit(event.job, event.draw)
+            elif isinstance(event, cev.CancelAsked):
+                self.cancel(event.job)
             return
         if self.usurped_for_s is not None and not self.quiet:
             for_s, self.usurped_for_s = self.usurped_for_s, None

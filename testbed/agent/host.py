@@ -72,6 +72,7 @@ class AgentHost(Driver[ev.Event, do.Effect]):
             lambda: self.core.announced,
             self.handle,
             self._network,
+            codes=config.codes,
         )
         self.link = CoordinatorLink(config.coordinator, self.kernel, self.handle, network=self._network)
         stored = self.transfers.stored()
@@ -124,6 +125,8 @@ class AgentHost(Driver[ev.Event, do.Effect]):
                 self._nursery.start_soon(self.jobs.run, spec, attempt, restore)
             case do.KillWorkload(job, attempt):
                 self.jobs.kill((job, attempt))
+            case do.EndWorkload(job, attempt, grace_s):
+                self._nursery.start_soon(self.jobs.end, (job, attempt), grace_s)
             case do.TakeSnapshot():
                 self._nursery.start_soon(self.jobs.take_snapshot, effect)
             case do.StartSending():

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ from testbed.emulation.description.plan import (
     plan,
     prefix_length,
 )
-from testbed.emulation.kernel.build import KernelCampus, pids_in
+from testbed.emulation.description.shaping import ClassCounters
+from testbed.emulation.kernel.build import KernelCampus, in_thread, pids_in
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric
 from testbed.emulation.kernel.openvswitch import OpenvSwitchFabric
@@ -71,7 +73,8 @@ class LiveCampus(Mininet):  # type: ignore[misc]
 
     `enforcement` attaches the BPF programs to every host and every host's port; `hold_migrations` False lets the testbed's
     own classes take more than the migration share of a host's port (a baseline); `ipv6` gives hosts an address in
-    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); `controller` programs an Open vSwitch fabric
+    plan.IPV6_PREFIX (default: IPv6 is off inside the campus, and ports drop it); with `one_queue` interfaces do not tell
+    the testbed's own classes from research (a baseline, too); `controller` programs an Open vSwitch fabric
     instead of the campus's own ("unix:PATH", or "tcp:ADDRESS:PORT" inside the fabric's namespace); `cut` names links (their two
     nodes) that will get delay or loss: they go through the delay line from the start; `root` is where
     ledgers and run directories are (default /run/reclaimnet). With enforcement a host can send by its planned addresses only.
@@ -85,13 +88,14 @@ class LiveCampus(Mininet):  # type: ignore[misc]
         enforcement: bool = True,
         hold_migrations: bool = True,
         ipv6: bool = False,
+        one_queue: bool = False,
         controller: str | None = None,
         cut: Collection[tuple[str, ...]] = (),
         root: Path | None = None,
     ) -> None:
         self.spec = spec
         self.id = f"{os.getpid():x}{secrets.token_hex(4)}"
-        planned = self._described = plan(spec, ipv6=ipv6)
+        planned = self._described = plan(spec, ipv6=ipv6, one_queue=one_queue)
         if ipv6 and planned.openflow:
             raise SetupError('an Open vSwitch fabric forwards IPv4 only: ipv6 needs fabric = "bridge"')
         if controller and not re.fullmatch(r"(tcp|ssl):[0-9.]+:\d+|unix:.+", controller):
@@ -507,6 +511,12 @@ class LiveCampus(Mininet):  # type: ignore[misc]
             with contextlib.suppress(KeyError, ValueError):
                 return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
+
+    def class_counters(self, a: str, b: str) -> dict[int, ClassCounters]:
+        """Counters of the classes (`shaping`) of node `a`'s end of the link to `b`. SpecError: there is no such link."""
+        cable = self.plan.cable_between(a, b)
+        end = cable.a if cable.a.node == a else cable.b
+        return in_thread(partial(self._kernel.class_counters, end))
 
     def make_directory(self, base: Path) -> Path:
         """BASE/ID, made now and removed with the campus: room for what its processes keep on disk."""

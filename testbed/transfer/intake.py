@@ -10,7 +10,7 @@ as far as the missing chunks are neighbours: a tenth faster than chunk by chunk.
 and to recv into a mapping of the file: as fast as the better of them on tmpfs, 1.5 to 1.8 times as fast on ext4, whose large
 folios make one splice cheap and many page faults dear. Hashing in a thread of its own gains nothing where the sender has the
 other core. But a file in memory that an earlier reception has mapped already (`Reception.memory`) takes the bytes from the
-socket by themselves: no pipe, no page to look up.
+socket by themselves: no pipe, no page to look up. Coded chunks are read, decoded and written one by one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from testbed.checkpoints import Reception
+from testbed.errors import RemoteProtocolError
+from testbed.transfer.coding import HEADER, ChunkDecoder
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.limits import LIMITS, Limits
 from testbed.transfer.messages import runs
@@ -46,15 +49,14 @@ class Intake:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(stop, select.POLLIN)
+        self._window_ends_s, self._window_bytes = time.monotonic() + limits.rate_window_s, 0
 
     def take(self, chunks: list[int]) -> None:
         """Receives these chunks, in order, and seals each as soon as it is whole.
 
         Raises TransferFailed, ChunkMismatch, OSError of the disk.
         """
-        span, window_s = self._reception.manifest.span, self._limits.rate_window_s
-        least = self._limits.least_rate_bytes_per_s
-        window_ends_s, window_bytes = time.monotonic() + window_s, 0
+        span = self._reception.manifest.span
         self._pipe_out, self._pipe_in = os.pipe2(os.O_CLOEXEC)
         try:
             with suppress(OSError):  # this user's pipes are at their limit: smaller ones work too
@@ -66,15 +68,7 @@ class Intake:
                         self._reception.reserve(offset, min(PIPE_BYTES, end - offset))
                         moved = self._move(offset, min(PIPE_BYTES, end - offset))
                         offset += moved
-                        window_bytes += moved
-                        if time.monotonic() >= window_ends_s:
-                            if window_bytes < least * window_s:
-                                raise TransferFailed(
-                                    f"the sender sent {window_bytes} bytes in {window_s:g} s: "
-                                    f"at least {least:g} a second are needed",
-                                    retryable=True,
-                                )
-                            window_ends_s, window_bytes = time.monotonic() + window_s, 0
+                        self._count(moved)
                         while chunk < after and whole <= offset:
                             self._reception.seal(chunk)
                             chunk += 1
@@ -82,6 +76,39 @@ class Intake:
         finally:
             os.close(self._pipe_out)
             os.close(self._pipe_in)
+
+    def take_coded(self, chunks: list[int], decoder: ChunkDecoder) -> None:
+        """The same of chunks that are coded. Raises RemoteProtocolError, too."""
+        longest = memoryview(bytearray(max(HEADER.size, self._reception.manifest.chunk_bytes)))
+        for chunk in chunks:
+            offset, length = self._reception.manifest.span(chunk)
+            method, body_bytes = HEADER.unpack(self._read(longest[: HEADER.size]))
+            if body_bytes > length:
+                raise RemoteProtocolError(f"{body_bytes} bytes for a chunk of {length}")
+            body = bytes(self._read(longest[:body_bytes]))
+            self._reception.write(chunk, decoder.decode(method, body, offset, length))
+
+    def _read(self, place: memoryview) -> memoryview:
+        """`place`, filled from the socket."""
+        rest = place
+        while rest:
+            moved = self._taken(partial(os.readv, self._sock, [rest]))
+            self._count(moved)
+            rest = rest[moved:]
+        return place
+
+    def _count(self, moved: int) -> None:
+        """So many bytes came. TransferFailed where they are too few for the time that passed."""
+        self._window_bytes += moved
+        if time.monotonic() >= self._window_ends_s:
+            window_s, least = self._limits.rate_window_s, self._limits.least_rate_bytes_per_s
+            if self._window_bytes < least * window_s:
+                raise TransferFailed(
+                    f"the sender sent {self._window_bytes} bytes in {window_s:g} s: "
+                    f"at least {least:g} a second are needed",
+                    retryable=True,
+                )
+            self._window_ends_s, self._window_bytes = time.monotonic() + window_s, 0
 
     def _move(self, offset: int, most: int) -> int:
         """Bytes moved from the socket to this place in the file."""

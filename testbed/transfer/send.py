@@ -4,6 +4,11 @@ One task streams with sendfile(2) and knows nothing else; another hears the rece
 watches for life. Life is any of: a message, bytes handed to the socket, bytes acknowledged by the peer's kernel (SIOCOUTQ
 falling). The last one matters at low granted rates: a paced socket takes its whole send buffer at once and then accepts
 nothing for seconds, although bytes leave all the time.
+
+Chunks may go coded (`coding`) instead, where that pays: the flow is granted no more than a coder keeps up with, samples of what
+is not in the last checkpoints shrink, and the receiver takes the codec. A few chunks are coded in a thread, one thread at a time
+for all transfers of a process, while the socket still has bytes of those before. Rate and grant count what goes over the wire:
+coding makes a transfer shorter, never faster than it may be.
 """
 
 from __future__ import annotations
@@ -15,20 +20,31 @@ import os
 import socket
 import sys
 import termios
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import trio
 
 from testbed.checkpoints import CheckpointDamaged, CheckpointStore, Manifest, NotStored
 from testbed.errors import RemoteProtocolError
+from testbed.messages import Coding
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
+from testbed.transfer.coding import (
+    CODEC,
+    FASTEST_BYTES_PER_S,
+    LARGEST_CHUNK_BYTES,
+    LEAST_BYTES,
+    ChunkEncoder,
+)
 from testbed.transfer.errors import TransferFailed
 from testbed.transfer.messages import (
     ANSWER,
     CONTENTS,
+    MOST_BASES,
+    NOT_UNDERSTOOD,
     Busy,
     Contents,
     Describe,
@@ -47,16 +63,20 @@ IDLE_TIMEOUT_S: Final = 10.0
 SENDFILE_BYTES: Final = 4 << 20
 # most that waits unsent in the socket: trio's 16 KiB would wake us for every packet
 UNSENT_BYTES: Final = 1 << 20
+# of chunks that are coded at a time: a thread is asked seldom, and the socket does not run dry meanwhile
+CODED_BYTES: Final = 512 << 10
+_CODERS: Final = trio.CapacityLimiter(1)
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """A completed transfer. Times in seconds; bytes are payload, without headers and hello.
+    """A completed transfer. Times in seconds; bytes are TCP's payload, without headers and hello.
 
-    `duration_s` runs from the call to the receiver's word that it is on disk, `first_byte_s` from the call to the first
-    payload byte handed to the kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
+    `bytes_sent` went over the wire, coded if `coding` is not None; `starved`: the wire waited for the coder. `duration_s` runs
+    from the call to the receiver's word that it is on disk, `first_byte_s` from the call to the first payload byte handed to the
+    kernel (None if none was needed); `fresh` is False if the receiver had completed it before.
     """
 
     bytes_sent: int
@@ -64,6 +84,8 @@ class SendResult:
     duration_s: float
     first_byte_s: float | None
     fresh: bool
+    coding: Coding | None = None
+    starved: bool = False
 
 
 async def send_checkpoint(
@@ -77,13 +99,16 @@ async def send_checkpoint(
     on_progress: Progress | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     network: NetworkNamespace = OWN_NETWORK,
+    rate_bytes_per_s: float = 0.0,
+    codes: bool = True,
 ) -> SendResult:
     """Brings a completed checkpoint of `store` to the receiver at `address` (numeric IP, port).
 
     `ticket` is the number under which the receiver expects it, `network` where the connection begins. `on_connected` gets the
-    connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when this
-    returns). `on_progress(sent_bytes, to_send_bytes)` counts bytes handed to the kernel. Raises TransferFailed; a cancelled or
-    failed transfer can be tried again and sends only what did not arrive.
+    connected socket before the first byte: pace and mark it there, and keep it to change the pace later (it is closed when
+    this returns, or before the next is given). `on_progress(sent_bytes, wanted_bytes)` counts bytes handed to the kernel, and
+    the plain bytes of what the receiver wants. Chunks may be coded if `codes`; `rate_bytes_per_s` is what the flow is granted
+    at first. Raises TransferFailed; a cancelled or failed transfer can be tried again and sends only what did not arrive.
     """
     started_s = trio.current_time()
     try:
@@ -94,26 +119,83 @@ async def send_checkpoint(
     with file:
         if os.fstat(file.fileno()).st_size != manifest.payload_bytes:
             raise TransferFailed(f"this host's own copy is damaged: {path} has another size", retryable=False)
-        sock = await _connect(address, idle_timeout_s, network)
-        with sock:
-            on_connected(sock)
-            sending = _Sending(sock, file.fileno(), manifest, on_progress, idle_timeout_s)
-            try:
-                stored = await sending.converse(Hello.of(transfer, manifest, ticket))
-            except TransferFailed as failure:
-                raise await sending.explained(store, failure) from failure
+        with ExitStack() as bases:
+            encoder: ChunkEncoder | None = None
+            files: dict[bytes, int] = {}
+            if codes and rate_bytes_per_s <= FASTEST_BYTES_PER_S:
+                encoder, files = await trio.to_thread.run_sync(
+                    _encoder, store, manifest, file.fileno(), bases, limiter=_CODERS
+                )
+            hellos = [Hello.of(transfer, manifest, ticket)]
+            if encoder is not None:
+                hellos.insert(0, Hello.of(transfer, manifest, ticket, (CODEC,), tuple(files)))
+            for hello in hellos:
+                with await _connect(address, idle_timeout_s, network) as sock:
+                    on_connected(sock)
+                    sending = _Sending(
+                        sock, file.fileno(), manifest, encoder, files, on_progress, idle_timeout_s
+                    )
+                    try:
+                        stored = await sending.converse(hello)
+                        break
+                    except TransferFailed as failure:
+                        if hello is hellos[-1] or not sending.not_understood:
+                            raise await sending.explained(store, failure) from failure
     first_s = None if sending.first_byte_s is None else sending.first_byte_s - started_s
-    saved = manifest.payload_bytes - sending.sent_bytes
-    return SendResult(sending.sent_bytes, saved, trio.current_time() - started_s, first_s, stored.fresh)
+    saved, coding = manifest.payload_bytes - sending.wanted_bytes, None
+    if sending.coded and encoder is not None:
+        coding = Coding(CODEC, sending.wanted_bytes, encoder.processor_s, stored.decode_s)
+    return SendResult(
+        sending.sent_bytes,
+        saved,
+        trio.current_time() - started_s,
+        first_s,
+        stored.fresh,
+        coding,
+        sending.starved,
+    )
+
+
+def _encoder(
+    store: CheckpointStore, manifest: Manifest, file: int, bases: ExitStack
+) -> tuple[ChunkEncoder | None, dict[bytes, int]]:
+    """What codes the checkpoint, None if that would not pay; and files of earlier checkpoints of the job, newest first."""
+    if manifest.payload_bytes < LEAST_BYTES or manifest.chunk_bytes > LARGEST_CHUNK_BYTES:
+        return None, {}
+    earlier = [m for m in store.manifests() if m.job == manifest.job and m.sequence < manifest.sequence]
+    files: dict[bytes, int] = {}
+    for other in reversed(earlier[-MOST_BASES:]):
+        with suppress(NotStored, OSError):  # dropped this moment, or too many files are open
+            files[other.digest] = bases.enter_context(store.payload(other).open("rb")).fileno()
+    known = {chunk for other in earlier for chunk in other.chunks}
+    chunks = range(len(manifest.chunks))
+    fresh = [n for n in chunks if manifest.chunks[n] not in known] or list(chunks)
+    encoder = ChunkEncoder(manifest, file, next(iter(files.values()), None))
+    try:
+        return (encoder, files) if encoder.shrinks(fresh) else (None, {})
+    except OSError:  # it will be met again, and told, when it is sent
+        return None, {}
 
 
 class _Sending:
     """One connection, from hello to the verdict."""
 
     def __init__(
-        self, sock: socket.socket, file: int, manifest: Manifest, on_progress: Progress | None, idle_s: float
+        self,
+        sock: socket.socket,
+        file: int,
+        manifest: Manifest,
+        encoder: ChunkEncoder | None,
+        bases: Mapping[bytes, int],
+        on_progress: Progress | None,
+        idle_s: float,
     ) -> None:
-        self.sent_bytes = 0
+        self.sent_bytes = 0  # over the wire
+        self.wanted_bytes = 0  # of plain chunks
+        self.coded = self.starved = False
+        # the receiver refused the Hello for what it does not know
+        self.not_understood = False
+        self._encoder, self._bases = encoder, bases
         self.file_error: OSError | None = None
         self.first_byte_s: float | None = None
         self._sock, self._file, self._manifest = sock, file, manifest
@@ -136,11 +218,15 @@ class _Sending:
                 if isinstance(answer, Want):
                     try:
                         chunks = chunks_of(answer.chunks, len(self._manifest.chunks))
+                        self._agree(answer, hello)
                     except RemoteProtocolError as error:
                         answer = TransferFailed(f"the receiver broke the protocol: {error}", retryable=False)
                     else:
-                        nursery.start_soon(self._stream, chunks)
+                        self.wanted_bytes = sum(self._manifest.span(chunk)[1] for chunk in chunks)
+                        nursery.start_soon(self._stream_coded if self.coded else self._stream, chunks)
                         answer = await self._hear()
+            elif isinstance(answer, Rejected):
+                self.not_understood = answer.reason.startswith(NOT_UNDERSTOOD)
             nursery.cancel_scope.cancel()
         match answer:
             case TransferFailed():
@@ -151,6 +237,16 @@ class _Sending:
                 raise TransferFailed(f"the receiver refused: {reason}", retryable=retryable, chunk=chunk)
             case _:
                 raise TransferFailed(f"the receiver answered out of turn: {answer!r}", retryable=False)
+
+    def _agree(self, want: Want, hello: Hello) -> None:
+        """To send as the receiver wants it. Raises RemoteProtocolError if that was not offered."""
+        if want.codec and want.codec not in hello.codecs:
+            raise RemoteProtocolError(f"it wants the codec {want.codec!r}: {list(hello.codecs)} were offered")
+        if want.base and want.base not in self._bases:
+            raise RemoteProtocolError("it wants differences to a checkpoint that was not offered")
+        self.coded = bool(want.codec)
+        if self._encoder is not None:
+            self._encoder.base = self._bases.get(want.base)
 
     async def _say(self, message: Message) -> None:
         with suppress(trio.BrokenResourceError):  # `_hear` learns why
@@ -193,10 +289,45 @@ class _Sending:
                 reason, retryable = f"this host's own copy is damaged: {error}", False
         return TransferFailed(reason, retryable=retryable, bytes_sent=self.sent_bytes, chunk=failure.chunk)
 
+    async def _stream_coded(self, chunks: list[int]) -> None:
+        """Codes these chunks and sends them. Where that ends early `_hear` learns why."""
+        assert self._encoder is not None
+        count, dry = max(1, CODED_BYTES // self._manifest.chunk_bytes), False
+        for first in range(0, len(chunks), count):
+            try:
+                encode = partial(self._encoder.encode, chunks[first : first + count], stored=dry)
+                coded = await trio.to_thread.run_sync(encode, limiter=_CODERS)
+            except OSError as error:
+                self.file_error = error
+                with suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_WR)
+                return
+            # the next few then go as they are: a flow is not to get less than its grant for being coded
+            dry = first > 0 and not dry and unacknowledged_bytes(self._sock) == 0
+            self.starved |= dry
+            rest = memoryview(coded)
+            while rest:
+                await trio.lowlevel.wait_writable(self._sock)
+                try:
+                    taken = self._sock.send(rest)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    return
+                rest = rest[taken:]
+                self._handed_over(taken)
+
+    def _handed_over(self, taken: int) -> None:
+        """The kernel has taken so many bytes."""
+        self._alive_s = trio.current_time()
+        self.first_byte_s = self.first_byte_s or self._alive_s
+        self.sent_bytes += taken
+        if self._on_progress is not None:
+            self._on_progress(self.sent_bytes, self.wanted_bytes)
+
     async def _stream(self, chunks: list[int]) -> None:
         """Has the kernel send these chunks. Where that ends early `_hear` learns why."""
         span = self._manifest.span
-        total = sum(span(chunk)[1] for chunk in chunks)
         for start, end in runs(chunks):
             offset, stop = span(start)[0], sum(span(end - 1))
             while offset < stop:
@@ -216,11 +347,7 @@ class _Sending:
                 if taken == 0:  # the file is too short
                     return
                 offset += taken
-                self._alive_s = trio.current_time()
-                self.first_byte_s = self.first_byte_s or self._alive_s
-                self.sent_bytes += taken
-                if self._on_progress is not None:
-                    self._on_progress(self.sent_bytes, total)
+                self._handed_over(taken)
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:

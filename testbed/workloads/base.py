@@ -8,6 +8,8 @@ may be killed at any instruction: what counts is what `save` wrote.
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -16,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from testbed.errors import SpecError, TestbedError
+from topologies import plugins
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
+ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
 
 
 class StateMismatch(TestbedError):
@@ -63,10 +67,17 @@ class Workload(ABC):
         """The state as memory: buffers (C-contiguous) whose bytes, one behind the other, are what `save` would write.
 
         With it a job stands still only while they are copied in memory, and goes on while the copy is written; None (the
-        default): it stands still for the whole of `save`. Asked after `begin` or `load`, then once a snapshot, between steps. It
+        default): it stands still for the whole of `save`. Asked twice a snapshot, between steps. It
         should be cheap (views of what is there anyway), and nothing may change the bytes until the next `step`.
         """
         return None
+
+    def measured(self, **values: float) -> None:
+        """Tells what the present step measured (a loss, say): a line of JSON on the job's output, from which the report draws
+        its curves. Any program may print such lines: `{"step": 12, "loss": 0.25}`. What is no finite number is null.
+        """
+        told = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        print(json.dumps({"step": self.step_number, **told}), flush=True)
 
     @abstractmethod
     def load(self, path: Path) -> None:
@@ -92,13 +103,21 @@ def write_parts(path: Path, parts: Sequence[ReadableBuffer]) -> int:
     return size_bytes
 
 
+def place_of(name: str) -> tuple[str, str]:
+    """(module, class) of a workload's name: a built-in one, "module:Class", or an entry point `reclaimnet.workloads`. SpecError:
+    no such name, or not of that form. Nothing is imported."""
+    target = BUILT_IN.get(name) or (name if ":" in name else plugins.target(name, plugins.WORKLOADS))
+    module, _, class_name = target.partition(":")
+    if not (class_name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        known = (*BUILT_IN, *plugins.offered(plugins.WORKLOADS))
+        raise SpecError("workload", name, ALLOWED.format(", ".join(known)))
+    return module, class_name
+
+
 def load_workload(name: str, params: Mapping[str, object]) -> Workload:
     """The workload of a job: a built-in name or "module:Class". Raises SpecError for a wrong name or wrong parameters."""
-    target = BUILT_IN.get(name, name)
-    module_name, colon, class_name = target.partition(":")
-    allowed = f'one of {sorted(BUILT_IN)}, or "module:Class" of a testbed.workloads.base.Workload'
-    if not (colon and class_name and all(part.isidentifier() for part in module_name.split("."))):
-        raise SpecError("workload", name, allowed)
+    module_name, class_name = place_of(name)
+    allowed = ALLOWED.format(", ".join(BUILT_IN))
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

@@ -7,14 +7,16 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from testbed.framing import Codec
+from testbed.program import ProgramRun
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to run: a built-in name or "module:Class", with its parameters; progress is told at most so often."""
+    """What to run: a built-in name or "module:Class", with its parameters, or a program; progress is told at most so often."""
 
     workload: str
     params: dict[str, Any]
     progress_per_s: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 5.0
+    program: ProgramRun | None = None
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):

@@ -188,10 +188,10 @@ class WorkloadProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    async def stop(self) -> Exited:
-        """Asks it to end, kills it if it does not within STOP_GRACE_S, and waits until it is gone."""
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> Exited:
+        """Asks it to end, kills it if it does not within that time, and waits until it is gone."""
         if self.exited is None:
-            with trio.move_on_after(STOP_GRACE_S):
+            with trio.move_on_after(grace_s):
                 await self._send(Stop())
                 await self._pump_until(lambda: False)
             self.kill()

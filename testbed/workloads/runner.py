@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn
@@ -72,11 +72,11 @@ class RunnerLink:
         """Ends a `receive` that waits, or the next; from any thread."""
         os.eventfd_write(self._bell, 1)
 
-    def receive(self, timeout_s: float | None) -> Order | Report | None:
-        """The next order; None if none comes within the time, or before `wake`."""
+    def receive(self, timeout_s: float | None, also: Sequence[int] = ()) -> Order | Report | None:
+        """The next order; None if none comes within the time, or before `wake`, or before one of `also` can be read."""
         while not self._arrived:
             self._arrived.extend(self._decoder.feed(b""))
-            watched: list[socket.socket | int] = [self._sock, self._bell]
+            watched: list[socket.socket | int] = [self._sock, self._bell, *also]
             heard = select.select(watched, [], [], timeout_s)[0]
             if self._bell in heard:
                 os.eventfd_read(self._bell)
@@ -95,7 +95,6 @@ class Runner:
 
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
-        self._size_bytes: int | None = None  # of the state at its last look; None: the workload has no parts
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
 
     def run(self) -> None:
@@ -103,12 +102,16 @@ class Runner:
         start = self._link.receive(None)
         if not isinstance(start, Start):
             raise RemoteProtocolError(f"the first order is Start, not {start!r}")
+        if start.spec.program is not None:
+            from testbed.workloads.executable import run_program  # other jobs start without it
+
+            run_program(self._link, start.spec.program, start.restore)
+            return
         workload = load_workload(start.spec.workload, start.spec.params)
         if start.restore is None:
             workload.begin()
         else:
             workload.load(Path(start.restore))
-        self._size_bytes = bytes_of(workload.parts())
         self._link.send(Started(workload.step_number, workload.verify()))
         tell_every_s, told_s = 1.0 / start.spec.progress_per_s, 0.0
         due_s = time.monotonic() + workload.step_s
@@ -151,11 +154,12 @@ class Runner:
             if present.ready:
                 self._copy(present, workload)
             present.join()
-        obstacle = "" if order.stop else why_not(self._size_bytes)
-        if order.stop or obstacle or self._size_bytes is None:
+        size_bytes = None if order.stop else bytes_of(workload.parts())
+        obstacle = "" if order.stop else why_not(size_bytes)
+        if order.stop or obstacle or size_bytes is None:
             self._write_at_once(order, workload, obstacle)
         else:
-            self._snapshot = CopiedSnapshot(order, self._size_bytes, self._link.wake, self._link.send)
+            self._snapshot = CopiedSnapshot(order, size_bytes, self._link.wake, self._link.send)
             self._snapshot.stood_s = time.monotonic() - began_s
         return time.monotonic() - began_s
 
@@ -163,7 +167,6 @@ class Runner:
         """The state as it is now into the snapshot's memory; without room for it, to its file, while the job stands still."""
         began_s = time.monotonic()
         parts = workload.parts()
-        self._size_bytes = bytes_of(parts)
         if not snapshot.copy(parts, workload.step_number):
             self._write_at_once(snapshot.order, workload, snapshot.obstacle)
         return time.monotonic() - began_s

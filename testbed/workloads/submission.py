@@ -7,28 +7,44 @@ from typing import Final
 from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
-from testbed.workloads.base import BUILT_IN, load_workload
+from testbed.program import wrong
+from testbed.workloads.base import BUILT_IN, load_workload, place_of
 
+EXECUTABLE: Final = "executable"
 # what no store can take; a chunk is left for what a workload adds to its payload
 LARGEST_BYTES: Final = (MAX_CHUNKS - 1) * CHUNK_BYTES
 
 
+def _check_program(spec: JobSpec) -> None:
+    if spec.program is None:
+        raise SpecError("command", None, f"needed: what an {EXECUTABLE} job runs")
+    if spec.workload != EXECUTABLE:
+        raise SpecError("workload", spec.workload, f'"{EXECUTABLE}", since there is a command')
+    if spec.params:
+        raise SpecError("params", sorted(spec.params), "none: a command has its arguments and [environment]")
+    if found := wrong(spec.program):
+        raise SpecError(*found)
+
+
 def params_of(spec: JobSpec) -> dict[str, object]:
     """A built-in workload is told the job's own figures; a third party's knows its own parameters."""
+    if spec.program is not None:
+        return {}
     own = {"steps": spec.steps, "step_s": spec.step_s, "payload_bytes": spec.payload_bytes}
-    return {**own, **spec.params} if ":" not in spec.workload else dict(spec.params)
+    return {**own, **spec.params} if spec.workload in BUILT_IN else dict(spec.params)
 
 
 def cannot_run(spec: JobSpec) -> str:
     """Why no agent can run a job; empty if nothing speaks against it. A third party's code is not loaded here: only agents do."""
     if spec.payload_bytes > LARGEST_BYTES:
         return f"payload_bytes = {spec.payload_bytes}: a checkpoint has at most {LARGEST_BYTES} bytes"
-    module, colon, name = spec.workload.partition(":")
     try:
-        if spec.workload in BUILT_IN:
+        if spec.program is not None or spec.workload == EXECUTABLE:
+            _check_program(spec)
+        elif spec.workload in BUILT_IN:
             load_workload(spec.workload, params_of(spec))
-        elif not (colon and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-            raise SpecError("workload", spec.workload, f'one of {sorted(BUILT_IN)}, or "module:Class"')
+        else:
+            place_of(spec.workload)
     except SpecError as error:
         return str(error)
     return ""

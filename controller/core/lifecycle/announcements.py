@@ -15,11 +15,8 @@ import hashlib
 
 from controller.core.model import effects as do
 from controller.core.model.cluster import Cluster
-from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT
+from testbed.bounds import LARGEST_INTEGER, SEQUENCES_PER_ATTEMPT, most_checkpoint_bytes
 from testbed.messages import Expect, ExpectNoMore, Welcome
-
-# a snapshot is as long as its job said, and what its workload adds: a trailer, or a little more than was thought
-MOST_TIMES, MOST_MORE_BYTES = 2, 1 << 20
 
 
 def announce(cluster: Cluster) -> None:
@@ -42,7 +39,7 @@ def announce(cluster: Cluster) -> None:
         else:  # whatever the present attempt takes
             first = job.attempt * SEQUENCES_PER_ATTEMPT
             last = first + SEQUENCES_PER_ATTEMPT - 1
-        most_bytes = MOST_TIMES * job.spec.payload_bytes + MOST_MORE_BYTES
+        most_bytes = most_checkpoint_bytes(job.spec.payload_bytes)
         now = Expect(flow.ticket, job.name, first, last, source.name, str(source.address), most_bytes)
         if before is not None and before[1] == now:
             continue

@@ -124,8 +124,14 @@ def replica_of(cluster: Cluster, job: JobState) -> str | None:
     return job.standby if held and job.standby != job.host else None
 
 
+def cancelled(cluster: Cluster, job: JobState, trigger: str) -> None:
+    """Its user wants the job no more, and no process of it is left."""
+    cluster.record(facts.JobCancelled(job.name, job.attempt, job.host or "", job.step))
+    over(cluster, job, trigger)
+
+
 def over(cluster: Cluster, job: JobState, trigger: str) -> None:
-    """The job is finished or has failed: nothing of it remains anywhere."""
+    """The job is finished, has failed or is cancelled: nothing of it remains anywhere."""
     cluster.advance(job, trigger)
     job.ended_s, job.last_host = cluster.now_s, job.host or ""
     close_flows(cluster, job=job.name, tell=True)

@@ -5,14 +5,14 @@ An agent may speak of an attempt that is no longer the present one (its message 
 
 from __future__ import annotations
 
-from controller.core.lifecycle.attempts import EVERYTHING, over
+from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
 from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import OVER, HostState, Phase
+from controller.core.model.entities import OVER, TOLD, HostState, Phase
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -21,7 +21,6 @@ MOST_TAKEN = 16  # snapshots that are remembered: an order to send an older one 
 # by what a host's snapshots must have become quicker or slower before P1 hears of it: intervals go with the root of a pause, and
 # one that moves by less than a tenth is not told (`protection.LEAST_CHANGE`)
 SPEED_CHANGE = 1.2
-TOLD = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING})  # an agent was told to run it: it can end
 
 
 def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> None:
@@ -57,6 +56,10 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
     Killed from outside, or gone before its last step whatever is said of it: the same, `MOST_KILLED` times.
     """
     job = present(cluster, host, message.job, message.attempt)
+    if job is not None and job.phase is Phase.CANCELLING:  # however it ended: its user does not want it
+        job.step = max(job.step, min(message.step, job.spec.steps))
+        cancelled(cluster, job, "gone")
+        return
     if job is None or job.phase not in TOLD:
         goes_on = message.job in cluster.jobs and cluster.jobs[message.job].phase not in OVER
         cluster.tell(host.name, m.Forget(message.job, 0 if goes_on else EVERYTHING))
@@ -124,7 +127,7 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
             "" if cost is None else cost.stopped,
         )
     )
-    if not message.final:
+    if not message.final or job.phase is Phase.CANCELLING:
         return
     job.final_sequence, job.stopped_at_s = message.sequence, cluster.now_s
     job.stopped_cause, job.step = "final_checkpoint", message.step

@@ -10,6 +10,7 @@ from math import inf
 
 from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.attempts import withdraw_offers
+from controller.core.lifecycle.cancellation import tell_to_end
 from controller.core.lifecycle.checkpoints import stored_by
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
@@ -124,6 +125,9 @@ def remind(cluster: Cluster, host: HostState) -> None:
     tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
     moving = [job for job in here if job.phase is Phase.MOVING]
+    for job in here:
+        if job.phase is Phase.CANCELLING:
+            tell_to_end(cluster, job)
     if host.reclaim_at_s is not None:
         for job in moving:
             order(cluster, job)
@@ -147,6 +151,8 @@ def heartbeat(cluster: Cluster, host: HostState, beat: Heartbeat) -> None:
     for claim in beat.jobs:
         if job := present(cluster, host, claim.job, claim.attempt):
             job.step = max(job.step, claim.step)
+        elif claim.job in cluster.jobs and cluster.jobs[claim.job].phase is Phase.CANCELLED:
+            cluster.tell(host.name, StopJob(claim.job, claim.attempt))  # its start came after its end
     host.flows = {flow.transfer: flow for flow in beat.flows}
     cluster.tell(host.name, HeartbeatAck(beat.number))
     window_s = sum(sample.period_s for sample in beat.samples)

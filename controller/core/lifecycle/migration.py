@@ -192,9 +192,10 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
     if not found:
         return reasons
     asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
-    answer = cluster.policy.admit(
-        list(asked.values()), cluster.now_s, cluster.spendable, committed(cluster, movable=True)
-    )
+    promises = committed(cluster, movable=True)
+    answer = cluster.policy.admit(list(asked.values()), cluster.now_s, cluster.spendable, promises)
+    if cluster.witness is not None:
+        cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
     for job, choice in found:
         if job.name in answer.admitted:
             _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
@@ -236,7 +237,10 @@ def _choose_destination(
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
     found = candidates(cluster, wanted, [job.host], free, now_s, among=among)
-    return cluster.policy.select(wanted, found, draw=cluster.draw())
+    choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    if cluster.witness is not None:
+        cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
+    return choice
 
 
 def _request(cluster: Cluster, job: JobState, choice: DestinationChoice, *, rescue: bool) -> MigrationRequest:

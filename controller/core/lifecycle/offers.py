@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.attempts import dispatch, release, replica_of
+from controller.core.lifecycle.attempts import cancelled, dispatch, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import HostState, JobState
+from controller.core.model.entities import HostState, JobState, Phase
 from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
 from testbed.messages import Accepted, JobSpec, Rejected
@@ -36,7 +36,11 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     cluster.jobs[spec.name] = job
     cluster.record(facts.JobSubmitted(spec.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
-    answer = cluster.queue.submit(_spot_job(job), cluster.now_s, event.draw)
+    queue = cluster.queue
+    if cluster.witness is not None:
+        chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
+        cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
@@ -177,8 +181,12 @@ def _to_on_demand(cluster: Cluster, job: JobState) -> None:
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
-    GPUs that become free by it are offered to others only after all jobs that the event interrupts.
+    GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
+    is not resumed.
     """
+    if job.phase is Phase.CANCELLING:
+        cancelled(cluster, job, "gone")
+        return
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
@@ -235,4 +243,6 @@ def _choose_host(cluster: Cluster, job: JobState, among: Set[str]) -> str | None
     free = residual(cluster, cluster.now_s, promised)
     found = candidates(cluster, wanted, sources, free, cluster.now_s, among=among)
     choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    if cluster.witness is not None:
+        cluster.witness.chose_host("host", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host

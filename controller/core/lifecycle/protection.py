@@ -71,6 +71,9 @@ def plan_checkpoints(cluster: Cluster) -> CheckpointPlan | None:
             _keep_standby(cluster, job)
     protected = [job for job in jobs if job.standby is not None]
     planned = plan_all(cluster, protected, cluster.now_s)
+    if cluster.witness is not None:
+        rates, intervals_s = planned.rates_bytes_per_s, planned.intervals_s
+        cluster.witness.planned(protected, rates, intervals_s, planned.hazards_per_s, planned.infeasible)
     for job, rate in zip(protected, planned.rates_bytes_per_s.tolist(), strict=True):
         known = cluster.flows.get(f"{job.name}:{job.host}>{job.standby}")
         if known is not None and known.traffic_class is TrafficClass.PRESYNC:
@@ -217,6 +220,8 @@ def choose_volunteer(
     among = cluster.fit_hosts(job) if among is None else among
     found = candidates(cluster, wanted, [job.host], free, cluster.now_s, among=among)
     choice = cluster.policy.standby(wanted, found, draw=draw)
+    if cluster.witness is not None:
+        cluster.witness.chose_host("store", job, wanted, found, choice)
     return None if isinstance(choice, NoDestination) else choice.host
 
 

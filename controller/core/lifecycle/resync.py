@@ -56,7 +56,7 @@ class Reunion:
     awaited: set[str]
     until_s: float
     hellos: dict[str, Hello] = field(default_factory=dict)
-    kept: list[ev.AgentSaid | ev.JobSubmitted | ev.LinksMeasured | ev.LinksChanged] = field(
+    kept: list[ev.AgentSaid | ev.JobSubmitted | ev.CancelAsked | ev.LinksMeasured | ev.LinksChanged] = field(
         default_factory=list
     )
     is_cut: bool = False  # the end of the journal is gone: what hosts hold is what they say now
@@ -81,7 +81,7 @@ class Reunion:
 
 
 def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
-    """All connections are gone. Jobs that were submitted in an earlier reunion, which ended like this, are kept.
+    """All connections are gone. Jobs that were submitted or cancelled in an earlier reunion, which ended like this, are kept.
 
     `cuts` is how often the journal was cut so far.
     """
@@ -98,7 +98,8 @@ def begin(cluster: Cluster, before: Reunion | None, cuts: int) -> Reunion:
             disconnect(cluster, host)
         if host.jobs or host.name in awaited:
             cluster.fence(host, fence_at_s)
-    submitted = [event for event in before.kept if isinstance(event, ev.JobSubmitted)] if before else []
+    users = (ev.JobSubmitted, ev.CancelAsked)
+    submitted = [event for event in before.kept if isinstance(event, users)] if before else []
     if is_cut:  # any host may hold a checkpoint of any job by now, and may have been told to start what was on its way there
         for job in cluster.unfinished():
             job.keepers.update(cluster.hosts)

@@ -1,10 +1,11 @@
 """States in which a job waits for a word, and the way out of each when none comes.
 
 Words are lost with connections, and an agent may have a fault or tell lies. A job that is being fetched waits for its receiver's
-word, one that was started for its agent's, one that moves for the end of the notice. `Cluster.expect_word` says until when. After
-that the question is put again: the checkpoint is ordered once more (a receiver that has it says so), or the job is ordered to
-stop, which is answered whatever has become of it. Each time is twice as long as the one before; a checkpoint that is still not
-there after `MOST_ASKED` is sought elsewhere. What takes its time for a good reason is so asked a few times, and not broken off.
+word, one that was started for its agent's, one that moves for the end of the notice, one that is cancelled for the end of its
+process. `Cluster.expect_word` says until when. After that the question is put again: the checkpoint is ordered once more (a
+receiver that has it says so), or the job is ordered to stop, which is answered whatever has become of it. Each time is twice as
+long as the one before; a checkpoint that is still not there after `MOST_ASKED` is sought elsewhere. What takes its time for a
+good reason is so asked a few times, and not broken off.
 """
 
 from __future__ import annotations

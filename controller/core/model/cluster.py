@@ -23,6 +23,7 @@ from controller.core.model.entities import (
     Wait,
 )
 from controller.core.model.facts import Fact
+from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
 from controller.core.network.links import Floats, Mask, Network, Paths
 from controller.core.placement.exposure import HOURS
@@ -74,6 +75,7 @@ class Cluster:
     secret: bytes = b""  # that no host knows: key of the numbers of transfers
     opened: int = 0  # flows so far
     cuts: int = 0  # how often the end of the journal was cut off (`resync`)
+    witness: Witness | None = field(default=None, repr=False)  # of a replay
     barred_until_s: float = -inf  # no agent registers before: leases may run that were cut off the journal
     announced: dict[str, tuple[str, Expect]] = field(
         default_factory=dict

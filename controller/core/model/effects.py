@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from controller.core.model.facts import Fact
-from testbed.messages import Accepted, Rejected, ToAgent
+from testbed.messages import Accepted, Cancelled, Rejected, ToAgent
 
 
 class Tell(Struct, frozen=True, gc=False):
@@ -28,10 +28,10 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """The answer to a submission."""
+    """The answer to a submission, or to its being taken back."""
 
     operator: int
-    message: Accepted | Rejected
+    message: Accepted | Cancelled | Rejected
 
 
 Effect = Tell | Disconnect | Record | Answer

@@ -27,12 +27,15 @@ class Phase(StrEnum):
     RUNNING = "running"
     MOVING = "moving"  # a migration is under way; the job may still run at its source
     FETCHING = "fetching"  # its checkpoint is on the way to the host that will resume it
+    CANCELLING = "cancelling"  # its user wants it no more, and its host was told to end its process
     FINISHED = "finished"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
-OVER = frozenset({Phase.FINISHED, Phase.FAILED})
-ON_HOST = frozenset({Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING})
+OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.CANCELLED})
+TOLD = (Phase.STARTING, Phase.RUNNING, Phase.MOVING)  # an agent was told to run it: it can end
+ON_HOST = frozenset({*TOLD, Phase.FETCHING, Phase.CANCELLING})
 
 TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.WAITING, "offered"): Phase.STARTING,
@@ -42,9 +45,12 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.RUNNING, "migrate"): Phase.MOVING,
     (Phase.MOVING, "landed"): Phase.STARTING,
     (Phase.MOVING, "abandoned"): Phase.RUNNING,
-    **{(phase, "interrupted"): Phase.WAITING for phase in ON_HOST},
-    **{(phase, "finished"): Phase.FINISHED for phase in (Phase.STARTING, Phase.RUNNING, Phase.MOVING)},
-    **{(phase, "failed"): Phase.FAILED for phase in (Phase.STARTING, Phase.RUNNING, Phase.MOVING)},
+    (Phase.CANCELLING, "gone"): Phase.CANCELLED,
+    **{(phase, "interrupted"): Phase.WAITING for phase in (*TOLD, Phase.FETCHING)},
+    **{(phase, "finished"): Phase.FINISHED for phase in TOLD},
+    **{(phase, "failed"): Phase.FAILED for phase in TOLD},
+    **{(phase, "cancel"): Phase.CANCELLING for phase in TOLD},
+    **{(phase, "cancel"): Phase.CANCELLED for phase in (Phase.WAITING, Phase.FETCHING)},
 }
 
 

@@ -33,6 +33,13 @@ class JobSubmitted(Struct, frozen=True, tag=True):
     operator: int = 0  # who gets the answer
 
 
+class CancelAsked(Struct, frozen=True, tag=True):
+    """Its user wants a job no more."""
+
+    job: str
+    operator: int = 0  # who gets the answer
+
+
 class Woke(Struct, frozen=True, tag=True):
     """Nothing but time has passed: `next_deadline_s()` is due."""
 
@@ -59,4 +66,4 @@ class Restarted(Struct, frozen=True, tag=True):
     cuts: int = 0
 
 
-Event = AgentSaid | AgentGone | JobSubmitted | Woke | LinksMeasured | LinksChanged | Restarted
+Event = AgentSaid | AgentGone | JobSubmitted | CancelAsked | Woke | LinksMeasured | LinksChanged | Restarted

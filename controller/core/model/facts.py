@@ -81,6 +81,23 @@ class JobFailed(Fact, frozen=True):
     reason: str
 
 
+class CancelOrdered(Fact, frozen=True):
+    """Its user cancels the job: the host is told to end its process, and nothing of it starts any more."""
+
+    job: str
+    attempt: int
+    host: str
+
+
+class JobCancelled(Fact, frozen=True):
+    """Its user wanted it no more, and nothing of it runs: not on `host`, where its latest attempt was (empty: it waited)."""
+
+    job: str
+    attempt: int
+    host: str
+    step: int  # the last that it is known to have done
+
+
 class JobStopped(Fact, frozen=True):
     """An attempt came to its end before the job did, `last_step` being the last known."""
 
@@ -207,6 +224,23 @@ class TransferFinished(Fact, frozen=True):
     goodput_over_grant: float | None
     drops: int
     reason: str = ""
+
+
+class TransferCoded(Fact, frozen=True):
+    """Of the transfer that the fact before tells of: its chunks were coded, so many plain bytes as so many on the wire.
+
+    Processor seconds are those of its two hosts.
+    """
+
+    job: str
+    sequence: int
+    source: str
+    destination: str
+    codec: str
+    plain_bytes: int
+    wire_bytes: int
+    encode_s: float
+    decode_s: float
 
 
 class Granted(Fact, frozen=True):
@@ -343,6 +377,8 @@ AnyFact = (
     | JobRunning
     | JobFinished
     | JobFailed
+    | CancelOrdered
+    | JobCancelled
     | JobStopped
     | WorkLost
     | WorkTakenUp
@@ -355,6 +391,7 @@ AnyFact = (
     | CheckpointHeld
     | CheckpointRefused
     | TransferFinished
+    | TransferCoded
     | Granted
     | GrantEnded
     | HostJoined

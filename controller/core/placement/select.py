@@ -212,6 +212,15 @@ def select_standby(
     rows = _feasible(request, candidates, there_s, in_time=False)
     if isinstance(rows, NoDestination):
         return rows
+    cost_s = standby_costs_s(request, candidates, there_s, rows)
+    best = int(cost_s.argmin())
+    return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
+
+
+def standby_costs_s(
+    request: PlacementRequest, candidates: Candidates, there_s: Floats, rows: Numbers
+) -> Floats:
+    """What `select_standby` compares, of these rows."""
     sending_s = there_s[rows] - request.restart_s
     lost_s = loss_at_reclaim_s(sending_s, request.aim_s, request.checkpoint_share)
     on_s = np.where(
@@ -219,9 +228,8 @@ def select_standby(
     )
     left_per_s = candidates.expected_reclaims[rows] / max(request.remaining_s, 1.0)
     missing = np.minimum(1.0, candidates.gone_together[rows] + left_per_s * sending_s)
-    cost_s = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
-    best = int(cost_s.argmin())
-    return _choice(candidates, there_s, int(rows[best]), float(cost_s[best]))
+    cost_s: Floats = lost_s + np.nan_to_num(on_s, nan=0.0) + missing * request.without_s
+    return cost_s
 
 
 def select_random(
@@ -272,8 +280,23 @@ def _feasible(
     request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool
 ) -> Numbers | NoDestination:
     """Rows that lack nothing, or the first requirement that no row meets, and the host that came closest to it."""
+    missing = first_missing(request, columns, there_s, in_time)
+    furthest = int(missing.max(initial=-1))
+    rows = np.flatnonzero(missing == furthest)
+    if furthest == len(REQUIREMENTS):
+        return rows
+    if furthest < 0:
+        return NoDestination(Missing.CANDIDATE)
+    reason, lacks = REQUIREMENTS[furthest]
+    lacking = lacks(request, columns, there_s)
+    closest = rows[lacking[rows].argmin()]
+    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
+
+
+def first_missing(request: PlacementRequest, columns: Candidates, there_s: Floats, in_time: bool) -> Numbers:
+    """Of each candidate the number of the first of REQUIREMENTS that it lacks, their count if none; -1: it is the source."""
     within_s = request.notice_s if in_time and request.notice_s is not None else math.inf
-    missing = _first_missing(
+    return _first_missing(
         columns.hosts != request.source,
         columns.free_gpus,
         columns.memory_bytes,
@@ -286,16 +309,6 @@ def _feasible(
         float(request.max_load),
         within_s,
     )
-    furthest = int(missing.max(initial=-1))
-    rows = np.flatnonzero(missing == furthest)
-    if furthest == len(_REQUIREMENTS):
-        return rows
-    if furthest < 0:
-        return NoDestination(Missing.CANDIDATE)
-    reason, lacks = _REQUIREMENTS[furthest]
-    lacking = lacks(request, columns, there_s)
-    closest = rows[lacking[rows].argmin()]
-    return NoDestination(reason, str(columns.hosts[closest]), float(lacking[closest]))
 
 
 @compiled
@@ -312,7 +325,6 @@ def _first_missing(
     most_load: float,
     within_s: float,
 ) -> Numbers:
-    """Of each row the number of the first of _REQUIREMENTS that it lacks, all if none; -1: it is the source."""
     answer = np.full(len(other), -1)
     for row in np.flatnonzero(other):
         meets = (
@@ -330,7 +342,7 @@ def _first_missing(
 
 
 Lacks = Callable[[PlacementRequest, Candidates, Floats], Floats]
-_REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
+REQUIREMENTS: tuple[tuple[Missing, Lacks], ...] = (
     (Missing.GPU, lambda request, columns, there_s: 1.0 - columns.free_gpus),
     (Missing.MEMORY, lambda request, columns, there_s: request.memory_bytes - columns.memory_bytes),
     (

@@ -238,6 +238,17 @@ class SpotQueue:
         """Offers, oldest first."""
         return list(self._offers.values())
 
+    def gap_age_s(self, now_s: float) -> float:
+        """Time since the last offer; until there was one, since the first event."""
+        return 0.0 if self._gap_began_s is None else now_s - self._gap_began_s
+
+    def chance(self, now_s: float) -> float:
+        """A job that finds no offer joins if its draw is below this."""
+        if (table := self.controller.table) is not None:
+            began_s = now_s if self._gap_began_s is None else self._gap_began_s
+            return table.level(now_s, began_s) - len(self)
+        return self.controller.admit_probability(len(self), self.gap_age_s(now_s))
+
     def submit(self, job: SpotJob, now_s: float, draw: float) -> Dispatch | Queued | OnDemand:
         """A new job takes a standing offer, or joins, or goes to on-demand.
 
@@ -255,12 +266,9 @@ class SpotQueue:
                 self._gap_began_s = now_s
             table = self.controller.table
             if table is not None:
-                joins = draw < table.level(now_s, self._gap_began_s) - ahead
                 known_s = self._look_s if self._fresh else math.inf
                 self._look_s = min(known_s, table.next_change_s(now_s, self._gap_began_s))
-            else:
-                joins = draw < self.controller.admit_probability(ahead, now_s - self._gap_began_s)
-            if joins:
+            if draw < self.chance(now_s):
                 self._fresh[job.key], answer = waiting, Queued(ahead)
             else:
                 self.statistics.on_demand += 1

@@ -12,10 +12,10 @@ from experiments.claims.both.queue_runs import DELTA_H, K, LoadedRun, play
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, Config
 from experiments.claims.framework.pictures import INK, canvas, colour, dress
 from experiments.claims.framework.rows import mean_row, paired_row
-from experiments.claims.framework.sweep import Task
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import above, below, near
 from experiments.claims.paper_a.campus_runs import run_tasks
+from experiments.runtime.tasks import Task
 
 LOADS = (0.3, 0.6, 0.9)
 LEARNED, BY_HOUR = "r learned, r_max = 64", "by the hour, r_max = 64"

@@ -6,12 +6,14 @@ both can be made again from the files, and so that a test can hand wrong values 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from experiments.claims.framework.values import Values
+from experiments.runtime.engines import Engine
+from experiments.runtime.tasks import silent
 
 CANNOT = "cannot"  # setting of a run that could not measure: the reason, instead of values
 
@@ -69,18 +71,15 @@ class ClaimVerdict:
         return outcomes.count(ClaimOutcome.HOLDS), len(outcomes)
 
 
-def silent(done: int, total: int) -> None:
-    """Progress that is shown nowhere."""
-
-
 @dataclass(frozen=True, slots=True)
 class Config:
     """How large a run: `quick`, or in full; `seeds` None for the claim's own number.
 
-    `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `progress(done, total)` is called
-    after each piece. `systems`: rows of the policies to be compared beside those that the claim has. `records`: a folder of
-    recorded owners, for the claim that plays those; `only`: parts of the names of its cases that are asked for, all if empty.
-    ValueError: fewer than 2 seeds (no interval), no worker.
+    `directory`: where the claim keeps its files. `workers`: processes; 1 for none but this. `dask`: the scheduler whose workers
+    play the sweeps instead; `modules`: a user's own that they need; `notes`: what is to be said of it at the end.
+    `progress(done, total)` is called after each piece. `systems`: rows of the policies to be compared beside those that the
+    claim has. `records`: a folder of recorded owners, for the claim that plays those; `only`: parts of the names of its cases
+    that are asked for, all if empty. ValueError: fewer than 2 seeds (no interval), no worker.
     """
 
     directory: Path
@@ -90,6 +89,9 @@ class Config:
     systems: tuple[str, ...] = ()
     records: Path | None = None
     only: tuple[str, ...] = ()
+    dask: str | None = None
+    modules: Mapping[str, Path] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list, compare=False)
     progress: Callable[[int, int], None] = field(default=silent, compare=False)
 
     def __post_init__(self) -> None:
@@ -97,6 +99,11 @@ class Config:
             raise ValueError(f"{self.seeds} seeds: at least 2, one alone gives no interval")
         if self.workers < 1:
             raise ValueError(f"{self.workers} workers: at least 1")
+
+    @property
+    def engine(self) -> Engine:
+        """Where its sweeps are played."""
+        return Engine(self.workers, self.dask, modules=self.modules, notes=self.notes)
 
 
 @dataclass(frozen=True, slots=True)

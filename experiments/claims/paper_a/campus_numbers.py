@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.claims.framework.rows import row
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value
 from experiments.claims.paper_a.campus_runs import FULL_DAYS
 from experiments.results.lost_time import LostPart
@@ -31,6 +30,7 @@ from experiments.results.statistics import (
     pooled,
     pooled_pair,
 )
+from experiments.runtime.tasks import Result
 from experiments.theory.laws import Floats
 
 EMERGENCY = "emergency"

@@ -13,6 +13,7 @@ from typing import Any
 from controller.core.model import facts as f
 from experiments.inputs.traces import Trace
 from experiments.results.history import (
+    OVER,
     Attempt,
     attempts,
     notices,
@@ -95,7 +96,7 @@ def _days(run: VirtualRun, trace: Trace) -> list[list[float]]:
     # a job is in progress until it ends; one that is on a host at the end, until it came there
     for tries in of_job.values():
         last = tries[-1]
-        is_over = last.how in ("finished", "failed")
+        is_over = last.how in OVER
         until_s = last.dispatched_s if last.ended_s is None else last.ended_s if is_over else end_s
         _spread(days, tries[0].dispatched_s, until_s, until_s - tries[0].dispatched_s, column=0)
     gpus = {host.name: host.gpus for host in run.context.campus.hosts}

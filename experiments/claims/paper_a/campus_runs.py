@@ -8,22 +8,21 @@ A variation is what a claim changes in the scenario; nothing else may differ bet
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from controller.core.policies.table import policy
+from controller.own_policies import find_policy, source_of
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.sweep import Result, Task, sweep
+from experiments.claims.framework.sweep import sweep
 from experiments.claims.paper_a import campus_result
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.traces import Trace, paper_campus
+from experiments.runtime.tasks import Result, Task
+from experiments.worlds.deciding import deciding_code
 from experiments.worlds.oracle import run_oracle
 from experiments.worlds.oracle.bound import least_losses
 from experiments.worlds.virtual import simulate
@@ -32,23 +31,6 @@ ORACLE, MB = "oracle", 1_000_000
 QUICK_DAYS, QUICK_SEEDS = 3.0, 6
 FULL_DAYS, FULL_SEEDS = 61.0, 20
 POOL_FROM = 6  # runs that are missing: fewer are done before a pool has started
-DECIDING = (
-    "controller.core",
-    "controller.numerics",
-    "experiments.results.accounting",
-    "experiments.results.history",
-    "experiments.results.losses",
-    "experiments.results.lost_time",
-    "experiments.worlds.oracle",
-    "experiments.inputs.scenario",
-    "experiments.inputs.traces",
-    "experiments.worlds.virtual",
-    "testbed.agent.core",
-    "testbed.model",
-    "topologies.paths",
-    "topologies.presets",
-    "topologies.spec",
-)  # modules, and packages with all below them, whose code decides on a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +86,10 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Names everything that the result depends on, but for the code."""
-        return f"{self.system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
+        """Names everything that the result depends on, but for the project's code."""
+        own = source_of(self.system)
+        system = f"{self.system} of {own}" if own else self.system
+        return f"{system}, seed {self.seed}, {self.days:g} days, {self.variation}".rstrip(", ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +134,7 @@ def gather(wanted: Iterable[Wanted], config: Config) -> dict[Wanted, Result]:
     """All results; those that no claim has had run before are run now, on all cores. SpecError: no such system."""
     unique = list(dict.fromkeys(wanted))
     for system in dict.fromkeys(each.system for each in unique if each.system != ORACLE):
-        policy(system)
+        find_policy(system)
     tasks = [Task(each.key, play, (each,)) for each in unique]
     results = run_tasks(tasks, config)
     return {each: results[each.key] for each in unique}
@@ -162,13 +146,3 @@ def run_tasks(tasks: Sequence[Task], config: Config, modules: Iterable[ModuleTyp
     workers = (os.cpu_count() or 1) if len(tasks) >= POOL_FROM else 1
     shared = replace(config, directory=place, quick=False, workers=max(workers, config.workers))
     return sweep(tasks, shared, (*deciding_code(), campus_result, sys.modules[__name__], *modules))
-
-
-@lru_cache(maxsize=1)
-def deciding_code() -> tuple[ModuleType, ...]:
-    """The modules of `DECIDING`, in order of their names."""
-    found = {name: importlib.import_module(name) for name in DECIDING}
-    for name, package in list(found.items()):
-        below = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}.")
-        found |= {each.name: importlib.import_module(each.name) for each in below}
-    return tuple(found[name] for name in sorted(found))

@@ -24,7 +24,6 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.rows import curve, exact_row, mean_row, row
-from experiments.claims.framework.sweep import Task
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import drift_runs
@@ -42,6 +41,7 @@ from experiments.claims.paper_a.drift_runs import (
 from experiments.claims.paper_a.table3 import label
 from experiments.inputs.traces.paper_campus import EMERGENCIES
 from experiments.results.statistics import pooled, pooled_pair
+from experiments.runtime.tasks import Task
 from experiments.theory.laws import Floats
 
 SYSTEMS = ("reclaimnet", "static", "slurm-pr")

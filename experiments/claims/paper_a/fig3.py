@@ -20,7 +20,6 @@ from experiments.claims.framework.pictures import (
     colour,
     dress,
 )
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Point, Values
 from experiments.claims.framework.verdicts import (
     above,
@@ -31,6 +30,7 @@ from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a.campus_numbers import Metric, quantile, ratio_of_sums
 from experiments.claims.paper_a.campus_runs import gather, size_of
 from experiments.claims.paper_a.table3 import label, settings
+from experiments.runtime.tasks import Result
 from experiments.theory.laws import Floats
 
 SYSTEMS = ("reclaimnet", "random-dst", "reclaimnet-as-printed", "no-tc-bpf")

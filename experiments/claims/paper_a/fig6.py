@@ -21,7 +21,6 @@ from experiments.claims.framework.pictures import (
     colour,
     dress,
 )
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -38,6 +37,7 @@ from experiments.claims.paper_a.campus_runs import (
     size_of,
 )
 from experiments.claims.paper_a.table3 import label, settings
+from experiments.runtime.tasks import Result
 from experiments.theory.laws import Floats
 
 CLASSES = {"Vision": 120, "NLP": 340, "LLM-7B LoRA": 720, "LLM-13B LoRA": 1200, "RL": 210}  # MB

@@ -22,7 +22,7 @@ from experiments.claims.framework.pictures import (
     dress,
 )
 from experiments.claims.framework.rows import exact_row, mean_row, row
-from experiments.claims.framework.sweep import Task, sweep
+from experiments.claims.framework.sweep import sweep
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
@@ -35,6 +35,7 @@ from experiments.claims.paper_a.campus_runs import FULL_DAYS, gather, size_of
 from experiments.claims.paper_a.gap_runs import one_run, predicted_gap
 from experiments.inputs.traces import paper_campus
 from experiments.inputs.traces.achieved import achieved
+from experiments.runtime.tasks import Task
 from experiments.theory.paper_a import intervals
 
 PRINTED_CORRELATION = 0.39  # of hazard and 1/B, F4

@@ -15,7 +15,6 @@ from math import inf
 from typing import Any
 
 from experiments.claims.framework.claim import Config
-from experiments.claims.framework.sweep import Result, Task
 from experiments.claims.paper_a.campus_runs import FULL_SEEDS, run_tasks
 from experiments.inputs.scenario import (
     InverseLaw,
@@ -29,6 +28,7 @@ from experiments.inputs.scenario import (
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
 from experiments.inputs.traces.streams import stream
 from experiments.results.history import notices
+from experiments.runtime.tasks import Result, Task
 from experiments.worlds.virtual import VirtualWorld, simulate
 from topologies import presets
 from topologies.spec import ResearchReserve, TrafficClass

@@ -20,7 +20,6 @@ from experiments.claims.framework.pictures import (
     key_of_bars,
 )
 from experiments.claims.framework.rows import mean_row
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import (
     above,
@@ -31,6 +30,7 @@ from experiments.claims.paper_a import campus_numbers as numbers
 from experiments.claims.paper_a import reclaim_bursts
 from experiments.claims.paper_a.campus_runs import ORACLE, gather, size_of
 from experiments.claims.paper_a.reclaim_bursts import MOST, SHORT_S, Wave
+from experiments.runtime.tasks import Result
 
 OURS, PRINTED = "reclaimnet", "reclaimnet-as-printed"
 GROUP, RATIOS = "Table III", "ReclaimNet over others"

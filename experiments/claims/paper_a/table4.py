@@ -17,7 +17,6 @@ from experiments.claims.framework.claim import (
     Config,
 )
 from experiments.claims.framework.rows import row
-from experiments.claims.framework.sweep import Result
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.framework.verdicts import below, near
 from experiments.claims.paper_a import campus_numbers as numbers
@@ -30,6 +29,7 @@ from experiments.claims.paper_a.table3 import (
     settings,
 )
 from experiments.results.statistics import pooled
+from experiments.runtime.tasks import Result
 from experiments.theory.laws import Floats
 
 Subset = tuple[bool, bool, bool]

@@ -17,7 +17,7 @@ import numpy as np
 from controller.core.queueing.controllers import algorithm1
 from experiments.claims.framework.claim import Config
 from experiments.claims.framework.rows import curve, mean_row, paired_row
-from experiments.claims.framework.sweep import Result, Task, sweep
+from experiments.claims.framework.sweep import sweep
 from experiments.claims.framework.values import Point, Value, Values
 from experiments.claims.paper_b.learning_runs import (
     AGE,
@@ -35,6 +35,7 @@ from experiments.claims.paper_b.learning_runs import (
     labels,
     one_run,
 )
+from experiments.runtime.tasks import Result, Task
 from experiments.theory.paper_b import targets
 from experiments.theory.paper_b.targets import BY_NAME, Target
 from experiments.worlds.queue.learners import STEP_PER_H

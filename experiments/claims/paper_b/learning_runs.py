@@ -27,8 +27,8 @@ from controller.core.queueing.controllers import (
     replay,
 )
 from controller.core.queueing.queue import Controller
-from experiments.claims.framework.sweep import Result
 from experiments.claims.paper_b import algorithm1_printed
+from experiments.runtime.tasks import Result
 from experiments.theory import laws
 from experiments.theory.laws import Floats
 from experiments.theory.paper_b import targets

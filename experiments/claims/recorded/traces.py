@@ -17,7 +17,6 @@ from pathlib import Path
 from experiments.claims.framework.claim import Check, Claim, ClaimKind, ClaimOutcome, Config
 from experiments.claims.framework.pictures import INK, canvas, colour, dress
 from experiments.claims.framework.rows import mean_row, paired_row
-from experiments.claims.framework.sweep import Result, Task
 from experiments.claims.framework.values import Value, Values
 from experiments.claims.paper_a.campus_runs import run_tasks
 from experiments.claims.paper_a.table3 import OURS, label
@@ -33,6 +32,7 @@ from experiments.claims.recorded.owner_records import (
     systems,
 )
 from experiments.results.lost_time import LostPart
+from experiments.runtime.tasks import Result, Task
 from topologies.errors import SpecError
 
 FULL_SEEDS, QUICK_SEEDS = 10, 2

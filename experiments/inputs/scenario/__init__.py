@@ -1,5 +1,5 @@
 """What one run is: a frozen `Scenario` in real units, its files, and the demo's. Begin with `scenario.py`; the parameters
-are declared in `parts.py` and `owners.py`. Imports `topologies` only."""
+are declared in `parts.py` and `owners.py`. Imports `topologies`, and `testbed` for what a job is."""
 
 from experiments.inputs.scenario.background import BackgroundLaw
 from experiments.inputs.scenario.demo import demo_scenario

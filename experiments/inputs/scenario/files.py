@@ -1,9 +1,9 @@
 """Scenario files: TOML in, TOML out, with the errors and the units of campus files.
 
 Sections: `[campus]` (a campus, or `campus = "example:campus54"`, or the path of a campus file, seen from the scenario's),
-`[queue]`, `[protocol]`, `[jobs]`, `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`; all but the campus may be
-left out. What the keys mean is said where they are declared: `parts.py`, `owners.py` and `background.py`. Without a section
-`[background]` there is none; with an empty one it is paper A's.
+`[queue]`, `[protocol]`, `[jobs]` (or `[[jobs]]`), `[owners]`, `[[research]]`, `[[events]]`, `[background]`, `[scale]`; all but
+the campus may be left out. What the keys mean is said where they are declared: `parts.py`, `own_jobs.py`, `owners.py` and
+`background.py`. Without a section `[background]` there is none; with an empty one it is paper A's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments.inputs.scenario import fields
 from experiments.inputs.scenario.background import BackgroundLaw
+from experiments.inputs.scenario.own_jobs import OwnJob, read_own_jobs, toml_of
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -44,7 +45,7 @@ def load(path: str | Path) -> Scenario:
 def loads(text: str, source: str | None = None, folder: Path | None = None) -> Scenario:
     """The scenario of a TOML text; `folder` is where the paths of campus files begin."""
     try:
-        return _scenario(Table(toml.parse(text)), folder or Path())
+        return scenario_of(toml.parse(text), folder or Path())
     except SpecError as error:
         raise error if error.source else error.within(source or "text") from None
 
@@ -61,12 +62,16 @@ def dumps(scenario: Scenario) -> str:
         f"time = {_FACTOR.text(scenario.scale.time)}",
     ]
     sections = [(f"[{key}]", getattr(scenario, key)) for key in _SECTIONS]
+    if scenario.own_jobs:
+        sections = [each for each in sections if each[0] != "[jobs]" or scenario.generates_jobs]
     sections += [("[[research]]", flow) for flow in scenario.research]
     sections += [("[[events]]", event) for event in scenario.events]
     if scenario.background is not None:
         sections.append(("[background]", scenario.background))
     for head, part in sections:
         lines += ["", head, *(f"{name} = {text}" for name, text in fields.pairs(part))]
+    for job in scenario.own_jobs:
+        lines += ["", "[[jobs.own]]" if scenario.generates_jobs else "[[jobs]]", *toml_of(job)]
     lines += ["", "[campus]", *files.campus_lines(scenario.campus, "campus.")]
     return "\n".join(lines) + "\n"
 
@@ -76,16 +81,29 @@ def examples() -> tuple[str, ...]:
     return toml.example_names(EXAMPLES)
 
 
-def _scenario(table: Table, folder: Path) -> Scenario:
+def _jobs(table: Table, folder: Path) -> tuple[Jobs, tuple[OwnJob, ...]]:
+    """Generated jobs, and those of the user's own beside them; of a list `[[jobs]]`: none but its own."""
+    if isinstance(table.take("jobs", "a table [jobs], or a list of jobs [[jobs]]", {}), list):
+        return Jobs(count=0), read_own_jobs(table.tables("jobs"), folder)
+    generated = table.table("jobs")
+    own = read_own_jobs(generated.tables("own"), folder)
+    return fields.read(Jobs, generated), own
+
+
+def scenario_of(tables: dict[str, Any], folder: Path) -> Scenario:
+    """The scenario of what a TOML text holds. SpecError as `loads`, without a source."""
+    table = Table(tables)
     name = Text("the name of the scenario").read(table, "name")
-    campus = table.take("campus", 'a table [campus], or the path of a campus file, or "example:NAME"')
-    if isinstance(campus, str):
-        campus = files.load(campus if campus.startswith(files.EXAMPLE) else folder / campus)
-    else:
-        campus = files.campus_of(table.table("campus"))
+    campus = table.take(
+        "campus", 'a table [campus], or the path of a campus file, or "example:NAME", or "module:NAME"'
+    )
+    campus = files.load(campus, folder) if isinstance(campus, str) else files.campus_of(table.table("campus"))
     seed = Whole(0, MAX_SEED).read(table, "seed", Scenario.seed)
     duration_s = _DURATION.read(table, "duration", Scenario.duration_s)
-    sections: dict[str, Any] = {key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items()}
+    jobs, own_jobs = _jobs(table, folder)
+    sections: dict[str, Any] = {
+        key: fields.read(part, table.table(key)) for key, part in _SECTIONS.items() if part is not Jobs
+    }
     research = tuple(fields.read(ResearchFlow, each) for each in table.tables("research"))
     events = tuple(fields.read(LinkEvent, each) for each in table.tables("events"))
     background = fields.read(BackgroundLaw, table.table("background")) if table.has("background") else None
@@ -93,5 +111,12 @@ def _scenario(table: Table, folder: Path) -> Scenario:
     scale = Scale(**{key: _FACTOR.read(scaled, key, 1.0) for key in ("bytes", "time")})
     scaled.done()
     table.done()
-    parts = {**sections, "research": research, "events": events, "background": background}
+    parts = {
+        **sections,
+        "jobs": jobs,
+        "own_jobs": own_jobs,
+        "research": research,
+        "events": events,
+        "background": background,
+    }
     return Scenario(name, campus, seed, duration_s, scale=scale, **parts)

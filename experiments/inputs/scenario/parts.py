@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 
-from controller.core.policies.table import POLICIES
+from controller.own_policies import find_policy
 from experiments.inputs.scenario.fields import (
     check,
     choice,
@@ -29,6 +29,7 @@ D = Dimension
 ENFORCEMENTS = ("pace", "drop", "none")
 CONGESTION_CONTROLS = ("bbr", "cubic", "reno")
 SNAPSHOTS = ("stop", "copy")
+CODINGS = ("auto", "none")
 # policy: the one of the policy's row
 LEARNERS = ("policy", "fixed", "algorithm1", "replay", "age", "hour-and-age")
 
@@ -61,12 +62,14 @@ class Queue:
 class Protocol:
     """Paper A: P1, P2, P3, how their grants are enforced, and the machinery's periods."""
 
-    policy: str = choice((), "reclaimnet")  # the system: a row of controller/core/policies/table.py
+    policy: str = choice((), "reclaimnet")  # the system: a row of the table of systems, or module:NAME
     # of grants, in the kernel; drop: paper A's literal bucket, a baseline
     enforcement: str = choice(ENFORCEMENTS, "pace")
     congestion_control: str = choice(CONGESTION_CONTROLS, "bbr")  # paced flows hold their rate best with BBR
     # while a snapshot is taken a job stands still until it is written (paper A), or, copy, until its state is copied in memory
     snapshots: str = choice(SNAPSHOTS, "stop")
+    # auto: chunks of checkpoints are coded on their way where samples shrink and the receiver can; live campuses only
+    coding: str = choice(CODINGS, "auto")
     # P1, beta of eq. (9): the part of an interval that sending may take
     checkpoint_share: float = quantity(D.NUMBER, 0.2, high=1.0, above=True)
     stability_penalty: float = quantity(D.NUMBER, 1.0)  # P2, alpha of eq. (11): of a likely reclaim
@@ -86,8 +89,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check(self, "protocol")
-        if self.policy not in POLICIES:
-            raise SpecError("protocol.policy", self.policy, f"one of {', '.join(POLICIES)}")
+        find_policy(self.policy, "protocol.policy")
 
 
 @dataclass(frozen=True, slots=True)

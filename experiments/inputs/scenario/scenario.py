@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from experiments.inputs.scenario.background import BackgroundLaw
+from experiments.inputs.scenario.own_jobs import OwnJob, check_names
 from experiments.inputs.scenario.owners import Owners, check_order
 from experiments.inputs.scenario.parts import (
     Jobs,
@@ -40,6 +41,7 @@ class Scenario:
     queue: Queue = field(default_factory=Queue)
     protocol: Protocol = field(default_factory=Protocol)
     jobs: Jobs = field(default_factory=Jobs)
+    own_jobs: tuple[OwnJob, ...] = ()  # beside the generated ones
     owners: Owners = field(default_factory=Owners)
     research: tuple[ResearchFlow, ...] = ()
     events: tuple[LinkEvent, ...] = ()
@@ -58,6 +60,11 @@ class Scenario:
         self._check_hosts()
         self._check_events()
         self._check_fit()
+
+    @property
+    def generates_jobs(self) -> bool:
+        """Whether jobs are drawn."""
+        return self.jobs.count != 0
 
     @property
     def volunteers(self) -> tuple[Host, ...]:
@@ -104,6 +111,19 @@ class Scenario:
     def _check_fit(self) -> None:
         """The hungriest job must fit somewhere, in spot capacity and (if there is any) in on-demand capacity; and all that
         happens into one run."""
+        check_names(self.own_jobs, beside_generated=self.generates_jobs)
+        needs = [(f"jobs.{job.name}", job.memory_bytes, job.min_capability) for job in self.own_jobs]
+        for role in (Role.VOLUNTEER, Role.ON_DEMAND):
+            models = [self.campus.gpu_by_name[h.gpu_model] for h in self.campus.hosts_of(role) if h.gpu_model]
+            for key, memory, capability in needs if models else ():
+                if not any(m.compute_capability >= capability and m.memory_bytes >= memory for m in models):
+                    allowed = f"what some {role} GPU has"
+                    raise SpecError(key, f"{memory:g} bytes of memory, capability {capability:g}", allowed)
+        self._check_generated()
+
+    def _check_generated(self) -> None:
+        if not self.generates_jobs:
+            return
         need = (
             self.jobs.memory.quantile(1.0 - 1e-9)
             if math.isinf(self.jobs.memory.maximum)

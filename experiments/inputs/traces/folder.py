@@ -2,7 +2,7 @@
 
 scenario.toml     what the trace was made for
 owners.csv        `events`: time,host,event,notice,grace
-jobs.csv          `jobs_csv`: time,job,payload,steps,step, ...
+jobs.csv          `jobs_csv`: time,job,payload,steps,step, ...; the scenario's own jobs stand in that
 background.csv    `background_csv`: time and a column a flow; absent if there is none
 """
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from experiments.inputs.scenario import Scenario, dumps
 from experiments.inputs.traces.background_csv import background_csv, parse_background
-from experiments.inputs.traces.generated import arrivals
+from experiments.inputs.traces.generated import arrivals, with_own_jobs
 from experiments.inputs.traces.jobs_csv import jobs_csv, parse_jobs
 from experiments.inputs.traces.owner_events_csv import events_csv, parse_events
 from experiments.inputs.traces.timestamps import Moments
@@ -31,7 +31,7 @@ def write_trace(folder: Path, scenario: Scenario, trace: Trace) -> list[Path]:
     texts = {
         SCENARIO: dumps(scenario),
         OWNERS: events_csv(trace.owner_events, trace.away),
-        JOBS: jobs_csv(trace.arrivals),
+        JOBS: jobs_csv(arrival for arrival in trace.arrivals if arrival.job.given is None),
     }
     if trace.background is not None:
         texts[BACKGROUND] = background_csv(trace.background)
@@ -57,6 +57,7 @@ def load_folder(folder: Path, scenario: Scenario) -> Trace:
         jobs = _read(
             folder / JOBS, lambda text: parse_jobs(text, scenario.jobs, scenario.duration_s, moments)
         )
+        jobs = with_own_jobs(jobs, scenario)
     if (folder / BACKGROUND).exists():
         background = _read(folder / BACKGROUND, lambda text: parse_background(text, scenario.campus))
     return Trace(recorded.origin, jobs, recorded.events, recorded.away, background)

@@ -46,13 +46,42 @@ def generate(scenario: Scenario) -> Trace:
 def arrivals(scenario: Scenario) -> tuple[JobArrival, ...]:
     """The jobs that arrive before the run ends: the initial ones, then a renewal stream of the interarrival law.
 
-    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number).
+    With `jobs.count`: exactly so many, at times that are uniform draws (a Poisson process, given its number). The scenario's own
+    jobs are among them.
     """
     if scenario.jobs.count is not None:
-        return counted_arrivals(scenario.jobs, scenario.jobs.count, scenario.seed, scenario.duration_s)
-    specs = job_specs(scenario.jobs, scenario.seed)
-    times = arrival_times(scenario.jobs, scenario.seed, scenario.duration_s)
-    return tuple(JobArrival(at_s, next(specs)) for at_s in times)
+        jobs, count = scenario.jobs, scenario.jobs.count
+        drawn = counted_arrivals(jobs, count, scenario.seed, scenario.duration_s)
+    else:
+        specs = job_specs(scenario.jobs, scenario.seed)
+        times = arrival_times(scenario.jobs, scenario.seed, scenario.duration_s)
+        drawn = tuple(JobArrival(at_s, next(specs)) for at_s in times)
+    return with_own_jobs(drawn, scenario)
+
+
+def with_own_jobs(others: tuple[JobArrival, ...], scenario: Scenario) -> tuple[JobArrival, ...]:
+    """The scenario's own jobs that arrive before the run ends, among others, in order of time."""
+    if not scenario.own_jobs:
+        return others
+    own = [
+        JobArrival(
+            job.at_s,
+            JobDraw(
+                name=job.name,
+                payload_bytes=max(1, job.payload_bytes),
+                steps=job.given.steps,
+                step_s=job.step_s,
+                dirty_fraction=scenario.jobs.dirty_fraction,
+                memory_bytes=job.memory_bytes,
+                min_capability=job.min_capability,
+                loss_budget_s=job.loss_budget_s,
+                given=job.given,
+            ),
+        )
+        for job in scenario.own_jobs
+        if job.at_s < scenario.duration_s
+    ]
+    return tuple(sorted([*others, *own], key=lambda arrival: arrival.at_s))
 
 
 def arrival_times(jobs: Jobs, seed: int, until_s: float) -> Iterator[float]:

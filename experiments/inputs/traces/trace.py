@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from experiments.inputs.scenario.owners import OwnerEvent, check_order
+from testbed.messages import JobSpec
 from topologies.dimension import DURATION, NUMBER, RATE, SIZE
 from topologies.errors import SpecError
 
@@ -23,6 +24,7 @@ class JobDraw:
     memory_bytes: float = field(metadata=SIZE)  # of a GPU
     min_capability: float = field(metadata=NUMBER)
     loss_budget_s: float = field(metadata=DURATION)
+    given: JobSpec | None = None  # a user's own job, at real scale: its workload, params or program
 
     @property
     def run_s(self) -> float:

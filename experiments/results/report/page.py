@@ -17,6 +17,7 @@ from experiments.results.pages import packed, render
 from experiments.results.provenance import Provenance
 from experiments.results.report import charts, tables
 from experiments.results.report.campus_map import campus_map
+from experiments.results.report.curves import curves
 from experiments.results.report.goals import around, goals
 from experiments.results.report.timeline import clock_of, timeline
 from experiments.results.run_context import RunContext
@@ -107,11 +108,14 @@ def page(
         research=charts.research(facts, context),
         goodput=charts.goodput(facts, context),
         grants=charts.grants(facts, context),
+        curves=curves(facts, context),
+        curves_in_all=len(context.measured),
         notices=found,
         longest_s=max((notice.notice_s for notice in found), default=1.0),
         outcome_of=tables.outcome_of,
         most=tables.MOST_ROWS,
         switches=context.switches,
+        observed=tables.most_disturbed(summary.fidelity.observed)[: tables.MOST_ROWS],
         figures=list(tables.figures(summary)),
         told=Markup(told),
         rest=packed(rest),

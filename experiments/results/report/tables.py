@@ -10,7 +10,7 @@ from experiments.results.history import (
     Notice,
 )
 from experiments.results.report.times import RunClock
-from experiments.results.summary import DIMENSIONS, Summary, value_of
+from experiments.results.summary import DIMENSIONS, Observed, Summary, value_of
 from topologies.dimension import Dimension
 from topologies.units import format_duration, format_rate, format_size
 
@@ -31,6 +31,7 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("jobs", "submitted", "jobs.submitted"),
     ("jobs", "finished", "jobs.finished"),
     ("jobs", "failed by themselves", "jobs.failed"),
+    ("jobs", "cancelled by their users", "jobs.cancelled"),
     ("jobs", "on a host at the end", "jobs.running"),
     ("jobs", "waiting at the end", "jobs.waiting"),
     ("jobs", "sent to on-demand", "jobs.on_demand"),
@@ -66,6 +67,10 @@ _FIGURES: tuple[tuple[str, str, str], ...] = (
     ("checkpoints", "completed", "checkpoints.completed"),
     ("checkpoints", "sent", "checkpoints.bytes_sent"),
     ("checkpoints", "not sent: there already", "checkpoints.bytes_deduplicated"),
+    ("checkpoints", "transfers coded", "checkpoints.coded"),
+    ("checkpoints", "  a checkpoint, before", "checkpoints.plain_mean_bytes"),
+    ("checkpoints", "  a checkpoint, on the wire", "checkpoints.coded_mean_bytes"),
+    ("checkpoints", "  processor time, both ends", "checkpoints.coding_s"),
     ("checkpoints", "pause for a snapshot, median", "checkpoints.pause_median_s"),
     ("checkpoints", "pause for a snapshot, 99 %", "checkpoints.pause_p99_s"),
     ("checkpoints", "jobs that stood still for a write", "checkpoints.stopped"),
@@ -164,7 +169,16 @@ def notes(summary: Summary) -> list[str]:
         *(f"little is shown: {warning}" for warning in summary.warnings),
         *(f"not promised: {rule}: {why}" for rule, why in summary.not_promised.items()),
         *excused(summary),
+        *(
+            f"late: {each.job}, from {each.source} to {each.destination}, notice at {each.at_s:.1f} s: {each.cause}"
+            for each in summary.migrations.late_causes[:MOST_ROWS]
+        ),
     ]
+
+
+def most_disturbed(observed: Sequence[Observed]) -> list[Observed]:
+    """Hosts by how much went wrong there: first those with most segments sent again, then those whose tasks waited longest."""
+    return sorted(observed, key=lambda seen: (-seen.retransmitted, -seen.run_delay_p99_s, seen.where))
 
 
 class Tile(NamedTuple):

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from controller.core.model import facts as f
 from experiments.results.history import (
+    OVER,
     Attempt,
     Timed,
     attempts,
@@ -261,7 +262,7 @@ class _Timeline:
                 height=height,
                 what=f"attempts on {attempt.host} ended by force",
             )
-        elif attempt.how in ("finished", "failed"):
+        elif attempt.how in OVER:
             ends: dict[str, Attribute] = {
                 "x1": x1,
                 "y1": middle - size - 2,
@@ -327,7 +328,12 @@ def queue_lengths(facts: Sequence[Timed]) -> list[tuple[float, float]]:
         match fact:
             case f.JobQueued(job=job) | f.JobWaits(job=job):
                 waiting.add(job)
-            case f.JobDispatched(job=job) | f.JobFinished(job=job) | f.JobFailed(job=job):
+            case (
+                f.JobDispatched(job=job)
+                | f.JobFinished(job=job)
+                | f.JobFailed(job=job)
+                | f.JobCancelled(job=job)
+            ):
                 waiting.discard(job)
         if not lengths or lengths[-1][1] != len(waiting):
             lengths.append((at_s, float(len(waiting))))

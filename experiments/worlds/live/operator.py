@@ -1,5 +1,5 @@
-"""An operator's connection to a running coordinator: submit jobs, ask for the status, watch facts. `ask` is for programs that
-are not asynchronous."""
+"""An operator's connection to a running coordinator: submit and cancel jobs, ask for the status, watch facts. `ask` is for
+programs that are not asynchronous."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ OUT: Codec[m.FromOperator] = Codec(m.FromOperator)
 IN: Codec[m.ToOperator] = Codec(m.ToOperator)
 SOCKET = "coordinator.sock"  # in the run directory of a campus
 LOGS = "logs"  # there: a link to the logs of its processes
+JOURNAL = "journal.sqlite"  # there: a link to the coordinator's journal
 JOB_LOGS = "jobs"  # in those: what jobs wrote, a file an attempt
 T = TypeVar("T")
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
@@ -37,6 +38,13 @@ class Operator:
         answer = await self._ask(m.Submit(job))
         if not isinstance(answer, m.Accepted | m.Rejected):
             raise RemoteProtocolError(f"a submission was answered by {type(answer).__name__}")
+        return answer
+
+    async def cancel(self, job: str) -> m.Cancelled | m.Rejected:
+        """Returns when it is in the coordinator's journal that the job is wanted no more, or why it cannot be cancelled."""
+        answer = await self._ask(m.Cancel(job))
+        if not isinstance(answer, m.Cancelled | m.Rejected):
+            raise RemoteProtocolError(f"a cancellation was answered by {type(answer).__name__}")
         return answer
 
     async def status(self) -> m.Status:

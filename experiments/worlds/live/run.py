@@ -7,7 +7,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,16 @@ from pathlib import Path
 import trio
 
 from controller.persistence.journal import export_jsonl, read_facts
+from experiments.inputs.job_file import check_runs
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.settings import live_row, settings_of
 from experiments.inputs.traces import Trace
 from experiments.results.live_display import Live
+from experiments.results.measurements import measured_curves
 from experiments.results.run_context import FidelityRecord
 from experiments.worlds.live import research
-from experiments.worlds.live.operator import Operator, connected
+from experiments.worlds.live.operator import JOB_LOGS, Operator, connected
 from experiments.worlds.live.owners import Director, OwnersAtWork
 from experiments.worlds.live.usage import Usage
 from experiments.worlds.live.world import LiveWorld, live_world
@@ -32,8 +34,10 @@ from testbed.clock import MonotonicClock
 from testbed.emulation.campus import check_change
 from testbed.emulation.description.plan import Cable
 from testbed.emulation.safety.fidelity import FidelityMonitor, probe_link_rates
+from testbed.emulation.safety.observation import shifted
 from testbed.errors import SetupError
 from topologies.errors import SpecError
+from topologies.scale import Scale
 
 STATUS_PERIOD_S = 0.5
 WATCH_PERIOD_S = 0.1
@@ -214,6 +218,15 @@ async def tell_rates(cable: Cable, operator: Operator) -> None:
     await operator.change_links([(a, b, rates[0]), (b, a, rates[1])])
 
 
+def check_own_jobs(scenario: Scenario) -> None:
+    """SpecError: a job of the user's own that no agent here can run, or that cannot be scaled. Its workload is imported."""
+    for job in scenario.own_jobs:
+        check_runs(job.given, Path.cwd())
+        if job.given.workload != "synthetic" and scenario.scale != Scale():
+            allowed = "a synthetic job, or no [scale]: a job that really computes takes the time and the bytes that it takes"
+            raise SpecError(f"jobs.{job.name}", job.given.workload, allowed)
+
+
 def run_live(
     scenario: Scenario,
     trace: Trace,
@@ -223,11 +236,14 @@ def run_live(
     directed: bool = False,
     owners_gid: int | None = None,
     agents_per_process: int | None = None,
+    switches_hold: bool = True,
+    beside: Callable[[LiveWorld], AbstractContextManager[object]] = nullcontext,
 ) -> Played:
     """Play a scenario (in real units) on the kernel of this machine; everything it made is gone when it returns.
 
     Writes the journal, `events.jsonl` and logs into `out`. Members of the group `owners_gid` may reclaim, beside root;
-    `agents_per_process` as in `live_world`. Raises
+    `agents_per_process` and `switches_hold` as in `live_world`; `beside` is entered while the scenario is played (its page,
+    say). Raises
     SetupError if the machine cannot, SpecError if the system, or the trace's background, is one that only the virtual world
     can play.
     """
@@ -238,17 +254,23 @@ def run_live(
         raise SpecError("background", f"{len(played_trace.background.flows)} flows", allowed)
     for event in played.events:
         check_change(event.rate_bytes_per_s, event.delay_s)
+    check_own_jobs(scenario)
     # a path inside a building and one across the core, where there are such
     first, *others = played.volunteers
     same = [host for host in others if host.building == first.building]
     elsewhere = [host for host in others if host.building != first.building]
     probed = [(first.name, group[-1].name) for group in (same, elsewhere) if group]
     with live_world(
-        played, settings_of(played), out, owners_gid=owners_gid, agents_per_process=agents_per_process
+        played,
+        settings_of(played),
+        out,
+        owners_gid=owners_gid,
+        agents_per_process=agents_per_process,
+        switches_hold=switches_hold,
     ) as world:
         monitor = FidelityMonitor(world.campus)
         monitor.add_rates(probe_link_rates(world.campus, probed))
-        with monitor, display() as shown:
+        with monitor, display() as shown, beside(world):
             run = LiveRun(played, played_trace, world, shown, directed)
             trio.run(run.main, clock=MonotonicClock())
         world.end_coordinator()
@@ -270,9 +292,16 @@ def run_live(
         context_of(scenario, trace, row),
         research=research.samples(played.campus, world.flows, world.started_s, ended_s, facts),
         switches=tuple(run.owners.probes),
-        fidelity=FidelityRecord(measured.valid, measured.reasons, figures),
+        fidelity=FidelityRecord(
+            measured.valid,
+            measured.reasons,
+            figures,
+            monitor.observed,
+            shifted(monitor.disturbances, world.started_s),
+        ),
         ended=run.ended,
         ended_at_s=run.ended_at_s,
         deaths=tuple(world.deaths),
+        measured=measured_curves(out / "logs" / JOB_LOGS),
     )
     return Played(facts, context)

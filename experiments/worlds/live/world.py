@@ -30,7 +30,7 @@ from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import enforcement_of
 from experiments.results.run_context import Death
 from experiments.worlds.live import probe, research
-from experiments.worlds.live.operator import JOB_LOGS, LOGS, SOCKET
+from experiments.worlds.live.operator import JOB_LOGS, JOURNAL, LOGS, SOCKET
 from testbed import owner
 from testbed.agent.config import AgentConfig
 from testbed.agent.host import run_agent
@@ -94,7 +94,7 @@ class LiveWorld:
     @property
     def journal(self) -> Path:
         """The coordinator's journal."""
-        return self.out / "journal.sqlite"
+        return self.out / JOURNAL
 
     def load(self) -> dict[str, float]:
         """What the coordinator measured of itself (`controller.load`); empty if it was killed."""
@@ -117,6 +117,7 @@ class LiveWorld:
         logs = self.out / "logs"
         (logs / JOB_LOGS).mkdir(parents=True, exist_ok=True)
         (self.campus.run_dir / LOGS).symlink_to(logs.absolute())
+        (self.campus.run_dir / JOURNAL).symlink_to(self.journal.absolute())
         self._start_coordinator()
         hosts = self.campus.spec.agents(head_stores=self.settings.head_stores)
         together = self.agents_per_process or (POOL_HOSTS if len(hosts) > POOLS_ABOVE else 1)
@@ -197,6 +198,7 @@ class LiveWorld:
             enforcement=enforcement_of(self.scenario),
             congestion=protocol.congestion_control,
             snapshots_stop=protocol.snapshots == "stop",
+            codes=protocol.coding == "auto",
             job_logs=self.out / "logs" / JOB_LOGS,
         )
 
@@ -252,12 +254,14 @@ def live_world(
     owners_gid: int | None = None,
     controller: str | None = None,
     agents_per_process: int | None = None,
+    switches_hold: bool = True,
 ) -> Iterator[LiveWorld]:
     """A campus that stands, its coordinator and agents starting; all of it is gone after.
 
     `owners_gid`: the group whose members may reclaim and return hosts, beside root. `agents_per_process`: None is one, or
     POOL_HOSTS where there are more than POOLS_ABOVE hosts. `controller`: an OpenFlow controller that
-    programs the switches instead of the campus's own (see `LiveCampus`).
+    programs the switches instead of the campus's own (see `LiveCampus`). `switches_hold` False: switches only count migrations
+    and have one queue a port, so that nothing but their senders holds them, as in paper A.
     """
     out.mkdir(parents=True, exist_ok=True)
     for old in (
@@ -270,9 +274,15 @@ def live_world(
         old.unlink()
     compile_once()
     build()
-    holds = enforcement_of(scenario) is not Enforcement.NONE
+    holds = switches_hold and enforcement_of(scenario) is not Enforcement.NONE
     cut = {event.between for event in scenario.events if event.changes.keys() - {"rate_bytes_per_s", "up"}}
-    with LiveCampus(scenario.campus, hold_migrations=holds, controller=controller, cut=sorted(cut)) as campus:
+    with LiveCampus(
+        scenario.campus,
+        hold_migrations=holds,
+        one_queue=not switches_hold,
+        controller=controller,
+        cut=sorted(cut),
+    ) as campus:
         let_owners(campus, owners_gid)
         world = LiveWorld(
             scenario, settings, campus, out, campus.make_directory(DATA_ROOT), owners_gid, agents_per_process

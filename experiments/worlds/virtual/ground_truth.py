@@ -70,7 +70,7 @@ class Journalled:
             match fact:
                 case f.JobSubmitted(job=job):
                     self._accepted.add(job)
-                case f.JobFinished(job=job) | f.JobFailed(job=job):
+                case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
                     self._over.add(job)
                 case f.CheckpointCompleted(job=job, sequence=sequence, step=step):
                     if (job, sequence) in self.steps:

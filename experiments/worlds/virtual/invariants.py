@@ -7,15 +7,14 @@ core is needed for, in `ground_truth`.
 from __future__ import annotations
 
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
 from topologies.spec import DirectedLink
 
 __all__ = ["Invariants", "broken"]
 
-ON_HOST = (Phase.STARTING, Phase.RUNNING, Phase.MOVING, Phase.FETCHING)
-NO_FLOW = (Phase.FINISHED, Phase.FAILED, Phase.WAITING, Phase.STARTING)
+NO_FLOW = (*OVER, Phase.WAITING, Phase.STARTING, Phase.CANCELLING)
 NOTHING: frozenset[int] = frozenset()
 ROUNDING = 1e-6  # relative: of sums of rates
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
 
-from controller.core.policies.table import policy
+from controller.own_policies import find_policy
 from experiments.inputs.job_specs import job_spec
 from experiments.inputs.scenario import Scenario
 from experiments.inputs.scenario.settings import settings_of
@@ -101,8 +101,8 @@ def make_world(
 ) -> VirtualWorld:
     """The world at its beginning, its agents and the trace on its heap; arguments as of `simulate`, and another kind of world."""
     if system is not None:
-        policy(system)
         scenario = replace(scenario, protocol=replace(scenario.protocol, policy=system))
+    find_policy(scenario.protocol.policy)  # a scenario that came from another process brings only the name
     played, events = scenario.played(), scenario.scale.apply(trace)
     chosen = played.seed if seed is None else seed
     world = kind(

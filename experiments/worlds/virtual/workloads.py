@@ -145,6 +145,17 @@ class Workloads:
         if process := self._remove(machine, job, attempt):
             process.alive = False
 
+    def end(self, machine: Machine, order: ado.EndWorkload) -> None:
+        """It is asked to end, and does so within the grace that it is given."""
+        process = machine.processes.get((order.job, order.attempt))
+        takes_s = self._env.streams.span(self._env.costs.finish_s, "end", machine.name)
+
+        def ended() -> None:
+            if process is not None and process.alive:
+                self._exit(machine, process, finished=False, reason="asked to end")
+
+        self._env.after(min(takes_s, order.grace_s), ended, Priority.PROCESS)
+
     def kill_from_outside(self, machine: Machine, job: str) -> bool:
         """SIGKILL by the kernel's OOM killer, or a user of the host. False: no process of the job is there."""
         found = [process for (name, _), process in machine.processes.items() if name == job]

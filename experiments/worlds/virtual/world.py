@@ -26,7 +26,7 @@ from controller.core.lifecycle.membership import not_yet
 from controller.core.model import effects as cdo
 from controller.core.model import events as cev
 from controller.core.model import facts
-from controller.core.model.entities import JobState, Phase
+from controller.core.model.entities import OVER, JobState
 from controller.core.policies.table import policy_of
 from controller.core.settings import Settings
 from experiments.inputs.scenario import ResearchFlow
@@ -164,10 +164,8 @@ class VirtualWorld:
         self.env.scheduler.run(until_s, None if check is None else lambda: check(self))
 
     def over(self) -> bool:
-        """Whether every job has finished or failed, and none is still to be submitted."""
-        return not self._unheard and all(
-            job.phase in (Phase.FINISHED, Phase.FAILED) for job in self.jobs.values()
-        )
+        """Whether every job is over, and none is still to be submitted."""
+        return not self._unheard and all(job.phase in OVER for job in self.jobs.values())
 
     def finish(self) -> None:
         """The run ends: the last counters are told."""
@@ -200,6 +198,13 @@ class VirtualWorld:
             self.after(self.env.costs.reconnect_s, lambda: self.submit(spec, draw))
         else:
             self.decide(cev.JobSubmitted(spec, draw))
+
+    def cancel(self, job: str) -> None:
+        """Its user wants a job no more. While the coordinator is dead, it is tried again."""
+        if self.connections.refused:
+            self.after(self.env.costs.reconnect_s, lambda: self.cancel(job))
+        else:
+            self.decide(cev.CancelAsked(job))
 
     def _not_yet(self, hello: m.Hello) -> str:
         cluster = self.coordinator.cluster
@@ -303,6 +308,8 @@ class VirtualWorld:
                 self.workloads.start(machine, effect)
             case ado.KillWorkload(job, attempt):
                 self.workloads.kill(machine, job, attempt)
+            case ado.EndWorkload():
+                self.workloads.end(machine, effect)
             case ado.TakeSnapshot():
                 self.workloads.snapshot(machine, effect)
             case ado.StartSending():

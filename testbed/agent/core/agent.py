@@ -32,6 +32,8 @@ from testbed.agent.core.speed import SnapshotSpeeds
 from testbed.agent.core.stored import StoredCheckpoints
 from topologies.spec import TrafficClass
 
+ASKED_TO_END = "asked to end"
+MOST_CALLED_OFF = 64  # that are remembered: an order is not overtaken by many
 SAME_NOTICE_S = 0.05  # the switch is read ten times a second: closer deadlines are one notice, read again
 
 
@@ -51,6 +53,9 @@ class AgentCore:
     outbound: Outbound = field(default_factory=Outbound)
     announced: Announced = field(default_factory=Announced)
     speeds: SnapshotSpeeds = field(default_factory=SnapshotSpeeds)
+    called_off: dict[str, int] = field(
+        default_factory=dict
+    )  # job -> attempt that was to stop and was not here
     ended: dict[str, m.JobEnded] = field(default_factory=dict)  # said until the coordinator forgets the job
 
     @property
@@ -110,6 +115,8 @@ class AgentCore:
                     self.speeds.observe(checkpoint.payload_bytes, cost, final=final)
                 if (job := self._of(checkpoint.job, attempt)) is None:
                     return []
+                if job.phase is AttemptPhase.ENDING:  # nobody wants it; a final one has ended the process
+                    return self._stop(checkpoint.job, attempt, ASKED_TO_END) if final else []
                 job.snapshot_taken(checkpoint, final=final)
                 told = do.Send(job.taken(checkpoint, final=final, cost=cost, speed=self.speeds.told))
                 return [told, *self._send_snapshot(job, checkpoint.sequence)]
@@ -158,8 +165,18 @@ class AgentCore:
                 return self.lease.acknowledged(number, now_s)
             case m.StartJob():
                 return self._start(message, now_s)
-            case m.StopJob(job=name, attempt=attempt):
-                return self._stop(name, attempt, "stopped by the coordinator")
+            case m.StopJob(job=name, attempt=attempt, grace_s=grace_s):
+                job = self._of(name, attempt)
+                if job is None:  # its start may come yet, if that was overtaken
+                    self.called_off[name] = max(attempt, self.called_off.get(name, 0))
+                    if len(self.called_off) > MOST_CALLED_OFF:
+                        del self.called_off[next(iter(self.called_off))]
+                if grace_s <= 0.0 or job is None or job.phase is AttemptPhase.MOVED:
+                    return self._stop(name, attempt, "stopped by the coordinator")
+                if job.phase is AttemptPhase.ENDING:
+                    return []
+                job.to("asked to end")
+                return [*self.outbound.abort_job(name), do.EndWorkload(name, attempt, grace_s)]
             case m.Protect(name, attempt, standby, rate, interval_s, first_s):
                 if (job := self._of(name, attempt)) is None:
                     return []
@@ -276,6 +293,8 @@ class AgentCore:
             refusal = "the lease had lapsed when the order came"
         elif present is not None and present.attempt > order.attempt:
             refusal = f"attempt {present.attempt} is here"
+        elif order.attempt <= self.called_off.get(name, 0):
+            refusal = "it was called off before"
         if refusal:
             return [do.Send(m.JobEnded(name, order.attempt, "stopped", 0, reason=refusal))]
         before = [] if present is None else self._end(present)  # an older attempt is simply replaced
@@ -289,6 +308,8 @@ class AgentCore:
         job = self._of(ended.job, ended.attempt)
         if job is None or job.phase is AttemptPhase.MOVED:
             return []
+        if job.phase is AttemptPhase.ENDING:
+            return self._stop(ended.job, ended.attempt, ASKED_TO_END)
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(ended.job, ended.attempt, "the lease lapsed")
         self.ended[ended.job] = ended

@@ -35,6 +35,14 @@ class KillWorkload(Struct, frozen=True):
     attempt: int
 
 
+class EndWorkload(Struct, frozen=True):
+    """Ask the job's process to end, and kill it if it has not within `grace_s`; ends as WorkloadEnded."""
+
+    job: str
+    attempt: int
+    grace_s: float
+
+
 class TakeSnapshot(Struct, frozen=True):
     """Snapshot into the local store; ends as SnapshotDone or SnapshotFailed. `final` kills the workload with it."""
 
@@ -86,6 +94,7 @@ Effect = (
     | ExtendLease
     | StartWorkload
     | KillWorkload
+    | EndWorkload
     | TakeSnapshot
     | StartSending
     | Regrant

@@ -56,7 +56,7 @@ class WorkloadProgressed(Struct, frozen=True):
 
 
 class WorkloadEnded(Struct, frozen=True):
-    """The workload process is gone, but not by its agent's hand (that is not announced).
+    """The workload process is gone, but not killed by its agent (that is not announced).
 
     `fenced`: it saw its lease lapse.
     """

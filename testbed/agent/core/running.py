@@ -29,11 +29,14 @@ class AttemptPhase(StrEnum):
     STARTING = "starting"  # the process was ordered, its state is not proved yet
     RUNNING = "running"
     MOVED = "moved"  # stopped by its final snapshot, which is on its way
+    ENDING = "ending"  # it is cancelled: its process was asked to end
 
 
 TRANSITIONS: dict[tuple[AttemptPhase, str], AttemptPhase] = {
     (AttemptPhase.STARTING, "started"): AttemptPhase.RUNNING,
     (AttemptPhase.RUNNING, "final snapshot"): AttemptPhase.MOVED,
+    (AttemptPhase.STARTING, "asked to end"): AttemptPhase.ENDING,
+    (AttemptPhase.RUNNING, "asked to end"): AttemptPhase.ENDING,
 }
 
 

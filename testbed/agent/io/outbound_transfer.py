@@ -44,6 +44,7 @@ class Outgoing:
 
     def connected(self, sock: socket.socket) -> None:
         """The socket exists: pace it, and put its flow under the kernel's guard, before a byte leaves."""
+        self.close()  # of a connection before, if there was one
         self._sock = sock
         self.guard = self.make_guard(sock, max(LEAST_RATE_BYTES_PER_S, self.grant_bytes_per_s))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,12 +15,14 @@ import trio
 from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
+from testbed.bounds import most_checkpoint_bytes
 from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
 from testbed.errors import SpecError
+from testbed.program import Program, ProgramRun
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
-from testbed.workloads.output import output_file
+from testbed.workloads.output import LONGEST_BYTES, LOOK_S, output_file, shorten
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
 from testbed.workloads.submission import params_of
 
@@ -48,6 +51,7 @@ class JobProcesses:
         self._snapshots_stop = snapshots_stop  # jobs stand still until a snapshot is written
         self._running: dict[Key, WorkloadProcess] = {}
         self._expected: set[Key] = set()  # started and not killed
+        self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
 
     def expect(self, key: Key) -> None:
@@ -58,6 +62,12 @@ class JobProcesses:
         """Ends it at once, without an event."""
         self._snapshots.discard(key)
         self._end(key)
+
+    async def end(self, key: Key, grace_s: float) -> None:
+        """Asks it to end, kills it if it has not within that time. How it ended is an event."""
+        self._ending.add(key)
+        if process := self._running.get(key):
+            await process.stop(grace_s)
 
     def _end(self, key: Key) -> None:
         self._expected.discard(key)
@@ -73,46 +83,64 @@ class JobProcesses:
         """The whole life of one attempt."""
         key = (spec.name, attempt)
         output = output_file(self._logs, *key)
+        program = None if spec.program is None else self._program_run(spec, spec.program, attempt)
         try:
+            if program is not None:
+                Path(program.folder).mkdir(mode=0o700, parents=True)
             path = None
             if restore is not None:
                 path = self._store.payload(self._store.get(restore.job, restore.sequence))
             process = await WorkloadProcess.start(
-                WorkloadSpec(spec.workload, params_of(spec)),
+                WorkloadSpec(spec.workload, params_of(spec), program=program),
                 restore=path,
                 lease=self._lease,
                 log=output,
                 launch=self._launch,
             )
         except (OSError, SpecError, CheckpointError) as error:
+            self._ending.discard(key)
             self._over(key, ev.WorkloadEnded(m.JobEnded(*key, "failed", 0, reason=str(error))))
             return
-        if key not in self._expected:
+        if key not in self._expected or key in self._ending:
             process.kill()
         self._running[key] = process
         step, digest, finished, reason = 0, "", False, ""
         try:
-            async for event in process.events:
-                match event:
-                    case Started(step=step, digest=proof):
-                        self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
-                    case Progress(step=step):
-                        self._handle(ev.WorkloadProgressed(*key, step))
-                    case Finished(step=step, digest=proof):
-                        finished, digest = True, proof.hex()
-                    case Failed(reason=reason):
-                        pass
-                    case Exited():
-                        outcome: m.Outcome = (
-                            "finished" if finished else "killed" if event.from_outside else "failed"
-                        )
-                        ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
-                        self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_bound, output)
+                async for event in process.events:
+                    match event:
+                        case Started(step=step, digest=proof):
+                            self._handle(ev.WorkloadStarted(*key, step, proof.hex()))
+                        case Progress(step=step):
+                            self._handle(ev.WorkloadProgressed(*key, step))
+                        case Finished(step=step, digest=proof):
+                            finished, digest = True, proof.hex()
+                        case Failed(reason=reason):
+                            pass
+                        case Exited():
+                            outcome: m.Outcome = (
+                                "finished" if finished else "killed" if event.from_outside else "failed"
+                            )
+                            ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
+                            self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
+                nursery.cancel_scope.cancel()
         finally:
             del self._running[key]
+            self._ending.discard(key)
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
+            if program is not None:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(partial(shutil.rmtree, program.folder, ignore_errors=True))
+
+    def _program_run(self, spec: m.JobSpec, program: Program, attempt: int) -> ProgramRun:
+        folder = f"{self._store.scratch(spec.name)}.program.{attempt}"  # gone at the store's next start, too
+        most_bytes = most_checkpoint_bytes(spec.payload_bytes)
+        return ProgramRun(
+            program, spec.name, attempt, folder, spec.steps, spec.step_s, spec.grace_s, most_bytes
+        )
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""
@@ -160,6 +188,15 @@ class JobProcesses:
         if key in self._expected:
             self._expected.discard(key)
             self._handle(event)
+
+
+async def _bound(output: Path) -> None:
+    """Keeps a log within its bounds, until cancelled."""
+    while True:
+        await trio.sleep(LOOK_S)
+        with suppress(OSError):  # it is removed, or no disk has room: the job goes on
+            if output.stat().st_size > LONGEST_BYTES and shorten(output):
+                LOG.warning("%s had grown too long: its middle is gone", output.name)
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:

@@ -30,6 +30,7 @@ from testbed.transfer import (
     send_checkpoint,
     serve_checkpoints,
 )
+from testbed.transfer.coding import CODEC
 
 # what arrived of a checkpoint that no announced transfer goes on with: a coordinator that begins again may announce it anew
 ATTEMPT_KEPT_S = 60.0
@@ -48,8 +49,11 @@ class Transfers:
         announced: Callable[[], Announced],
         handle: Callable[[ev.Event], None],
         network: NetworkNamespace = OWN_NETWORK,
+        *,
+        codes: bool = True,
     ) -> None:
         self._network = network
+        self._codes = codes  # chunks may be coded on their way, out and in
         self._store, self._kernel, self._handle = store, kernel, handle
         self._is_closed, self._announced = is_closed, announced
         self._outgoing: dict[tuple[str, str], Outgoing] = {}  # by job and destination
@@ -101,11 +105,15 @@ class Transfers:
                     on_connected=outgoing.connected,
                     on_progress=outgoing.progressed,
                     network=self._network,
+                    rate_bytes_per_s=order.rate_bytes_per_s,
+                    codes=self._codes,
                 )
-                ratio = outgoing.goodput_over_grant()
+                # where the wire waited for the coder its rate says nothing about the grant
+                ratio = None if result.starved else outgoing.goodput_over_grant()
                 outgoing.close()
                 sent, saved, took_s = result.bytes_sent, result.bytes_deduplicated, result.duration_s
-                ended = ev.SendEnded(account(True, sent, saved, took_s, ratio, outgoing.drops))
+                good = account(True, sent, saved, took_s, ratio, outgoing.drops, coding=result.coding)
+                ended = ev.SendEnded(good)
             except (TransferFailed, NotStored) as error:
                 LOG.warning("%s: %s", order.transfer, error)
                 outgoing.close()
@@ -148,6 +156,7 @@ class Transfers:
                     on_event=self._received,
                     senders=lambda: self._announced().senders(),
                     around=self._kernel.as_metadata,
+                    codecs=(CODEC,) if self._codes else (),
                 )
             )
             while True:

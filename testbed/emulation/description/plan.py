@@ -179,8 +179,9 @@ def prefix_length() -> int:
     return SUBNET.prefixlen
 
 
-def plan(spec: Campus, *, ipv6: bool = False) -> CampusPlan:
-    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too.
+def plan(spec: Campus, *, ipv6: bool = False, one_queue: bool = False) -> CampusPlan:
+    """The objects of a campus; pure, so that equal descriptions give equal plans. `ipv6`: links carry it too. `one_queue`: of
+    every interface, as of `Shape`.
 
     With an Open vSwitch fabric a switch with two trunks or more is an OpenFlow switch. Its hosts, if it has any, hang on a
     kernel bridge beside it: the program of a host's port runs in tc, and the userspace datapath would take frames before tc.
@@ -201,7 +202,7 @@ def plan(spec: Campus, *, ipv6: bool = False) -> CampusPlan:
         for i, switch in enumerate(spec.switches)
         if switch.name not in programmed or switch.name in with_hosts
     }
-    wiring = _Wiring(spec, ipv6)
+    wiring = _Wiring(spec, ipv6, one_queue)
     host_cables = {
         name: wiring.host_cable(link, spec.host_by_name[name]) for name, link in host_links.items()
     }
@@ -213,8 +214,8 @@ def plan(spec: Campus, *, ipv6: bool = False) -> CampusPlan:
 class _Wiring:
     """Hands out port numbers (each switch from 1) and interface numbers (the fabric's from 10000)."""
 
-    def __init__(self, spec: Campus, ipv6: bool) -> None:
-        self._spec, self._ipv6 = spec, ipv6
+    def __init__(self, spec: Campus, ipv6: bool, one_queue: bool) -> None:
+        self._spec, self._ipv6, self._one_queue = spec, ipv6, one_queue
         self._used_ports: Counter[str] = Counter()
         self._next_ifindex = FIRST_PORT_IFINDEX
 
@@ -247,4 +248,13 @@ class _Wiring:
     def _shape(self, link: Link) -> Shape:
         rate = link.rate_bytes_per_s
         reserve = round(self._spec.research_reserve.reserve_bytes_per_s(rate))
-        return Shape(round(rate), link.delay_s, link.loss, reserve, self._ipv6, link.jitter_s, link.reorders)
+        return Shape(
+            round(rate),
+            link.delay_s,
+            link.loss,
+            reserve,
+            self._ipv6,
+            link.jitter_s,
+            link.reorders,
+            one_queue=self._one_queue,
+        )

@@ -47,7 +47,7 @@ TC_ROOT = 0xFFFFFFFF
 HTB_HANDLE, ROOT_CLASS, RESEARCH_CLASS, MIGRATION_CLASS = 0x10000, 0x10001, 0x10002, 0x10003
 LEAF_HANDLES = {RESEARCH_CLASS: 0x100000, MIGRATION_CLASS: 0x110000}
 MIGRATION_PRIO, RESEARCH_PRIO = 0, 1  # which class is served first from what both may borrow
-TCA_KIND, TCA_OPTIONS = 1, 2
+TCA_KIND, TCA_OPTIONS, TCA_STATS = 1, 2, 3
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 LINKLAYER_ETHERNET = 1
 TCA_U32_CLASSID, TCA_U32_SEL, U32_TERMINAL = 1, 5, 1
@@ -82,6 +82,8 @@ class Shape:
     jitter_s: float = 0.0
     reorders: bool = False  # whether jitter lets frames overtake each other
     by_line: bool = False  # whether the delay line makes delay, jitter and loss; else netem does
+    # whether all packets take research's queue, which may use the whole link: a switch that does not look at code points
+    one_queue: bool = False
 
     @property
     def research_bytes_per_s(self) -> int:
@@ -138,6 +140,20 @@ class Found:
     loss_fractions: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ClassCounters:
+    """What a class of an interface has sent (wire bytes), and packets that its queue had no room for."""
+
+    sent_bytes: int = 0
+    dropped_packets: int = 0
+
+    def since(self, earlier: ClassCounters) -> ClassCounters:
+        """The difference."""
+        return ClassCounters(
+            self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets
+        )
+
+
 def expected(shape: Shape) -> Found:
     """The shaping that `read` must find after `requests` were performed."""
     rate, research = shape.rate_bytes_per_s, shape.research_bytes_per_s
@@ -154,7 +170,7 @@ def expected(shape: Shape) -> Found:
 def requests(ifindex: int, shape: Shape, name: str) -> list[NetlinkRequest]:
     """Root HTB, its classes, and the queues (bfifo, or netem under both) of interface `name`."""
     htb_init = attribute(TCA_HTB_INIT, struct.pack("=5I", 3, 10, RESEARCH_CLASS & 0xFFFF, 0, 0))
-    words = (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
+    words = () if shape.one_queue else (*OWN_IPV4, OWN_ARP, *(OWN_IPV6 if shape.ipv6 else ()))
     made = CREATE | EXCL
     return [
         NetlinkRequest(_qdisc(ifindex, HTB_HANDLE, TC_ROOT, "htb", htb_init, made), f"HTB of {name}"),
@@ -284,6 +300,15 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
     kind, queue = queues.get(RESEARCH_CLASS, ("", b""))
     limit = struct.unpack_from("=I", queue)[0] if kind == "bfifo" else 0
     return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
+
+
+def counters(classes: list[memoryview]) -> dict[int, ClassCounters]:
+    """Counters of each class of a dump; `struct tc_stats` begins with bytes (64 bits), packets and drops (32 each)."""
+    found = {}
+    for body in classes:
+        sent_bytes, _, dropped = struct.unpack_from("=QII", attributes(body[TC_MESSAGE.size :])[TCA_STATS])
+        found[TC_MESSAGE.unpack_from(body)[4]] = ClassCounters(sent_bytes, dropped)
+    return found
 
 
 def leaves(qdiscs: list[memoryview]) -> dict[int, dict[int, tuple[str, bytes]]]:

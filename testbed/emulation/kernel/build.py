@@ -104,7 +104,13 @@ class KernelCampus:
             holders = self._holders = Holders(len(hosts) + 1, {MARK: campus_id})
             ledger.record(ledger.process(holders.parent_pid, "holders"))
             holders.wait_forked()
-            ledger.record(*(ledger.process(pid, "namespace") for pid in holders.pids))
+            names = ("", *hosts)  # the first is the switches'
+            ledger.record(
+                *(
+                    ledger.process(pid, "namespace") | {"namespace": name}
+                    for pid, name in zip(holders.pids, names, strict=True)
+                )
+            )
             self.fabric_pid = holders.pids[0]
             self.holder_pids = dict(zip(hosts, holders.pids[1:], strict=True))
         with self._loading_programs():
@@ -300,6 +306,15 @@ class KernelCampus:
             linux.enter_network_of(pid)
             with NetlinkSocket() as socket:
                 self._read_back_host(socket, name)
+
+    def class_counters(self, end: CableEnd) -> dict[int, shaping.ClassCounters]:
+        """Counters of an end's classes; changes the calling thread's namespace."""
+        linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
+        with NetlinkSocket() as socket:
+            dump = socket.dump(
+                shaping.RTM_GETTCLASS, shaping.class_dump(end.ifindex), f"classes of {end.name}"
+            )
+        return shaping.counters(dump)
 
     def namespace_inodes(self) -> set[int]:
         """Numbers of the campus's namespaces that stand."""

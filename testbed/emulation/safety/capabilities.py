@@ -17,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bpf.errors import BpfError
+from bpf.observer import Observer, drop_reasons, inode_of
 from testbed.emulation.description import link_requests, shaping
 from testbed.emulation.description.plan import (
     Bridge,
@@ -328,6 +330,23 @@ _feature(
     "paced transfers use CUBIC: 91-96 % of a grant on a crowded link instead of 99 %",
     "modprobe tcp_bbr",
 )(_tcp_option(sockets.IPPROTO_TCP, TCP_CONGESTION, b"bbr", "can be chosen for a socket"))
+
+
+@_feature(
+    "typed tracepoints",
+    Need.OPTIONAL,
+    "no `observe`; what was late is not told apart into a busy processor and a full queue",
+    _KERNEL + ", 5.17 or newer, as root",
+)
+def _tracepoints() -> str:
+    try:
+        with Observer({"here": inode_of("self")}):
+            return f"{len(drop_reasons())} reasons for which a packet is dropped"
+    except BpfError as error:
+        raise Absent(str(error).partition("\n")[0]) from error
+
+
+_feature("tcpdump", Need.OPTIONAL, "no `capture`", "apt-get install tcpdump")(_program("tcpdump"))
 
 
 @_feature(

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bpf.observer import Observation
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.build import in_thread
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.processes import ForkRequest
+from testbed.emulation.safety.observation import MACHINE, SWITCHES, Disturbance, observer_of
 from testbed.errors import KernelMismatch, SetupError
 from topologies.paths import Routes
 from topologies.units import PAYLOAD_SHARE
@@ -131,6 +133,9 @@ class FidelityMonitor:
         self._line_before: dict[tuple[str, int], LineStatistics] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self.observed: dict[str, Observation] = {}  # what the kernel did to each host, while it was watched
+        self.disturbances: list[Disturbance] = []
+        self.unobserved = ""  # why nothing was observed
 
     def __enter__(self) -> FidelityMonitor:
         self.start()
@@ -140,7 +145,7 @@ class FidelityMonitor:
         self.stop()
 
     def start(self) -> None:
-        """Begin to watch, in a thread."""
+        """Begin to watch, in a thread; what the kernel did is observed where it can tell."""
         self._stopping.clear()
         self._line_before = self._campus.kernel.line.statistics()
         self._thread = threading.Thread(target=self._watch, name="fidelity", daemon=True)
@@ -158,7 +163,17 @@ class FidelityMonitor:
         self._rates += rates
 
     def _watch(self) -> None:
-        begin_s, pressure_before_s = time.monotonic(), pressure_s()
+        kernel, begin_s = self._campus.kernel, time.monotonic()
+        self._observer, self.unobserved = observer_of(kernel.holder_pids | {"": kernel.fabric_pid}, begin_s)
+        try:
+            self._watch_until_stopped(begin_s)
+        finally:
+            if self._observer:
+                self.disturbances = self._observer.disturbances
+                self._observer.close()
+
+    def _watch_until_stopped(self, begin_s: float) -> None:
+        pressure_before_s = pressure_s()
         window_s, cpu = begin_s, CpuTimes.now()
         due_s = begin_s + PERIOD_S
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
@@ -178,6 +193,8 @@ class FidelityMonitor:
         busy, steal = now.shares_since(since)
         self._busy.append(busy)
         self._steal.append(steal)
+        if self._observer:
+            self.observed = self._observer.look(time.monotonic())
         return now
 
     def verdict(self) -> Fidelity:
@@ -198,7 +215,7 @@ class FidelityMonitor:
             name: counted.since(self._line_before.get(name))
             for name, counted in self._campus.kernel.line.statistics().items()
         }
-        figures |= line_figures(line)
+        figures |= line_figures(line) | observed_figures(self.observed)
         reasons = [*judge(figures, self._bounds), *judge_rates(self._rates, self._bounds)]
         reasons += judge_line(line, self._bounds)
         if self._campus.running:
@@ -255,6 +272,22 @@ def line_figures(line: Mapping[tuple[str, int], LineStatistics]) -> dict[str, fl
         "delay_line_late_p50_s": lateness_quantile_s(lateness, 0.50),
         "delay_line_late_p99_s": lateness_quantile_s(lateness, 0.99),
         "delay_line_wrong": sum(counted.wrong for counted in line.values()) / max(1, seen),
+    }
+
+
+def observed_figures(observed: Mapping[str, Observation]) -> dict[str, float]:
+    """What the kernel did to all hosts together, and what queues dropped anywhere; none where nothing was observed."""
+    if not observed:
+        return {}
+    hosts = [seen for where, seen in observed.items() if where not in (SWITCHES, MACHINE)]
+    together = sum(hosts[1:], start=hosts[0])
+    return {
+        "retransmitted": float(together.retransmitted),
+        "queue_drops": float(sum(seen.queue_drops for seen in observed.values())),
+        "round_trip_p50_s": together.round_trip.quantile_s(0.50),
+        "round_trip_p99_s": together.round_trip.quantile_s(0.99),
+        "run_delay_p50_s": together.run_delay.quantile_s(0.50),
+        "run_delay_p99_s": together.run_delay.quantile_s(0.99),
     }
 
 

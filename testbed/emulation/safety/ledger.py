@@ -142,6 +142,23 @@ def running_campuses(root: Path | None = None) -> list[RunningCampus]:
     return found
 
 
+def namespace_pids(campus: RunningCampus) -> dict[str, int]:
+    """A process in the network of each of a running campus's hosts, by its name, and of its switches, by "". SetupError if it
+    is no more."""
+    path = campus.run_dir.with_name(campus.id + SUFFIX)
+    try:
+        found = {
+            entry["namespace"]: entry["pid"]
+            for entry in read_entries(path)
+            if "namespace" in entry and identity.is_alive(entry["pid"], entry["start"])
+        }
+    except OSError:
+        found = {}
+    if not found:
+        raise SetupError(f"campus {campus.id} is gone")
+    return found
+
+
 def named_campuses(campus_id: str | None) -> list[RunningCampus]:
     """The running campus of that id, or all of them; SetupError if there is none."""
     found = [campus for campus in running_campuses() if campus_id in (None, campus.id)]
@@ -152,6 +169,14 @@ def named_campuses(campus_id: str | None) -> list[RunningCampus]:
             else f"no campus {campus_id} is running"
         )
     return found
+
+
+def only_campus(campus_id: str | None) -> RunningCampus:
+    """The running campus of that id, or the only one; SetupError if there is none, or several and none is named."""
+    found = named_campuses(campus_id)
+    if len(found) > 1:
+        raise SetupError(f"several campuses are running: add --campus, one of {[c.id for c in found]}")
+    return found[0]
 
 
 def ledgers(root: Path) -> list[Path]:

@@ -1,15 +1,49 @@
-"""A user's own policies: a Python file whose `POLICIES` has rows like those of `controller.core.policies.table`.
+"""A user's own policies: a row of a module (`module:NAME`), of an installed package (entry points `reclaimnet.policies`), or of a
+Python file whose `POLICIES` has rows like those of `controller.core.policies.table`.
 
-Its rows stand beside the project's in this process and in all that it forks; the file runs with the user's own rights.
+They stand beside the project's in this process and in all that it forks; a name is looked up anew in any other process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from bpf.caches import fingerprint
 from controller.core.policies.table import POLICIES, Policy
+from topologies import plugins
 from topologies.errors import SpecError
+
+
+def find_policy(name: str, key: str = "policy") -> Policy:
+    """The row of that name, ours or a user's; a user's is added to the table.
+
+    A user's name is that of an entry point, or `module:NAME`, where NAME is a `Policy` of the module or a key of its `POLICIES`.
+    SpecError, for `key`, says what was wrong and what is allowed.
+    """
+    row = POLICIES.get(name)
+    if row is None:
+        allowed = f'one of {", ".join(POLICIES)}, or "module:NAME" of a controller.core.policies.table.Policy'
+        found = plugins.find(key, name, plugins.POLICIES, allowed, among="POLICIES")
+        if not isinstance(found, Policy):
+            raise SpecError(key, name, f"that is a {type(found).__name__}, no Policy; allowed: {allowed}")
+        row = POLICIES[name] = found
+    return row
+
+
+def source_of(name: str) -> str:
+    """A fingerprint of the code that a user's policy came with (`plugins.sources`); empty for a row of the project's own."""
+    files = plugins.sources(name, plugins.POLICIES)
+    return fingerprint(files.values(), *files) if files else ""
+
+
+def forget(modules: Collection[str]) -> None:
+    """Take the rows of users' modules out of the table: their code is about to change."""
+    for name in [
+        each for each in POLICIES if ":" in each and each.partition(":")[0].partition(".")[0] in modules
+    ]:
+        del POLICIES[name]
 
 
 def add_policies(path: Path) -> tuple[str, ...]:

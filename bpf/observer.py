@@ -1,0 +1,188 @@
+"""What the kernel did to the network namespaces of a campus: segments sent again, packets dropped by reason, round trips, and
+how long tasks waited for a processor. The programs (`src/observe.bpf.c`) run while an `Observer` is open, and are gone with its
+process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bpf.errors import BpfError
+from bpf.layout import DELAY_BUCKETS, DROP_REASONS, ObservedStruct
+from bpf.library import check, check_pointer, libbpf
+from bpf.memory import KernelMap, MappedMap
+from bpf.objects import loaded, map_fd, program_fd
+
+PROGRAMS = ("on_retransmit", "on_drop", "on_segment", "on_wakeup", "on_birth", "on_switch")
+BTF_KIND_ENUM = 6
+BTF_TYPE_BYTES, BTF_COUNT_MASK = 12, 0xFFFF  # of struct btf_type, and of the count in its second word
+REASON_PREFIX = "SKB_DROP_REASON_"
+QUEUES = ("qdisc", "fq ", "cpu backlog", "full ring")  # beginnings of the reasons that say: a queue was full
+BEYOND = "of a subsystem"  # reasons that the kernel numbers above all others
+_BYTES = ctypes.sizeof(ObservedStruct)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often delays were seen: `counts` of four buckets an octave of microseconds (`src/observe.h`)."""
+
+    counts: NDArray[np.uint64]
+
+    @property
+    def total(self) -> int:
+        """Delays seen."""
+        return int(self.counts.sum())
+
+    def quantile_s(self, share: float) -> float:
+        """The delay that `share` of those seen do not exceed, in seconds: the upper end of its bucket, at most a quarter too
+        large; 0 of none."""
+        seen = np.cumsum(self.counts)
+        if not seen[-1]:
+            return 0.0
+        return bucket_end_us(int(np.searchsorted(seen, max(1, math.ceil(share * int(seen[-1])))))) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen in one network namespace, or in several together: `words` are those of `struct observed`."""
+
+    words: NDArray[np.uint64]
+
+    @property
+    def retransmitted(self) -> int:
+        """TCP segments that were sent again."""
+        return int(self.words[0])
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Packets by the kernel's reason, in words ("qdisc drop"), most first."""
+        counts, names = self.words[1 : 1 + DROP_REASONS], drop_reasons()
+        found = {
+            BEYOND if number == DROP_REASONS - 1 else names.get(number, f"reason {number}"): int(
+                counts[number]
+            )
+            for number in map(int, np.flatnonzero(counts))
+        }
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    @property
+    def queue_drops(self) -> int:
+        """Packets dropped because a queue was full."""
+        return sum(count for reason, count in self.dropped.items() if reason.startswith(QUEUES))
+
+    @property
+    def round_trip(self) -> Histogram:
+        """TCP's smoothed round trip, at each segment that arrived."""
+        return Histogram(self.words[1 + DROP_REASONS :][:DELAY_BUCKETS])
+
+    @property
+    def run_delay(self) -> Histogram:
+        """From a task's waking until a processor took it."""
+        return Histogram(self.words[1 + DROP_REASONS + DELAY_BUCKETS :])
+
+    def __add__(self, other: Observation) -> Observation:
+        return Observation(self.words + other.words)
+
+    def __sub__(self, earlier: Observation) -> Observation:
+        """What was seen after `earlier`, an observation of the same namespace."""
+        return Observation(self.words - earlier.words)
+
+
+class Observer:
+    """Watches the named network namespaces from now until `close` (or as a context manager).
+
+    `namespaces` has each one's inode (`inode_of`). BpfError if the kernel has no typed tracepoints, or
+    not these: its first line says which.
+    """
+
+    def __init__(self, namespaces: Mapping[str, int]) -> None:
+        self.names = tuple(namespaces)
+        self._links: list[int] = []
+        many = dict.fromkeys(("observe_namespaces", "observe_records"), len(namespaces))
+        with loaded("observe", entries=many) as pointer:
+            inodes = KernelMap(map_fd(pointer, "observe_namespaces"))
+            try:
+                for slot, inode in enumerate(namespaces.values()):
+                    key, value = inode.to_bytes(4, "little"), slot.to_bytes(4, "little")
+                    check(libbpf().bpf_map_update_elem(inodes.fd, key, value, 0), "name a namespace")
+            finally:
+                inodes.close()
+            self._records = _Records(map_fd(pointer, "observe_records"), len(namespaces))
+            try:
+                for name in PROGRAMS:
+                    program = program_fd(pointer, name)
+                    try:
+                        link = libbpf().bpf_raw_tracepoint_open(None, program)
+                        self._links.append(check(link, f"attach {name} to its tracepoint"))
+                    finally:
+                        os.close(program)
+            except BpfError:
+                self.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self) -> dict[str, Observation]:
+        """What each namespace has seen since the beginning. Each count is exact; they are not one instant."""
+        words = np.frombuffer(self._records.u8[: _BYTES * len(self.names)], np.uint64).copy()
+        return dict(zip(self.names, map(Observation, words.reshape(len(self.names), -1)), strict=True))
+
+    def close(self) -> None:
+        """Takes the programs off; safe to repeat."""
+        while self._links:
+            os.close(self._links.pop())
+        self._records.close()
+
+
+class _Records(MappedMap):
+    def __init__(self, fd: int, count: int) -> None:
+        self.size_bytes = -(-_BYTES * count // mmap.PAGESIZE) * mmap.PAGESIZE
+        super().__init__(fd)
+
+
+def inode_of(process: int | str) -> int:
+    """Inode of the network namespace in which a process is ("self": this one). OSError if it is gone."""
+    return Path(f"/proc/{process}/ns/net").stat().st_ino
+
+
+def bucket_end_us(bucket: int) -> int:
+    """The largest delay that is counted in a bucket, in microseconds (`src/observe.h`)."""
+    if bucket < 4:
+        return bucket
+    octave, quarter = divmod(bucket, 4)
+    return ((5 + quarter) << (octave - 1)) - 1
+
+
+@cache
+def drop_reasons() -> Mapping[int, str]:
+    """The running kernel's reasons for which a packet is dropped, by number, as words ("qdisc drop"); empty if it names none."""
+    btf = check_pointer(libbpf().btf__load_vmlinux_btf(), "read the kernel's type format")
+    try:
+        found = libbpf().btf__find_by_name_kind(btf, b"skb_drop_reason", BTF_KIND_ENUM)
+        if found < 0:
+            return {}
+        kind = libbpf().btf__type_by_id(btf, found)
+        members = ctypes.c_uint32.from_address(kind + 4).value & BTF_COUNT_MASK
+        pairs = list((ctypes.c_uint32 * (2 * members)).from_address(kind + BTF_TYPE_BYTES))
+        texts = [libbpf().btf__name_by_offset(btf, at).decode() for at in pairs[::2]]
+        return {
+            number: text.removeprefix(REASON_PREFIX).removeprefix("SKB_").replace("_", " ").lower()
+            for number, text in zip(pairs[1::2], texts, strict=True)
+        }
+    finally:
+        libbpf().btf__free(btf)

@@ -1,0 +1,163 @@
+"""The program from Python: `simulate` and `run_live` as functions, and what a run was as one object.
+
+    from experiments import Scenario, simulate
+
+    result = simulate("example:lab", policy="reclaimnet", seed=3)
+    result.summary.jobs.finished
+    result.frame("migrations")
+
+Everything is synchronous, also where an event loop runs already (a notebook): what is asynchronous inside runs in a loop of its
+own. `run_live` is called in the main thread, as root. `experiments.sweeps.sweep` plays many runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from controller.core.policies.table import POLICIES, Policy
+from controller.own_policies import find_policy
+from controller.warm_up import compile_once
+from experiments.inputs.scenario import Scenario, load
+from experiments.inputs.traces import Trace, trace_of
+from experiments.results import frames, report
+from experiments.results.events_file import digest, write_events
+from experiments.results.history import Timed
+from experiments.results.live_display import Live
+from experiments.results.provenance import provenance
+from experiments.results.report.page import page
+from experiments.results.summary import Summary
+from experiments.worlds import virtual
+from experiments.worlds.played import Played
+from topologies.errors import SpecError
+
+if TYPE_CHECKING:
+    import polars
+
+Owners = (
+    Trace | str | Path | Sequence[str | Path] | None
+)  # whose trace, or records of them, or none: generated ones
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run was. `scenario` and `trace` are in real units; `played` has its facts and its context."""
+
+    scenario: Scenario
+    trace: Trace
+    played: Played
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The figures of `summary.json`, every promise checked."""
+        return self.played.summary()
+
+    @property
+    def events(self) -> Sequence[Timed]:
+        """(seconds, fact) in the journal's order: what `events.jsonl` holds."""
+        return self.played.facts
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of `events.jsonl`: two virtual runs of one scenario, seed and program have the same."""
+        return digest(self.events)
+
+    def frame(self, table: str) -> polars.DataFrame:
+        """A table of the run as a polars frame; `experiments.results.frames` has them all. SpecError: no such table."""
+        return frames.frame(table, self.played.facts, self.played.context)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page (HTML, self-contained) to a file; returns its path. Folders are made if need be."""
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = page(self.summary, self.played.facts, self.played.context, provenance(self.scenario))
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def write(self, folder: str | Path) -> Path:
+        """Write `summary.json`, `events.jsonl` and `report.html` into a folder, as the commands do; returns it."""
+        out = Path(folder)
+        report.write_summary(out, self.summary, provenance(self.scenario))
+        write_events(out / "events.jsonl", self.events)
+        self.report(out / "report.html")
+        return out
+
+    def __repr__(self) -> str:
+        jobs, broken = self.summary.jobs, len(self.summary.invariants_broken)
+        kept = f"{broken} promises broken" if broken else "every promise kept"
+        return (
+            f"<{self.summary.world} run of {self.scenario.name}, policy {self.scenario.protocol.policy}, "
+            f"seed {self.summary.seed}: {jobs.finished} of {jobs.submitted} jobs finished, {kept}>"
+        )
+
+
+def simulate(
+    scenario: Scenario | str | Path,
+    *,
+    policy: str | Policy | None = None,
+    seed: int | None = None,
+    trace: Owners = None,
+    until_over: bool = False,
+) -> RunResult:
+    """Play a scenario in virtual time: deterministic, and nothing is needed for it.
+
+    `scenario`: one, a scenario file, or "example:NAME". `policy`: a system's name, "module:NAME" of your own, or a row, instead
+    of the scenario's. `seed`: instead of the scenario's, for jobs and owners too. `trace`: a trace, or records, or
+    "module:NAME" of a function, instead of generated owners. `until_over` goes on after the scenario's end until every job is
+    over. SpecError says what is wrong and what is allowed.
+    """
+    described = prepared(scenario, policy, seed)
+    owners = trace_for(described, trace)
+    compile_once()
+    return RunResult(described, owners, virtual.simulate(described, owners, until_over=until_over))
+
+
+def run_live(
+    scenario: Scenario | str | Path,
+    *,
+    policy: str | Policy | None = None,
+    seed: int | None = None,
+    trace: Owners = None,
+    out: str | Path = "out/run",
+    quiet: bool = True,
+) -> RunResult:
+    """Play a scenario on the kernel of this machine, in real time; everything that it made is gone when it returns.
+
+    Arguments as of `simulate`. `out`: where the journal and the logs are written. `quiet` False shows the run on the terminal.
+    Needs root. SetupError: the machine cannot; SpecError as `simulate`, and for what only virtual time can play.
+    """
+    from experiments.worlds.live.run import run_live as play
+
+    described = prepared(scenario, policy, seed)
+    owners = trace_for(described, trace)
+    display = partial(Live.of, described, Console(quiet=quiet))
+    return RunResult(described, owners, play(described, owners, Path(out), display))
+
+
+def prepared(scenario: Scenario | str | Path, policy: str | Policy | None, seed: int | None) -> Scenario:
+    """The scenario, of a file if it is named by one, with another policy and seed where they are given."""
+    described = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if isinstance(policy, Policy):
+        row, policy = policy, f"given: {policy.about}"
+        POLICIES[policy] = row
+    if policy is not None:
+        find_policy(policy)
+        described = replace(described, protocol=replace(described.protocol, policy=policy))
+    return described if seed is None else replace(described, seed=seed)
+
+
+def trace_for(scenario: Scenario, trace: Owners) -> Trace:
+    """The trace as it is, of records, or generated."""
+    if isinstance(trace, Trace):
+        known = {host.name for host in scenario.volunteers}
+        for host in (*trace.away, *(event.host for event in trace.owner_events)):
+            if host not in known:
+                raise SpecError("trace", host, f"hosts of the scenario: {', '.join(sorted(known)[:12])}")
+        return trace
+    records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
+    return trace_of(scenario, [Path(record) for record in records])

@@ -1,0 +1,261 @@
+"""What hosts send that ignore their grants: senders that run as processes inside a host, for ever, until they are killed.
+
+Two sorts. A user of a host has sockets: the host's shaper and egress program see what they send. A root user has frames
+(AF_PACKET, PACKET_QDISC_BYPASS), which pass neither; only the switch's side of the cable is left to hold them. All are paced at a
+multiple of the host's own link, so that a trial costs a bounded part of the machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bpf.maps import HostMaps
+from testbed.enforcement import (
+    SO_MAX_PACING_RATE,
+    UNPACED,
+    Enforcement,
+    FlowGuard,
+    choose_congestion,
+    set_aggregate,
+    smooth_pacing,
+)
+from topologies.spec import TrafficClass
+from topologies.units import FRAME_BYTES
+
+PORT = 7400  # of every receiver
+CHUNK = bytes(256 << 10)
+SOCKETS = 32
+ARRIVE_S = 5.0
+PACE_S = 0.002  # frames leave in bursts of so long
+BEHIND_S = 0.1  # a sender that did not run makes up for so much at most
+SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
+ETH_IPV4, ETH_IPV6, ETH_TAG, ETH_EXPERIMENTAL = 0x0800, 0x86DD, 0x8100, 0x88B5
+TCP, UDP, TCP_OFFSET_ACK = 6, 17, 0x5010
+IPV4_BYTES, IPV6_BYTES, UDP_BYTES, ETHERNET_BYTES = 20, 40, 8, 14
+DATAGRAM_BYTES = FRAME_BYTES - ETHERNET_BYTES - IPV4_BYTES - UDP_BYTES
+EF, AF41, CS1, BEST_EFFORT = (
+    each.dscp
+    for each in (TrafficClass.EMERGENCY, TrafficClass.PLANNED, TrafficClass.PRESYNC, TrafficClass.RESEARCH)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A sending host, where it sends, and the grant that it holds (payload bytes/s)."""
+
+    interface: str
+    mac: bytes
+    address: str
+    target: str
+    target_mac: bytes
+    # of its link, on the wire
+    rate_bytes_per_s: float
+    grant_bytes_per_s: float
+    share_bytes_per_s: float  # the most that all its migrations may have, payload
+    pins: Path
+    enforcement: Enforcement
+    congestion: str | None
+    neighbour: str  # another host's address, to speak for
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames of full size, past the host's shaper and egress program."""
+
+    dscp: int = BEST_EFFORT
+    ethertype: int = ETH_IPV4
+    tags: int = 0
+    forges_address: bool = False
+    links: float = 1.0  # times the link's rate
+
+    def made_at(self, station: Station) -> bytes:
+        """One of them, checksum and all."""
+        ports = (PORT + 1, PORT + 1)
+        source = station.neighbour if self.forges_address else station.address
+        tags = b"".join(struct.pack(">HH", ETH_TAG, 7) for _ in range(self.tags))
+        link = station.target_mac + station.mac + tags + struct.pack(">H", self.ethertype)
+        room = FRAME_BYTES - len(link)
+        if self.ethertype == ETH_IPV4:
+            body = ipv4(source, station.target, udp_header(ports, room - IPV4_BYTES), self.dscp, room)
+        elif self.ethertype == ETH_IPV6:
+            body = ipv6(source, station.target, ports, self.dscp, room)
+        else:
+            body = bytes(room)
+        return link + body
+
+    def send(self, station: Station) -> None:
+        """Send them until the process is killed."""
+        frame = self.made_at(station)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock:
+            sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+            sock.bind((station.interface, 0))
+            paced(self.links * station.rate_bytes_per_s, len(frame), lambda: sock.send(frame))
+
+
+def udp_header(ports: tuple[int, int], size_bytes: int) -> bytes:
+    """Of a datagram of `size_bytes` with it, without a checksum."""
+    return struct.pack(">HHHH", *ports, size_bytes, 0)
+
+
+def ipv4(source: str, target: str, header: bytes, dscp: int, size_bytes: int, protocol: int = UDP) -> bytes:
+    """A packet of `size_bytes`: IPv4, the header of what it carries, zeros."""
+    addresses = socket.inet_aton(source) + socket.inet_aton(target)
+    head = struct.pack(">BBHHHBBH", 0x45, dscp << 2, size_bytes, 0, 0x4000, 64, protocol, 0) + addresses
+    total = sum(struct.unpack(">10H", head))
+    total = (total & 0xFFFF) + (total >> 16)
+    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
+    return (head[:10] + struct.pack(">H", checksum) + head[12:] + header).ljust(size_bytes, b"\0")
+
+
+def ipv6(source: str, target: str, ports: tuple[int, int], dscp: int, size_bytes: int) -> bytes:
+    """A datagram over IPv6, between mapped addresses."""
+    addresses = b"".join(ipaddress.IPv6Address(f"::ffff:{each}").packed for each in (source, target))
+    carried = size_bytes - IPV6_BYTES
+    first = struct.pack(">IHBB", 6 << 28 | dscp << 22, carried, UDP, 64)
+    return (first + addresses + udp_header(ports, carried)).ljust(size_bytes, b"\0")
+
+
+def paced(rate_bytes_per_s: float, size_bytes: int, send: Callable[[], object]) -> None:
+    """Call `send` so often that `size_bytes` each make the rate, for ever; what a full queue refuses is not sent again."""
+    begun_s, sent = time.monotonic(), 0
+    while True:
+        now_s = time.monotonic()
+        due = int((now_s - begun_s) * rate_bytes_per_s / size_bytes)
+        if due - sent > BEHIND_S * rate_bytes_per_s / size_bytes:
+            begun_s, sent, due = now_s, 0, 1
+        while sent < due:
+            with suppress(OSError):
+                send()
+            sent += 1
+        time.sleep(PACE_S)
+
+
+def greedy_tcp(target: str, *, sockets: int = 1, dscp: int = BEST_EFFORT) -> None:
+    """So many CUBIC connections at once, as fast as they go."""
+    opened = [connected(target) for _ in range(sockets)]
+    for sock in opened:
+        choose_congestion(sock, "cubic")
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+        sock.setblocking(sockets == 1)
+    with suppress(ConnectionError):
+        while True:
+            for sock in opened:
+                with suppress(BlockingIOError):
+                    sock.send(CHUNK)
+            if sockets > 1:
+                time.sleep(PACE_S)
+
+
+def granted(station: Station) -> socket.socket:
+    """A connection with a grant, as an agent makes it."""
+    maps = HostMaps.open_pinned(station.pins)
+    if station.enforcement is Enforcement.PACE:
+        set_aggregate(maps, station.share_bytes_per_s)
+        smooth_pacing()
+    sock, grant = connected(station.target), station.grant_bytes_per_s
+    FlowGuard(maps, sock, TrafficClass.PLANNED, grant, station.enforcement, station.congestion)
+    return sock
+
+
+def granted_tcp(station: Station, *, keeps_pace: bool = True) -> None:
+    """A flow that keeps its grant; or one that takes its pacing off."""
+    sock = granted(station)
+    if not keeps_pace:
+        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("@Q", UNPACED))
+    with suppress(ConnectionError):
+        while True:
+            sock.sendall(CHUNK)
+
+
+def forged_ports(station: Station) -> None:
+    """Segments with the addresses and ports of the host's own granted flow, from a raw socket, at the link's rate."""
+    sock = granted(station)
+    ports = sock.getsockname()[1], sock.getpeername()[1]
+    header = struct.pack(">HHIIHHHH", *ports, 0, 0, TCP_OFFSET_ACK, 0, 0, 0)
+    size_bytes = FRAME_BYTES - ETHERNET_BYTES
+    packet = ipv4(station.address, station.target, header, AF41, size_bytes, TCP)
+    frame = station.target_mac + station.mac + struct.pack(">H", ETH_IPV4) + packet
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
+        raw.bind((station.interface, 0))
+        paced(station.rate_bytes_per_s, FRAME_BYTES, lambda: raw.send(frame))
+
+
+def udp(station: Station, *, dscp: int) -> None:
+    """Datagrams from a socket at the link's rate, which ask for a class."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+        sock.connect((station.target, PORT + 1))
+        data = bytes(DATAGRAM_BYTES)
+        paced(station.rate_bytes_per_s, FRAME_BYTES, lambda: sock.send(data))
+
+
+def connected(target: str) -> socket.socket:
+    """A connection to a receiver, who may listen a moment later; OSError if it does not."""
+    limit_s = time.monotonic() + ARRIVE_S
+    while True:
+        try:
+            sock = socket.create_connection((target, PORT), ARRIVE_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > limit_s:
+                raise
+            time.sleep(0.01)
+        else:
+            sock.settimeout(None)
+            return sock
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One way to ignore a grant."""
+
+    words: str
+    # None: nobody does
+    send: Callable[[Station], None] | None
+    links: float = 0.0  # what it sends, in multiples of the link's rate; 0: as TCP goes
+    as_root: bool = False  # it needs frames, and so root
+    in_quick: bool = False
+
+
+def _root(words: str, frames: Frames, *, in_quick: bool = False) -> Attack:
+    return Attack(words, frames.send, frames.links, as_root=True, in_quick=in_quick)
+
+
+ATTACKS: dict[str, Attack] = {
+    "none": Attack("all keep their grants", None, in_quick=True),
+    "unpaced": Attack(
+        "a granted flow takes its pacing off", lambda s: granted_tcp(s, keeps_pace=False), in_quick=True
+    ),
+    "sockets": Attack(
+        f"{SOCKETS} connections that ask for AF41",
+        lambda s: greedy_tcp(s.target, sockets=SOCKETS, dscp=AF41),
+        in_quick=True,
+    ),
+    "udp": Attack("UDP at the link's rate that asks for AF41", lambda s: udp(s, dscp=AF41), 0.8),
+    "frames-ef": _root("frames past the host's programs, EF", Frames(EF)),
+    "frames-af41": _root("the same, AF41", Frames(AF41), in_quick=True),
+    "frames-cs1": _root("the same, CS1", Frames(CS1)),
+    "frames-unmarked": _root("the same, unmarked", Frames(), in_quick=True),
+    "frames-fast": _root("the same, AF41 at 4 times the link's rate", Frames(AF41, links=4.0)),
+    "forged-address": _root(
+        "the same, AF41 from a neighbour's address", Frames(AF41, forges_address=True), in_quick=True
+    ),
+    "forged-ports": Attack(
+        "segments with the ports of the host's own granted flow", forged_ports, as_root=True
+    ),
+    "tagged": _root("the same, AF41 behind a VLAN tag", Frames(AF41, tags=1)),
+    "tagged-twice": _root("the same, AF41 behind two tags", Frames(AF41, tags=2)),
+    "ipv6": _root("the same, AF41 in IPv6", Frames(AF41, ETH_IPV6)),
+    "ethertype": _root("frames of an EtherType that nobody knows", Frames(ethertype=ETH_EXPERIMENTAL)),
+}
+
+
+def at_rate(frames: Frames, rate_bytes_per_s: float) -> Callable[[Station], None]:
+    """A sender of these frames at a rate of its own."""
+    return lambda station: replace(frames, links=rate_bytes_per_s / station.rate_bytes_per_s).send(station)

@@ -1,0 +1,563 @@
+"""Theorem 4, live: what research keeps of a trunk that granted migrations cross, beside hosts that ignore their grants.
+
+    r1..r3, p1..p4 -- s1 ==== trunk ==== s2 -- q (research), d (granted flows), x (what ignores grants)
+
+Three campuses stand side by side and take turns, row by row: ours; paper A's bucket at the senders and nothing on the switches'
+side ("as printed"); and no enforcement. Three strangers send research as fast as TCP goes (CUBIC, unpaced). In one set of rows a
+share phi of the four providers takes part: their grants fill the migration share, and each of the others sends a fourth of u,
+once in a migration class, once unmarked. In the other set p1 and p2 keep their grants, and p3 and p4 attack (`attacks`).
+
+Research is counted by its receiver in seconds that all processes share; what was granted likewise; what came through of the
+attackers, by class, are the counters of the classes of the port towards x, which counts whatever it is. Bounds: the reserve
+max(beta B, B_min), and Theorem 4's B_min - (1 - phi) u, with the reserve as B_min. In attacks (1 - phi) u is what p3 and p4 got
+through beyond their grants. A second may fall short of a bound by 5 %: windows cut bursts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import selectors
+import socket
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mininet.log import setLogLevel
+from rich import box
+from rich.table import Table
+
+from experiments.benchmarks import attacks
+from experiments.benchmarks.attacks import ATTACKS, PORT, Frames, Station
+from experiments.results.pictures import canvas, dress
+from experiments.theory.paper_a.isolation import residual_for_research
+from testbed.emulation.campus import LiveCampus
+from testbed.emulation.description.shaping import MIGRATION_CLASS, RESEARCH_CLASS
+from testbed.emulation.processes import ForkRequest
+from testbed.emulation.safety.fidelity import Fidelity, FidelityMonitor
+from testbed.emulation.safety.observation import Disturbance, cause_of
+from testbed.enforcement import Enforcement, payload_rate, wire_rate
+from testbed.errors import SetupError
+from topologies.spec import (
+    Building,
+    Campus,
+    GpuModel,
+    Host,
+    Link,
+    ResearchReserve,
+    Role,
+    Switch,
+    Tier,
+)
+from topologies.units import GBIT_PER_S, MBIT_PER_S
+
+TRUNK = 200 * MBIT_PER_S
+RESERVE = ResearchReserve(beta=0.3, minimum_bytes_per_s=50 * MBIT_PER_S)
+STRANGERS, PROVIDERS = ("r1", "r2", "r3"), ("p1", "p2", "p3", "p4")
+ATTACKERS = PROVIDERS[2:]
+RESEARCH, GRANTED, ATTACKED = "q", "d", "x"
+UNCONTROLLED = 75 * MBIT_PER_S  # u: a little more than the reserve
+PHIS, QUICK_PHIS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.5, 1.0)
+WINDOW_S = 1.0
+WARM_S, QUICK_WARM_S = 2.0, 1.0
+WINDOWS, QUICK_WINDOWS = 5, 2
+ALL = "phi-1"  # the row in which all take part
+START_S = 0.15  # until all processes of a trial run
+RESULT, PICTURE = "isolation.json", "isolation.svg"
+KEPT, NOT_KEPT, NOTHING_PROMISED, NOT_JUDGED = "kept", "NOT KEPT", "promises 0", "not judged"
+SHORT = 0.05  # as `RunContext.research_tolerance`
+# a sender of frames that got less out than so much of what it meant to did not attack
+LEAST_SENT = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What holds migrations: at their senders, and whether on the switches' side too."""
+
+    name: str
+    enforcement: Enforcement
+    switches_hold: bool
+    congestion: str | None = None
+
+
+SYSTEMS = (
+    Control("ours", Enforcement.PACE, switches_hold=True),
+    Control("as printed", Enforcement.DROP, switches_hold=False, congestion="cubic"),
+    Control("no enforcement", Enforcement.NONE, switches_hold=False, congestion="cubic"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One situation: who sends what. Grants are payload bytes/s."""
+
+    key: str
+    words: str
+    keeping: tuple[str, ...]  # hosts that keep their grants
+    grant_bytes_per_s: float
+    ignoring: tuple[str, ...]
+    send: Callable[[Station], None] | None
+    offered_bytes_per_s: float = 0.0  # what each that ignores means to send; 0: as it goes
+    phi: float | None = None  # of rows in which a share of the providers takes part
+    u_bytes_per_s: float = 0.0
+
+
+def rows(*, quick: bool = False) -> list[Row]:
+    """Participation first, then attacks."""
+    found: list[Row] = []
+    share = payload_rate(TRUNK - reserve_bytes_per_s())
+    each = UNCONTROLLED / len(PROVIDERS)
+    for kind, dscp in (("unmarked", attacks.BEST_EFFORT), ("AF41", attacks.AF41)):
+        for phi in QUICK_PHIS if quick else PHIS:
+            taking = PROVIDERS[: round(phi * len(PROVIDERS))]
+            if phi == 1.0 and any(row.key == ALL for row in found):
+                continue  # nobody is left to send in this way or that
+            words = "phi = 1, all take part" if phi == 1.0 else f"phi = {phi:g}, the others {kind}"
+            send = attacks.at_rate(Frames(dscp), each)
+            grant = share / max(1, len(taking))
+            others = PROVIDERS[len(taking) :]
+            key = ALL if phi == 1.0 else f"phi-{phi:g}-{kind}"
+            found.append(Row(key, words, taking, grant, others, send, each, phi, UNCONTROLLED))
+    keeping = PROVIDERS[:2]
+    for key, attack in ATTACKS.items():
+        if attack.in_quick or not quick:
+            ignoring = ATTACKERS if attack.send else ()
+            offered = attack.links * TRUNK
+            found.append(Row(key, attack.words, keeping, share / 4, ignoring, attack.send, offered))
+    return found
+
+
+def reserve_bytes_per_s() -> float:
+    """What research is to keep of the trunk, on the wire."""
+    return RESERVE.reserve_bytes_per_s(TRUNK)
+
+
+def trunk_campus() -> Campus:
+    """Two buildings, a switch each, and the trunk between them: the narrowest link of every flow."""
+    senders, receivers = (*STRANGERS, *PROVIDERS), (RESEARCH, GRANTED, ATTACKED)
+    hosts = [
+        Host(name, f"b{building}", Role.VOLUNTEER, ipaddress.IPv4Address(f"10.{building}.0.{n}"), "gpu", 1)
+        for building, names in ((1, senders), (2, receivers))
+        for n, name in enumerate(names, start=1)
+    ]
+    coordinator = Host("c0", "b2", Role.COORDINATOR, ipaddress.IPv4Address("10.0.0.1"))
+    links = [
+        *(Link(name, "s1", TRUNK) for name in senders),
+        *(Link(name, "s2", GBIT_PER_S) for name in (*receivers, "c0")),
+        Link("s1", "s2", TRUNK),
+    ]
+    switches = (Switch("s1", Tier.ACCESS, "b1"), Switch("s2", Tier.ACCESS, "b2"))
+    buildings, models = (Building("b1"), Building("b2")), (GpuModel("gpu", 8e9, 8.6),)
+    return Campus("trunk", buildings, (*hosts, coordinator), switches, tuple(links), models, RESERVE)
+
+
+def predicted_bytes_per_s(phi: float, u_bytes_per_s: float) -> float:
+    """What Theorem 4 leaves research, on the wire; at phi = 0 its formula, which the paper gives for phi > 0."""
+    least = reserve_bytes_per_s()
+    if phi == 0.0:
+        return max(0.0, least - u_bytes_per_s)
+    return residual_for_research(least, phi, u_bytes_per_s)
+
+
+def measure_isolation(
+    out: Path,
+    *,
+    quick: bool = False,
+    only: Sequence[str] = (),
+    systems: Sequence[Control] = SYSTEMS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Every row under every system; writes isolation.json, with each window, and isolation.svg to `out`.
+
+    `only`: keys of rows. 9 minutes, `quick` 2. SetupError: the machine cannot.
+    """
+    setLogLevel("error")
+    warm_s, windows = (QUICK_WARM_S, QUICK_WINDOWS) if quick else (WARM_S, WINDOWS)
+    found = []
+    with ExitStack() as stack:
+        campuses = {
+            system: stack.enter_context(
+                LiveCampus(
+                    trunk_campus(),
+                    hold_migrations=system.switches_hold,
+                    one_queue=not system.switches_hold,
+                )
+            )
+            for system in systems
+        }
+        for row in rows(quick=quick):
+            if only and row.key not in only:
+                continue
+            for system, campus in campuses.items():
+                progress(f"{row.words}: {system.name}")
+                samples = Trial(campus, system, row, warm_s, windows).run()
+                found.append(judged(row, system.name, samples))
+    result = {
+        "cpus": os.cpu_count(),
+        "kernel": os.uname().release,
+        "trunk_bytes_per_s": TRUNK,
+        "reserve_bytes_per_s": reserve_bytes_per_s(),
+        "u_bytes_per_s": UNCONTROLLED,
+        "warm_s": warm_s,
+        "window_s": WINDOW_S,
+        "tolerance": SHORT,
+        "rows": found,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    draw(result, out / PICTURE)
+    return result
+
+
+# ---------------------------------------------------------------- one trial
+
+
+class Trial:
+    """One row under one system: processes are forked, and killed when the last second is counted."""
+
+    def __init__(self, campus: LiveCampus, system: Control, row: Row, warm_s: float, windows: int) -> None:
+        self.campus, self.system, self.row, self.warm_s, self.windows = campus, system, row, warm_s, windows
+
+    def run(self) -> dict[str, Any]:
+        """Raw samples: bytes a window of each flow, of each class towards x and on the trunk, packets refused at ports."""
+        net, row = self.campus, self.row
+        net.get(ATTACKED).cmd(f"ping -c 1 -W 1 {net.get(PROVIDERS[0]).IP()}")  # switches learn where x is
+        with FidelityMonitor(net) as monitor:
+            begin_s = time.monotonic() + START_S + self.warm_s
+            receivers = [
+                self._receiver(host, begin_s)
+                for host in (RESEARCH, GRANTED, *([ATTACKED] if row.ignoring else []))
+            ]
+            requests = [request for request, _ in receivers]
+            research = partial(attacks.greedy_tcp, str(net.get(RESEARCH).IP()))
+            requests += [ForkRequest(host, research, "research") for host in STRANGERS]
+            requests += [
+                ForkRequest(host, partial(attacks.granted_tcp, self._station(host, GRANTED)), "granted")
+                for host in row.keeping
+            ]
+            if row.send:
+                requests += [
+                    ForkRequest(host, partial(row.send, self._station(host, ATTACKED)), "ignores its grant")
+                    for host in row.ignoring
+                ]
+            processes = net.fork_all(requests)
+            for request in requests:
+                for fd in request.keep:
+                    os.close(fd)
+            try:
+                seen = [self._look(begin_s + n * WINDOW_S) for n in range(self.windows + 1)]
+                if died := [each for each in processes if each.poll() is not None]:
+                    raise SetupError(
+                        f"{row.words}, {self.system.name}: {died[0].label} on {died[0].host} ended by itself"
+                    )
+                counted = [json.loads(_read_all(fd)) for _, fd in receivers]
+            finally:
+                for process in processes:
+                    process.kill()
+                for process in processes:
+                    process.wait()
+                    process.close()
+                    net.forked.remove(process)
+                for host in PROVIDERS:
+                    maps = net.maps(host)
+                    maps.aggregate.unset()
+                    for key, _ in list(maps.flows.items()):
+                        maps.flows.delete(key)
+        steps = list(pairwise(seen))
+        samples: dict[str, Any] = {
+            "research_bytes": self._by_host(counted[0], STRANGERS),
+            "granted_bytes": self._by_host(counted[1], row.keeping),
+            "towards_attacked": [_classes(after["x"], before["x"]) for before, after in steps],
+            "trunk": [_classes(after["trunk"], before["trunk"]) for before, after in steps],
+            "ports": {
+                host: _between(seen[-1]["ports"][host], seen[0]["ports"][host]) for host in row.ignoring
+            },
+            **_told(monitor.verdict(), monitor.disturbances, begin_s, self.windows),
+        }
+        if reason := self._too_weak(samples["ports"]):
+            samples |= {"valid": False, "reasons": [*samples["reasons"], reason]}
+        return samples
+
+    def _too_weak(self, ports: Mapping[str, Mapping[str, int]]) -> str:
+        """Why this was no attack, if it was none: a busy machine did not let its senders send."""
+        offered = self.row.offered_bytes_per_s * self.windows * WINDOW_S
+        for host, counted in ports.items():
+            sent = sum(counted[name] for name in ("migration_bytes", "research_bytes", "refused_bytes"))
+            if sent < LEAST_SENT * offered:
+                return f"senders that ignore grants did not get them out: {host} only {sent / offered:.0%}"
+        return ""
+
+    def _receiver(self, host: str, begin_s: float) -> tuple[ForkRequest, int]:
+        read_fd, write_fd = os.pipe()
+        receive = partial(_receive, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
+        return ForkRequest(host, receive, "receiver", keep=(write_fd,)), read_fd
+
+    def _station(self, host: str, target: str) -> Station:
+        plan = self.campus.plan
+        here, there = plan.host_cables[host].b, plan.host_cables[target].b
+        return Station(
+            interface=here.name,
+            mac=here.mac,
+            address=self.campus.get(host).IP(),
+            target=self.campus.get(target).IP(),
+            target_mac=there.mac,
+            rate_bytes_per_s=here.shape.rate_bytes_per_s,
+            grant_bytes_per_s=self.row.grant_bytes_per_s,
+            share_bytes_per_s=payload_rate(here.shape.unreserved_bytes_per_s),
+            pins=self.campus.pin_dir / host,
+            enforcement=self.system.enforcement,
+            congestion=self.system.congestion,
+            neighbour=self.campus.get(PROVIDERS[0]).IP(),
+        )
+
+    def _look(self, at_s: float) -> dict[str, Any]:
+        time.sleep(max(0.0, at_s - time.monotonic()))
+        return {
+            "x": self.campus.class_counters("s2", ATTACKED),
+            "trunk": self.campus.class_counters("s1", "s2"),
+            "ports": {host: self.campus.port_counters(host) for host in self.row.ignoring},
+        }
+
+    def _by_host(self, counted: Mapping[str, list[int]], hosts: Sequence[str]) -> dict[str, list[int]]:
+        return {host: counted.get(self.campus.get(host).IP(), [0] * self.windows) for host in hosts}
+
+
+def _receive(write_fd: int, address: str, begin_s: float, windows: int) -> None:
+    """Take in whatever is sent over TCP; payload bytes by sender in each window, as JSON; then go on taking in."""
+    counted: dict[str, list[int]] = {}
+    room = bytearray(1 << 20)
+    with (
+        socket.create_server((address, PORT), backlog=256) as server,
+        selectors.DefaultSelector() as selector,
+    ):
+        server.setblocking(False)
+        selector.register(server, selectors.EVENT_READ, None)
+        written = False
+        while True:
+            for key, _ in selector.select(WINDOW_S / 20):
+                if key.data is None:
+                    sock, peer = server.accept()
+                    sock.setblocking(False)
+                    selector.register(sock, selectors.EVENT_READ, peer[0])
+                    counted.setdefault(peer[0], [0] * windows)
+                    continue
+                taken = 0
+                with suppress(BlockingIOError):
+                    # MSG_TRUNC: thrown away inside the kernel
+                    taken = key.fileobj.recv_into(room, len(room), socket.MSG_TRUNC)  # type: ignore[union-attr]
+                if not taken:
+                    selector.unregister(key.fileobj)
+                window = int((time.monotonic() - begin_s) // WINDOW_S)
+                if 0 <= window < windows:
+                    counted[key.data][window] += taken
+            if not written and time.monotonic() >= begin_s + windows * WINDOW_S:
+                os.write(write_fd, json.dumps(counted).encode())
+                os.close(write_fd)
+                written = True
+
+
+def _read_all(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
+
+
+def _classes(after: Mapping[int, Any], before: Mapping[int, Any]) -> dict[str, int]:
+    research, migration = (
+        after[number].since(before[number]) for number in (RESEARCH_CLASS, MIGRATION_CLASS)
+    )
+    return {
+        "research_bytes": research.sent_bytes,
+        "migration_bytes": migration.sent_bytes,
+        "research_drops": research.dropped_packets,
+        "migration_drops": migration.dropped_packets,
+    }
+
+
+def _between(after: Any, before: Any) -> dict[str, int]:
+    """What a port took and refused of a host: in the migration classes, otherwise, and as forged."""
+    own, link = after.own, after.link
+    return {
+        "migration_bytes": own.bytes - before.own.bytes,
+        "research_bytes": (link.bytes - before.link.bytes) - (own.bytes - before.own.bytes),
+        "refused_packets": link.dropped_packets - before.link.dropped_packets,
+        "forged_packets": after.forged.dropped_packets - before.forged.dropped_packets,
+        "refused_bytes": sum(
+            getattr(after, kind).dropped_bytes - getattr(before, kind).dropped_bytes
+            for kind in ("link", "forged")
+        ),
+    }
+
+
+def _told(
+    verdict: Fidelity, disturbances: Sequence[Disturbance], begin_s: float, windows: int
+) -> dict[str, Any]:
+    places = sorted({each.where for each in disturbances})
+    return {
+        "valid": verdict.valid,
+        "reasons": list(verdict.reasons),
+        "fidelity": verdict.figures,
+        "causes": [
+            cause_of(disturbances, places, begin_s + n * WINDOW_S, begin_s + (n + 1) * WINDOW_S)
+            for n in range(windows)
+        ],
+    }
+
+
+# ---------------------------------------------------------------- judging
+
+
+def judged(row: Row, system: str, samples: dict[str, Any]) -> dict[str, Any]:
+    """A row's figures and verdicts beside its samples; rates are wire bytes/s. Pure: the JSON's samples give the same again."""
+    windows = [sum(taken) for taken in zip(*samples["research_bytes"].values(), strict=True)]
+    research = [wire_rate(taken / WINDOW_S) for taken in windows]
+    granted = [
+        sum(taken) / (len(taken) * WINDOW_S * row.grant_bytes_per_s)
+        for taken in samples["granted_bytes"].values()
+    ]
+    through = {
+        name: statistics.fmean(each[f"{name}_bytes"] for each in samples["towards_attacked"]) / WINDOW_S
+        for name in ("migration", "research")
+    }
+    if row.phi is None:
+        allowed = wire_rate(row.grant_bytes_per_s) * len(row.ignoring)
+        uncontrolled = max(0.0, sum(through.values()) - allowed)
+        prediction = max(0.0, reserve_bytes_per_s() - uncontrolled)
+    else:
+        uncontrolled = (1.0 - row.phi) * row.u_bytes_per_s
+        prediction = predicted_bytes_per_s(row.phi, row.u_bytes_per_s)
+    worst = min(research)
+    return {
+        "row": row.key,
+        "words": row.words,
+        "system": system,
+        "phi": row.phi,
+        "grant_bytes_per_s": row.grant_bytes_per_s,
+        "research_worst_bytes_per_s": worst,
+        "research_median_bytes_per_s": statistics.median(research),
+        "granted_over_grant": granted,
+        "through_bytes_per_s": through,
+        "uncontrolled_bytes_per_s": uncontrolled,
+        "predicted_bytes_per_s": prediction,
+        "reserve": verdict(worst, reserve_bytes_per_s(), valid=samples["valid"]),
+        "theorem": verdict(worst, prediction, valid=samples["valid"]),
+        "samples": samples,
+    }
+
+
+def verdict(worst_bytes_per_s: float, bound_bytes_per_s: float, *, valid: bool) -> str:
+    """Whether research kept a bound in its worst second."""
+    if not valid:
+        return NOT_JUDGED
+    if bound_bytes_per_s <= 0.0:
+        return NOTHING_PROMISED
+    return KEPT if worst_bytes_per_s >= (1.0 - SHORT) * bound_bytes_per_s else NOT_KEPT
+
+
+def isolation_table(result: Mapping[str, Any]) -> Table:
+    """Rows and systems down; rates in Mbit/s on the wire."""
+    reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
+    trunk = result["trunk_bytes_per_s"] / MBIT_PER_S
+    table = Table(
+        title=f"{result['cpus']} processors, kernel {result['kernel']}; a trunk of {trunk:g} Mbit/s, {reserve:g} for research",
+        box=box.SIMPLE,
+    )
+    table.add_column("", no_wrap=True)
+    for head in ("research", "reserve", "Theorem 4", "grants", "through"):
+        table.add_column(head)
+    last = ""
+    for row in result["rows"]:
+        if row["row"] != last:
+            table.add_section()
+            table.add_row(row["words"], style="bold")
+        granted, through = row["granted_over_grant"], row["through_bytes_per_s"]
+        table.add_row(
+            f"  {row['system']}",
+            f"{_mbit(row['research_worst_bytes_per_s'])}, {_mbit(row['research_median_bytes_per_s'])}",
+            row["reserve"],
+            f"{row['theorem']}: {_mbit(row['predicted_bytes_per_s'])}",
+            f"{min(granted):.2f}-{max(granted):.2f}" if granted else "",
+            f"{_mbit(through['migration'])} + {_mbit(through['research'])}" if any(through.values()) else "",
+        )
+        last = row["row"]
+    table.caption = (
+        "Mbit/s on the wire. research: worst and median second; reserve: kept if the worst has max(beta B, B_min); Theorem 4: "
+        "if it has B_min - (1 - phi) u, the figure; grants: goodput over grant of the flows that keep theirs; through: what came "
+        "to x of the others, in the migration classes + else (a trunk without classes: all is else)"
+    )
+    return table
+
+
+def isolation_notes(result: Mapping[str, Any]) -> list[str]:
+    """What a table has no column for: why trials are not judged, and what the ports refused."""
+    trials, reasons = len(result["rows"]), Counter[str]()
+    for row in result["rows"]:
+        reasons.update(
+            re.sub(r"[0-9.]+%?, allowed.*|only.*", "", each).strip(" :") for each in row["samples"]["reasons"]
+        )
+    lines = [
+        f"{count} of {trials} trials are not judged: {reason}" for reason, count in reasons.most_common()
+    ]
+    for row in result["rows"]:
+        ports = row["samples"]["ports"].values()
+        forged, refused = (
+            sum(each[name] for each in ports) for name in ("forged_packets", "refused_packets")
+        )
+        where = f"{row['words']}, {row['system']}"
+        if NOT_KEPT in (row["reserve"], row["theorem"]):
+            seconds = list(zip(*row["samples"]["research_bytes"].values(), strict=True))
+            worst = min(range(len(seconds)), key=lambda n: sum(seconds[n]))
+            lines.append(f"{where}: in the worst second {row['samples']['causes'][worst]}")
+        if forged or refused:
+            lines.append(f"{where}: ports dropped {forged} forged packets and {refused} over a limit")
+    return lines
+
+
+def _mbit(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / MBIT_PER_S:.1f}"
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Research over participation beside the prediction; then the worst second of each attack."""
+    reserve = result["reserve_bytes_per_s"] / MBIT_PER_S
+    systems = list(dict.fromkeys(row["system"] for row in result["rows"]))
+    with canvas(path, 1, 3, (15, 5.2), "What research keeps of the trunk in its worst second") as (_, panels):
+        for axes, kind in zip(panels[0], ("unmarked", "AF41"), strict=False):
+            phis = sorted({row["phi"] for row in result["rows"] if row["phi"] is not None})
+            for system in systems:
+                points = [
+                    (row["phi"], row["research_worst_bytes_per_s"] / MBIT_PER_S)
+                    for row in result["rows"]
+                    if row["system"] == system
+                    and (row["row"] == ALL or row["row"].endswith(f"-{kind}"))
+                    and row["phi"] is not None
+                ]
+                if points:
+                    axes.plot(*zip(*sorted(points), strict=True), marker="o", label=system)
+            predicted = [predicted_bytes_per_s(phi, result["u_bytes_per_s"]) / MBIT_PER_S for phi in phis]
+            axes.plot(phis, predicted, linestyle=":", color="#444444", label="Theorem 4")
+            axes.axhline(reserve, linewidth=0.8, color="#888888")
+            axes.set_ylim(bottom=0)
+            dress(axes, "share phi of the providers that takes part", "Mbit/s", f"the others {kind}")
+            axes.legend(fontsize=8)
+        axes = panels[0][2]
+        attacked = [row for row in result["rows"] if row["phi"] is None]
+        keys = list(dict.fromkeys(row["row"] for row in attacked))
+        for place, system in enumerate(systems):
+            found = {row["row"]: row for row in attacked if row["system"] == system}
+            heights = [found[key]["research_worst_bytes_per_s"] / MBIT_PER_S for key in keys if key in found]
+            at = [n + 0.26 * (place - 1) for n, key in enumerate(keys) if key in found]
+            axes.barh(at, heights, height=0.24, label=system)
+        axes.axvline(reserve, linewidth=0.8, color="#888888")
+        axes.set_yticks(range(len(keys)), keys, fontsize=8)
+        axes.invert_yaxis()
+        dress(axes, "Mbit/s", "", "two of four providers attack", grid="x")
+        axes.legend(fontsize=8)

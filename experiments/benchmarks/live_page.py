@@ -1,0 +1,300 @@
+"""The live page under load: how long an event takes from the coordinator's commit to the screen.
+
+A virtual run of a large campus is written into a real journal at the pace at which it happened, one transaction an event, as a
+coordinator writes. One process serves the page; one browser (Chromium) shows it; the other clients read the stream as fast as it
+comes, and one of them never reads. Marked facts (a host that returns) are committed now and then: the browser's own clock tells
+when the map has been painted with them. Written and shown on one machine, so all of it shares its processors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from rich.table import Table
+
+from controller.core.model import facts as f
+from controller.persistence.journal import Journal
+from controller.persistence.recovery import origin_of
+from experiments.dashboard import serve
+from experiments.dashboard.sources import JournalSource, open_run
+from experiments.inputs.replay_file import read_replay
+from experiments.inputs.scenario import demo_scenario
+from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.traces import generate
+from experiments.results.history import Timed
+from experiments.worlds.virtual import simulate
+from testbed.emulation.safety.ledger import RunningCampus
+from testbed.errors import SetupError
+
+GOAL_S = 0.2  # p95
+EVERY_S = 0.25  # between two marked facts
+MARKS = 160
+BATCH = 20  # facts an event has, at most
+AHEAD_S = 5.0  # of the run, written before anybody looks
+# the browser notes when the marked host has another look: after the frame that paints it has begun, and been given to the screen
+WATCH = """
+(host) => {
+  window.shown = [];
+  const node = document.querySelector(`[data-host="${host}"]`);
+  new MutationObserver(() => requestAnimationFrame(() => {
+    const state = node.getAttribute("class");
+    setTimeout(() => window.shown.push([Date.now(), state]), 0);
+  })).observe(node, { attributes: true, attributeFilter: ["class"] });
+}
+"""
+
+
+def measure_live_page(
+    out: Path, hosts: int, clients: int, seconds: float, run: Path | None = None
+) -> dict[str, Any]:
+    """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts.
+
+    SetupError: no Chromium, or no playwright.
+    """
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        raise SetupError("no chromium on this machine (Debian: apt install chromium)")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError as error:
+        raise SetupError("playwright is not installed: pip install playwright") from error
+    if run is not None:
+        scenario = read_replay(run.parent).scenario
+        facts = [(at_s, fact) for _, at_s, fact in open_run(run).facts(1, sys.maxsize >> 1)]
+    else:
+        scenario = demo_scenario(hosts=hosts, seconds=max(seconds, 15.0) + AHEAD_S)
+        facts = list(simulate(scenario, generate(scenario)).facts)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "journal.sqlite"
+    for old in out.glob("journal.sqlite*"):
+        old.unlink()
+    played, began_s = scenario.played(), time.monotonic()
+    writer = Journal(path)
+    writer.found(origin_of(played.campus, settings_of(played), played.seed, began_s))
+    writer.close()
+    marked = played.volunteers[-1].name
+    readers = [_Reader() for _ in range(clients - 2)]
+    with ExitStack() as stack:
+        address, page_pid = stack.enter_context(_served(path))
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
+        )
+        page = browser.new_page(viewport={"width": 1360, "height": 900})
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.goto(address)
+        page.wait_for_selector(f'[data-host="{marked}"]')
+        for reader in readers:
+            reader.begin(address)
+        stalled = _connected(address, 4096)
+        before = _cpu_s(page_pid)
+        writing = _Writing(path, facts, began_s, marked, seconds)
+        page.evaluate(WATCH, marked)
+        page.wait_for_timeout(500)
+        writing.start()
+        while writing.is_alive():
+            page.wait_for_timeout(200)
+        page.wait_for_timeout(2000)
+        shown = page.evaluate("window.shown")
+        used = (_cpu_s(page_pid) - before) / writing.took_s
+        told = urlopen(address + "metrics", timeout=10).read().decode()
+        browser.close()
+        for reader in readers:
+            reader.end()
+        stalled.close()
+    took_s = _match(writing.marks, shown)
+    result = {
+        "hosts": hosts,
+        "clients": clients,
+        "seconds": writing.took_s,
+        "facts": writing.written,
+        "facts_per_s": writing.written / writing.took_s,
+        "marked": len(writing.marks),
+        "shown": len(took_s),
+        "on_screen_s": _quantiles(took_s),
+        "to_reader_s": _quantiles([s for reader in readers for s in reader.took_s(writing.marks, marked)]),
+        "page_processor_share": used,
+        "stalled_closed": "reclaimnet_dashboard_stalled_streams_total 1.0" in told,
+        "console": said,
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+    (out / "dashboard.json").write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+class _Writing(threading.Thread):
+    """The coordinator's part: facts at their times, and marked ones between."""
+
+    def __init__(
+        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self._path, self._facts, self._began_s, self._host, self._seconds = (
+            path,
+            facts,
+            began_s,
+            marked,
+            seconds,
+        )
+        self.marks: list[
+            tuple[float, str]
+        ] = []  # (time.time() of the commit, the look that the host has then)
+        self.written, self.took_s = 0, 0.0
+
+    def run(self) -> None:
+        """Until the time is over."""
+        writer, began_s, index = Journal(self._path), time.monotonic(), 0
+        next_s, end_s = began_s + 1.0, began_s + self._seconds
+        while (now_s := time.monotonic()) < end_s:
+            if now_s >= next_s and len(self.marks) < MARKS:
+                next_s += EVERY_S
+                away = len(self.marks) % 2 == 0
+                fact: Any = (
+                    f.HostReclaimed(self._host, 0.0, False, []) if away else f.HostReturned(self._host)
+                )
+                writer.begin()
+                writer.append_fact(now_s - self._began_s, fact)
+                writer.commit()
+                self.marks.append((time.time(), "reclaimed" if away else ""))
+                self.written += 1
+            due_s, first = AHEAD_S + now_s - began_s, index
+            writer.begin()
+            while index < len(self._facts) and self._facts[index][0] <= due_s and index - first < BATCH:
+                if getattr(self._facts[index][1], "host", "") != self._host:
+                    writer.append_fact(*self._facts[index])
+                index += 1
+            writer.commit()
+            self.written += index - first
+            if index == first:
+                time.sleep(0.005)
+        self.took_s = time.monotonic() - began_s
+        writer.close()
+
+
+class _Reader(threading.Thread):
+    """A client that reads the stream as it comes, and notes when it is told of the marked host."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._chunks: list[tuple[float, bytes]] = []
+
+    def begin(self, address: str) -> None:
+        """Connect, and read on in a thread."""
+        self._socket = _connected(address)
+        self.start()
+
+    def run(self) -> None:
+        """Until it is ended."""
+        rest = b""
+        try:
+            while part := self._socket.recv(1 << 16):
+                rest += part
+                if b"\n\n" in rest:
+                    whole, _, rest = rest.rpartition(b"\n\n")
+                    self._chunks.append((time.time(), whole))
+                    del self._chunks[:-4000]
+        except OSError:
+            pass
+
+    def end(self) -> None:
+        """Leave."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self.join(5)
+        self._socket.close()
+
+    def took_s(self, marks: list[tuple[float, str]], host: str) -> list[float]:
+        """From each mark's commit to its coming."""
+        name = f'"{host}":{{'.encode()
+        told = [at for at, chunk in self._chunks if name in chunk]
+        return [min((at - made for at in told if at >= made), default=float("inf")) for made, _ in marks]
+
+
+def _match(marks: list[tuple[float, str]], shown: list[tuple[float, str]]) -> list[float]:
+    """Of each mark, seconds until the host was first painted as it says; infinite: it never was."""
+    took = []
+    for n, (made_s, look) in enumerate(marks):
+        until_s = marks[n + 1][0] if n + 1 < len(marks) else float("inf")
+        seen = (
+            at / 1e3 - made_s
+            for at, classes in shown
+            if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
+        )
+        first = next(seen, float("inf"))
+        took.append(first if made_s + first <= until_s + EVERY_S else float("inf"))
+    return took
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    if len(values) < 2:
+        return {}
+    cuts = quantiles(values, n=100)
+    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "most": max(values)}
+
+
+@contextmanager
+def _served(journal: Path) -> Iterator[tuple[str, int]]:
+    argv = [sys.executable, "-m", "experiments.benchmarks.live_page", str(journal), str(os.getpid())]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[-1], process.pid
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(15)
+        finally:
+            process.kill()
+            process.stdout.close()
+
+
+def _connected(address: str, receive_bytes: int = 0) -> socket.socket:
+    port = urlsplit(address).port
+    made = socket.socket()
+    if receive_bytes:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    made.connect(("127.0.0.1", port))
+    made.sendall(f"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    return made
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def live_page_table(result: dict[str, Any]) -> Table:
+    """The figures for a terminal."""
+    told = f"{result['hosts']} hosts, {result['clients']} clients, one of them stalled, {result['facts_per_s']:.0f} facts/s"
+    table = Table("", "p50", "p95", "p99", "most", title=f"{told}; goal on screen: p95 {GOAL_S * 1e3:.0f} ms")
+    for what, name in (("on the browser's screen", "on_screen_s"), ("at the other readers", "to_reader_s")):
+        row = result[name]
+        table.add_row(what, *(f"{row[q] * 1e3:.0f} ms" for q in ("p50", "p95", "p99", "most")))
+    return table
+
+
+def main() -> None:
+    """The page's process."""
+    path, owner_pid = Path(sys.argv[1]), int(sys.argv[2])
+    campus = RunningCampus("measured", "measured", path.parent, owner_pid, (), path.parent)
+    shown = serve.Shown(JournalSource(path, live=True), path, campus)
+    serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
+
+
+if __name__ == "__main__":
+    main()

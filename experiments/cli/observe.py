@@ -1,0 +1,120 @@
+"""`reclaimnet observe` and `capture`: what the kernel sees of a running campus, counted and packet by packet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from bpf.errors import BpfError
+from bpf.observer import Observation
+from testbed.emulation.safety.ledger import namespace_pids, only_campus
+from testbed.emulation.safety.observation import MACHINE, SWITCHES, CampusObserver
+from testbed.errors import SetupError
+from topologies.units import format_duration
+
+MOST_HOSTS = 40  # rows of the table on a screen
+MOST_REASONS = 3
+
+
+def observe(console: Console, campus_id: str | None, seconds: float | None, every_s: float) -> None:
+    """A table of what happened since the command began, anew each `every_s`; until interrupted, for `seconds`, or until the
+    campus is gone. SetupError if there is no such campus, or the kernel cannot tell."""
+    campus = only_campus(campus_id)
+    pids, began_s = namespace_pids(campus), time.monotonic()
+    try:
+        observer = CampusObserver(pids, began_s)
+    except BpfError as error:
+        raise SetupError(f"this kernel cannot be observed: {error}") from error
+    try:
+        with Live(console=console, auto_refresh=False) as shown:
+            seen = observer.look(began_s)
+            while seconds is None or time.monotonic() - began_s < seconds:
+                time.sleep(every_s)
+                now_s = time.monotonic()
+                before, seen = seen, observer.look(now_s)
+                shown.update(table(campus.id, before, seen, now_s - began_s), refresh=True)
+                if not any(Path(f"/proc/{pid}").exists() for pid in pids.values()):
+                    return
+    finally:
+        observer.close()
+
+
+def table(
+    campus_id: str, before: dict[str, Observation], seen: dict[str, Observation], seconds: float
+) -> Table:
+    """The switches, the machine and the hosts where most went wrong; figures since the beginning, those of delays of the last
+    look."""
+    shown = Table(
+        "",
+        "sent again",
+        "round trip",
+        "99 %",
+        "waited for a processor",
+        "99 %",
+        "packets dropped",
+        title=f"campus {campus_id}, {format_duration(seconds)}",
+    )
+    hosts = [where for where in seen if where not in (SWITCHES, MACHINE)]
+    hosts.sort(key=lambda where: (-seen[where].retransmitted, -sum(seen[where].dropped.values())))
+    for where in (SWITCHES, MACHINE, *hosts[:MOST_HOSTS]):
+        whole, last = seen[where], seen[where] - before[where]
+        dropped = list(whole.dropped.items())
+        words = [f"{count} {reason}" for reason, count in dropped[:MOST_REASONS]]
+        if rest := sum(count for _, count in dropped[MOST_REASONS:]):
+            words.append(f"{rest} for other reasons")
+        delays = [
+            _delay(histogram.quantile_s(share) if histogram.total else None)
+            for histogram in (last.round_trip, last.run_delay)
+            for share in (0.5, 0.99)
+        ]
+        shown.add_row(where, str(whole.retransmitted), *delays, ", ".join(words))
+    if len(hosts) > MOST_HOSTS:
+        shown.caption = f"{len(hosts) - MOST_HOSTS} more hosts, where less went wrong"
+    return shown
+
+
+def _delay(delay_s: float | None) -> str:
+    return "-" if delay_s is None else format_duration(delay_s)
+
+
+def capture(
+    host: str,
+    campus_id: str | None,
+    out: Path,
+    files: int,
+    megabytes: int,
+    words: list[str],
+    execute: Callable[[str, list[str]], None] = os.execvp,
+) -> None:
+    """Becomes tcpdump on a host's cable: `out`/HOST.pcap0 and so on, a ring of `files` files of `megabytes` each.
+
+    `words` are tcpdump's filter. SetupError: no such host, or no tcpdump.
+    """
+    campus = only_campus(campus_id)
+    pids = namespace_pids(campus)
+    if host not in campus.hosts:
+        raise SetupError(f"no host {host} in campus {campus.id}: there are {', '.join(campus.hosts[:20])}")
+    if not shutil.which("tcpdump"):
+        raise SetupError("tcpdump is not installed; mend it with: apt-get install tcpdump")
+    out.mkdir(parents=True, exist_ok=True)
+    ring = ["-C", str(megabytes), "-W", str(files), "-w", str(out / f"{host}.pcap")]
+    # -Z root: it would write as a user of its own, who may not write here
+    argv = [
+        "nsenter",
+        f"--net=/proc/{pids[host]}/ns/net",
+        "tcpdump",
+        "-n",
+        "-U",
+        "-Z",
+        "root",
+        "-i",
+        f"{host}-eth0",
+    ]
+    execute("nsenter", [*argv, *ring, *words])

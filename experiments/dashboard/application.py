@@ -1,0 +1,295 @@
+"""What a browser is answered (ASGI). Loopback's names are the only hosts that it answers for, so another site's page cannot have
+them resolve here; what writes needs a token that no other site's page can send; nothing is loaded from elsewhere.
+
+Starlette on hypercorn's trio worker. Quart-Trio would do, too, and brings Flask and Werkzeug for eight routes; here a stream
+needs `send` itself. hypercorn shields its writes from cancellation, so a reader that stalls is ended by the kernel (`serve`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.health import Health
+from experiments.dashboard.kept import Answers
+from experiments.dashboard.layout import layout
+from experiments.dashboard.metrics import registry
+from experiments.dashboard.switches import BpfError, Switches, Wish
+from experiments.results import pages
+from testbed.errors import TestbedError
+
+HERE = Path(__file__).parent
+LOOPBACK = ["127.0.0.1", "localhost"]
+MOST_STREAMS, MOST_PLAYING = 100, 16  # of all pages; of them, those that play a replay
+MOST_BODY = 4096
+SPEEDS = (0.01, 1e7)
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+FILES = {
+    "/": (HERE / "static/dashboard.html", "text/html; charset=utf-8"),
+    "/page.css": (Path(pages.__file__).with_name("page.css"), "text/css"),
+    "/dashboard.css": (HERE / "static/dashboard.css", "text/css"),
+    "/dashboard.js": (HERE / "static/dashboard.js", "text/javascript"),
+    "/charts.js": (HERE / "static/charts.js", "text/javascript"),
+    "/campus.js": (HERE / "static/campus.js", "text/javascript"),
+    "/favicon.svg": (HERE / "static/favicon.svg", "image/svg+xml"),
+    "/grafana.json": (HERE / "prometheus/grafana.json", "application/json"),
+    "/alerts.yml": (HERE / "prometheus/alerts.yml", "text/yaml"),
+}
+
+
+class Refused(Exception):
+    """A request that is answered with an error: status, and why in words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status, self.words = status, words
+
+
+class Application:
+    """`asgi` is served; `ask_why` starts the process that decides again, at the first question."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        health: Health,
+        answers: Answers,
+        ask_why: Callable[[], None],
+        switches: Switches | None = None,
+    ) -> None:
+        self._feed, self._health, self._answers, self._ask_why = feed, health, answers, ask_why
+        self._switches = switches
+        self.streams = {"open": 0, "playing": 0, "stalled": 0}
+        self._registry = registry(feed, health, self.streams)
+        self._layout = layout(feed.source.campus)
+        routes = [
+            *(Route(path, self._file(*file)) for path, file in FILES.items()),
+            Route("/api/campus", self._campus),
+            Route("/api/stream", self._stream),
+            Route("/api/play", self._play),
+            Route("/api/at", self._at),
+            Route("/api/why", self._why),
+            Route("/api/switch", self._switch, methods=["POST"]),
+            Route("/metrics", self._metrics),
+            Route("/healthz", self._healthz),
+        ]
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
+        handlers: dict[Any, Any] = {Refused: _refused}
+        starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
+        self.asgi: ASGIApp = _with_headers(_for_our_pages(starlette))
+
+    # ------------------------------------------------------------ reading
+
+    def _file(self, path: Path, kind: str) -> Callable[[Request], Awaitable[Response]]:
+        body = path.read_bytes()
+
+        async def answer(request: Request) -> Response:
+            return Response(body, media_type=kind)
+
+        return answer
+
+    async def _campus(self, request: Request) -> Response:
+        """What does not change: the map, and what this page can do."""
+        feed = self._feed
+        return _json(
+            {
+                "name": feed.source.campus.name,
+                "world": feed.source.world,
+                "layout": self._layout,
+                "reserve": {
+                    "beta": feed.source.campus.research_reserve.beta,
+                    "minimum": feed.source.campus.research_reserve.minimum_bytes_per_s,
+                },
+                "switches": self._switches is not None,
+            }
+        )
+
+    async def _stream(self, request: Request) -> Response:
+        """The head of the run: all of it, then what changes."""
+
+        async def deltas() -> AsyncIterator[bytes]:
+            cursor = Cursor()
+            while True:
+                cursor, told = self._feed.delta(cursor)
+                yield told
+                await self._feed.news(cursor)
+
+        return self._opened(deltas(), playing=False)
+
+    async def _play(self, request: Request) -> Response:
+        """A replay from a time on, so many times as fast as it was."""
+        from_s, speed = _number(request, "from_s"), _number(request, "speed")
+        if not SPEEDS[0] <= speed <= SPEEDS[1]:
+            raise Refused(400, f"speed {speed:g}: from {SPEEDS[0]:g} to {SPEEDS[1]:g}")
+        return self._opened(self._feed.play(from_s, speed), playing=True)
+
+    def _opened(self, chunks: AsyncIterator[bytes], *, playing: bool) -> Response:
+        full = self.streams["open"] >= MOST_STREAMS
+        if full or (playing and self.streams["playing"] >= MOST_PLAYING):
+            raise Refused(503, "there are too many open pages: close one")
+        return _Events(chunks, self.streams, playing)
+
+    async def _at(self, request: Request) -> Response:
+        """The picture at a time, and what was told until then."""
+        at_s = _number(request, "s")
+        picture = await self._feed.at(at_s)
+        return _json(picture.since(0) | {"anew": True, "story": self._feed.lines_until(at_s, 200)})
+
+    async def _why(self, request: Request) -> Response:
+        """The decisions behind a fact, or how far the replay is."""
+        number = int(_number(request, "fact"))
+        self._ask_why()
+        return _json(self._answers.of(number))
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def _healthz(self, request: Request) -> Response:
+        feed, health = self._feed, self._health
+        if feed.broken:
+            return _json({"ok": False, "words": feed.broken}, 503)
+        if not health.watched:
+            return _json({"ok": True, "words": f"a {feed.source.world} run"})
+        if feed.over:
+            return _json({"ok": False, "words": "the campus is gone"}, 503)
+        ago_s = trio.current_time() - health.answered_s
+        words = "the coordinator answers" if health.answers else "the coordinator does not answer"
+        told = {
+            "ok": health.answers,
+            "words": words,
+            "answered_s_ago": ago_s if math.isfinite(ago_s) else None,
+        }
+        return _json(told, 200 if health.answers else 503)
+
+    # ------------------------------------------------------------ writing
+
+    async def _switch(self, request: Request) -> Response:
+        """An owner's wish, from one who has the token."""
+        if self._switches is None:
+            raise Refused(409, "only the page of a campus that stands has owners' switches")
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"http://{request.headers.get('host', '')}":
+            raise Refused(403, "a request of another site's page")
+        if not self._switches.allows(request.headers.get("authorization", "")):
+            raise Refused(401, "the token is missing: open the address that the command printed")
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            raise Refused(415, "application/json is expected")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BODY:
+                raise Refused(413, f"at most {MOST_BODY} bytes")
+        try:
+            wish = msgspec.json.decode(body, type=Wish)
+            return _json({"words": await self._switches.do(wish)})
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Refused(400, str(error)) from None
+        except TestbedError as error:
+            raise Refused(400, str(error)) from None
+        except BpfError as error:
+            raise Refused(500, f"the kernel refuses: {error}") from None
+
+
+class _Events(Response):
+    """Server-sent events. One chunk at a time is on its way, so a slow reader delays its own next one and nothing else."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], streams: dict[str, int], playing: bool) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._chunks, self._streams, self._playing, self._sending = chunks, streams, playing, False
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Until the reader leaves, or there is nothing more."""
+        self._streams["open"] += 1
+        self._streams["playing"] += self._playing
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_gone, receive, nursery.cancel_scope)
+                async for chunk in self._chunks:
+                    self._sending = True
+                    body = b"data: " + chunk + b"\n\n"
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._sending = False
+                nursery.cancel_scope.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._streams["open"] -= 1
+            self._streams["playing"] -= self._playing
+
+    async def _until_gone(self, receive: Receive, scope: trio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._streams["stalled"] += self._sending
+        scope.cancel()
+
+
+def _for_our_pages(app: ASGIApp) -> ASGIApp:
+    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        foreign = (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")
+        if (
+            scope["type"] == "http"
+            and scope["path"].startswith("/api/")
+            and set(foreign) & set(scope["headers"])
+        ):
+            await _json({"words": "a request of another site's page"}, 403)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return wrapped
+
+
+def _with_headers(app: ASGIApp) -> ASGIApp:
+    headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_more(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *headers]}
+            await send(message)
+
+        await app(scope, receive, send_more)
+
+    return wrapped
+
+
+async def _refused(request: Request, error: Refused) -> Response:
+    return _json({"words": error.words}, error.status)
+
+
+def _json(told: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(told), status, media_type="application/json")
+
+
+def _number(request: Request, name: str) -> float:
+    text = request.query_params.get(name, "")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Refused(400, f"{name} {text!r}: a number is expected")
+    return value

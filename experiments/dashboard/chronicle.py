@@ -1,0 +1,172 @@
+"""The whole run so far: the time line's bars and spans, the queue's curve, and which facts are told in words.
+
+It follows the head of the run only; what a moment looked like is `picture`'s. Everything is bounded: of more than MOST_BARS the
+oldest are left out, and the curve is thinned where it has more than MOST_POINTS points (the highest of each pair stays).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from controller.core.model import facts as f
+from experiments.dashboard.picture import Row
+from experiments.results.history import OVER, end_of_attempt
+
+MOST_BARS, MOST_POINTS = 20_000, 4_000
+# facts that are not told: they come and go with each checkpoint, or are counters
+ROUTINE = (
+    f.EgressMeasured,
+    f.CheckpointTaken,
+    f.CheckpointHeld,
+    f.TransferFinished,
+    f.Granted,
+    f.GrantEnded,
+    f.ReplicaHeld,
+    f.ReplicaReleased,
+)
+
+
+class Strip:
+    """Rows in order of their making, each with the version of its latest change; the oldest make room."""
+
+    def __init__(self, most: int = MOST_BARS) -> None:
+        self._most = most
+        self._rows: dict[str, tuple[int, Row]] = {}  # in order of the latest change
+        self.left_out = 0
+
+    def get(self, key: str) -> Row | None:
+        """The row, if it is still there."""
+        return self._rows.get(key, (0, None))[1]
+
+    def put(self, version: int, key: str, row: Row) -> None:
+        """The row is this from now on."""
+        self._rows.pop(key, None)
+        self._rows[key] = version, row
+        if len(self._rows) > self._most:
+            del self._rows[next(iter(self._rows))]
+            self.left_out += 1
+
+    def change(self, version: int, key: str, **values: float | str | None) -> None:
+        """Some values are others; nothing, if there is no such row any more."""
+        if key in self._rows:
+            self.put(version, key, self._rows[key][1] | values)
+
+    def since(self, version: int) -> dict[str, Row]:
+        """What has changed since."""
+        changed = {}
+        for key in reversed(self._rows):
+            at, row = self._rows[key]
+            if at <= version:
+                break
+            changed[key] = row
+        return changed
+
+
+@dataclass
+class Curve:
+    """(s, jobs that wait, level r), a point at each change."""
+
+    points: list[tuple[float, int, float | None]] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    thinned: int = 0  # version at which it was thinned last
+
+    def put(self, version: int, at_s: float, length: int, level: float | None) -> None:
+        """The next point, if it is another."""
+        if self.points and self.points[-1][1:] == (length, level):
+            return
+        self.points.append((at_s, length, level))
+        self.versions.append(version)
+        if len(self.points) > MOST_POINTS:
+            pairs = list(zip(self.points[::2], self.points[1::2], strict=False))
+            kept = [max(pair, key=lambda point: point[1]) for pair in pairs]
+            self.points = kept + self.points[2 * len(pairs) :]
+            self.versions = [version] * len(self.points)
+            self.thinned = version
+
+    def since(self, version: int) -> Row:
+        """Points since; `anew`: they stand in place of all that were told before."""
+        first = bisect_right(self.versions, version)
+        return {"anew": version < self.thinned or not version, "points": self.points[first:]}
+
+
+class Chronicle:
+    """`add` each fact in order, with the version and the queue of the head picture after it."""
+
+    def __init__(self) -> None:
+        self.bars, self.spans, self.curve = Strip(), Strip(), Curve()
+        self.numbers, self.times_s = array("Q"), array("d")  # of the facts that are told
+        self._colours = 0
+        self._colour: dict[str, int] = {}
+        self._open: dict[tuple[str, str], str] = {}  # (host, kind) -> key of its open span
+
+    def add(
+        self, version: int, number: int, at_s: float, fact: f.AnyFact, length: int, level: float | None
+    ) -> None:
+        """One fact."""
+        if not isinstance(fact, ROUTINE):
+            self.numbers.append(number)
+            self.times_s.append(at_s)
+        self.curve.put(version, at_s, length, level)
+        match fact:
+            case f.JobSubmitted(job=job):
+                self._colour[job] = self._colours % 8
+                self._colours += 1
+            case f.JobDispatched(job=job, attempt=attempt, host=host):
+                row: Row = {
+                    "job": job,
+                    "attempt": attempt,
+                    "host": host,
+                    "from_s": at_s,
+                    "run_s": None,
+                    "to_s": None,
+                    "how": "",
+                    "colour": self._colour.get(job, 0),
+                }
+                self.bars.put(version, f"{job}#{attempt}", row)
+            case f.JobRunning(job=job, attempt=attempt):
+                self.bars.change(version, f"{job}#{attempt}", run_s=at_s)
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                self._begin(version, host, "notice", at_s)
+            case f.HostReclaimed(host=host):
+                self._end(version, at_s, host, "notice")
+                self._begin(version, host, "closed", at_s)
+            case f.HostReturned(host=host):
+                self._end(version, at_s, host, "notice", "closed")
+            case f.HostLost(host=host):
+                self._begin(version, host, "silent", at_s)
+            case f.HostJoined(host=host):
+                self._end(version, at_s, host, "silent", *(("closed", "notice") if fact.lent else ()))
+        if (ending := end_of_attempt(fact)) is not None:
+            job, attempt, how = ending
+            key = f"{job}#{attempt}"
+            known = self.bars.get(key)
+            if known is not None and known["to_s"] is None:
+                self.bars.change(version, key, to_s=at_s, how=how)
+            if how in OVER:
+                self._colour.pop(job, None)
+
+    def _begin(self, version: int, host: str, kind: str, at_s: float) -> None:
+        if (host, kind) not in self._open:
+            key = self._open[host, kind] = f"{host} {kind} {at_s:.6f}"
+            self.spans.put(version, key, {"host": host, "kind": kind, "from_s": at_s, "to_s": None})
+
+    def _end(self, version: int, at_s: float, host: str, *kinds: str) -> None:
+        for kind in kinds:
+            if key := self._open.pop((host, kind), ""):
+                self.spans.change(version, key, to_s=at_s)
+
+    def since(self, version: int) -> Row:
+        """What the time line shows that it did not show then; 0: all."""
+        told = {"bars": self.bars.since(version), "spans": self.spans.since(version)}
+        return {name: rows for name, rows in told.items() if rows} | {"curve": self.curve.since(version)}
+
+    def told_until(self, at_s: float, most: int) -> list[int]:
+        """The numbers of the last facts that are told, up to a time, in order."""
+        end = bisect_right(self.times_s, at_s)
+        return self.numbers[max(0, end - most) : end].tolist()
+
+    def told_after(self, number: int, most: int) -> list[int]:
+        """Those beyond a fact, the last of them."""
+        return self.numbers[max(bisect_right(self.numbers, number), len(self.numbers) - most) :].tolist()

@@ -1,0 +1,50 @@
+"""Whether the coordinator answers its operators: asked now and then, so seldom that it spends next to nothing on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import trio
+
+from experiments.worlds.live.operator import SOCKET, connected
+from testbed.errors import ProtocolError
+
+ASK_S, MOST_S, PATIENCE_S = 2.0, 8.0, 2.0
+SHARE = 200.0  # an answer that took so long is followed by so many times as long without a question, MOST_S at most
+
+
+@dataclass
+class Health:
+    """`watched`: there is a coordinator to ask; `answers`, `took_s`: of the last question."""
+
+    watched: bool
+    answers: bool = False
+    took_s: float = 0.0
+    answered_s: float = -inf  # trio's time of the last answer
+
+    async def watch(self, run_dir: Path) -> None:
+        """Ask for ever."""
+        while True:
+            began_s = trio.current_time()
+            self.answers = await self._ask(run_dir)
+            if self.answers:
+                self.answered_s = trio.current_time()
+                self.took_s = self.answered_s - began_s
+            await trio.sleep(min(MOST_S, max(ASK_S, SHARE * self.took_s if self.answers else 0.0)))
+
+    async def _ask(self, run_dir: Path) -> bool:
+        try:
+            with trio.fail_after(PATIENCE_S):
+                async with connected(run_dir / SOCKET) as operator:
+                    await operator.status()
+                    return True
+        except (
+            OSError,
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+            trio.TooSlowError,
+            ProtocolError,
+        ):
+            return False

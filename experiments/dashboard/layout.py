@@ -1,0 +1,158 @@
+"""Where things stand on the map: switches as a forest below the core, hosts in grids below theirs.
+
+In a large campus hosts are small boxes, and the access switches of a building stand in several lines, so that the whole of it
+fits a page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+
+from experiments.dashboard.picture import Row
+from topologies.paths import Routes
+from topologies.spec import Campus, Host, Role
+
+CHIP, SMALL_CHIP, SMALL_ABOVE = (
+    (62.0, 34.0),
+    (20.0, 16.0),
+    120,
+)  # a host's box; in campuses of more hosts, the small one
+GAP, BOX, LEVEL, SIBLINGS, MARGIN = 6.0, (92.0, 26.0), 74.0, 20.0, 12.0
+WIDE = 1.6  # a grid is so many times as wide as it is high
+PAGE = 1280.0  # a large campus is to be no wider
+
+
+@dataclass
+class _Node:
+    name: str
+    hosts: list[Host]
+    lines: list[list[_Node]]  # of switches below it
+    chip: tuple[float, float]
+    columns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        n, (width, height) = len(self.hosts), self.chip
+        self.columns = max(1, min(n, ceil(sqrt(n * WIDE * (height + GAP) / (width + GAP)))))
+
+    @property
+    def grid_width(self) -> float:
+        return self.columns * (self.chip[0] + GAP) if self.hosts else 0.0
+
+    @property
+    def grid_height(self) -> float:
+        return 30.0 + ceil(len(self.hosts) / self.columns) * (self.chip[1] + GAP) if self.hosts else 0.0
+
+    @property
+    def below_width(self) -> float:
+        return max(map(_line_width, self.lines), default=0.0)
+
+    @property
+    def width(self) -> float:
+        both = SIBLINGS if self.hosts and self.lines else 0.0
+        return max(BOX[0] + 10.0, self.grid_width + both + self.below_width)
+
+    @property
+    def height(self) -> float:
+        below = sum(LEVEL - BOX[1] + max(child.height for child in line) for line in self.lines)
+        return BOX[1] + max(self.grid_height, below)
+
+
+def _line_width(line: list[_Node]) -> float:
+    return sum(child.width for child in line) + SIBLINGS * (len(line) - 1)
+
+
+def layout(campus: Campus) -> Row:
+    """{"width", "height", "nodes": {name: {x, y, w, h, kind, ...}}, "links": [{a, b, rate, tree}]}, links as in the campus."""
+    routes = Routes(campus)
+    agents = sum(host.role is not Role.COORDINATOR for host in campus.hosts)
+    chip = SMALL_CHIP if agents > SMALL_ABOVE else CHIP
+    parents: dict[str, str] = {}
+    todo = [routes.root]
+    for name in todo:  # grows while it is walked
+        for neighbour in campus.neighbours[name]:
+            if neighbour != routes.root and neighbour not in parents:
+                parents[neighbour] = name
+                todo.append(neighbour)
+    switches = campus.switch_by_name
+    children = {
+        name: [n for n in campus.neighbours[name] if parents.get(n) == name]
+        for name in todo
+        if name in switches
+    }
+    of_leaves = sum(
+        any(n in switches for n in near) and not any(m in switches for n in near for m in children.get(n, ()))
+        for near in children.values()
+    )
+    made: dict[str, _Node] = {}
+    for name in reversed(list(children)):
+        hosts = [campus.host_by_name[n] for n in children[name] if n not in switches]
+        below = [made[n] for n in children[name] if n in switches]
+        together = len(below)
+        if chip is SMALL_CHIP and below and not any(child.lines for child in below):
+            widest = max(child.width for child in below) + SIBLINGS
+            together = max(1, int(PAGE / max(1, of_leaves) / widest))
+        lines = [below[n : n + together] for n in range(0, len(below), max(1, together))]
+        made[name] = _Node(name, hosts, lines, chip)
+    nodes: dict[str, Row] = {}
+    root = made.get(routes.root) or _Node("", list(campus.hosts), [], chip)
+    _place(root, MARGIN, MARGIN, campus, nodes)
+    links = [
+        {
+            "a": link.a,
+            "b": link.b,
+            "rate": link.rate_bytes_per_s,
+            "tree": link.b == parents.get(link.a) or link.a == parents.get(link.b),
+        }
+        for link in campus.links
+    ]
+    width, height = root.width + 2 * MARGIN, root.height + 2 * MARGIN
+    return {"width": width, "height": height, "small": chip is SMALL_CHIP, "nodes": nodes, "links": links}
+
+
+def _place(
+    node: _Node, left: float, top: float, campus: Campus, nodes: dict[str, Row], gutter: float | None = None
+) -> None:
+    """`gutter`: where its cable goes down, past the lines above its own."""
+    centre = left + node.width / 2
+    if node.name:
+        switch = campus.switch_by_name[node.name]
+        nodes[node.name] = {
+            "x": centre - BOX[0] / 2,
+            "y": top,
+            "w": BOX[0],
+            "h": BOX[1],
+            "kind": "switch",
+            "tier": switch.tier.value,
+            "building": switch.building or "",
+            "gutter": gutter,
+        }
+    x = left
+    if node.hosts:
+        start = left if node.lines else left + (node.width - node.grid_width) / 2
+        for n, host in enumerate(node.hosts):
+            nodes[host.name] = {
+                "x": start + GAP / 2 + n % node.columns * (node.chip[0] + GAP),
+                "y": top
+                + BOX[1]
+                + (30.0 if node.chip is CHIP else 12.0)
+                + n // node.columns * (node.chip[1] + GAP),
+                "w": node.chip[0],
+                "h": node.chip[1],
+                "kind": "host",
+                "role": host.role.value,
+                "building": host.building,
+                "gpus": host.gpus,
+                "model": host.gpu_model or "",
+                "address": str(host.address),
+            }
+        x += node.grid_width + SIBLINGS
+    elif node.lines:
+        x += (node.width - node.below_width) / 2
+    y = top
+    for number, line in enumerate(node.lines):
+        at = x
+        for child in line:
+            _place(child, at, y + LEVEL, campus, nodes, at - SIBLINGS / 2 if number else None)
+            at += child.width + SIBLINGS
+        y += LEVEL - BOX[1] + max(child.height for child in line)

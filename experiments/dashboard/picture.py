@@ -1,0 +1,388 @@
+"""A campus at one moment, as facts tell it: a fold, one fact at a time. Each part remembers when it last changed.
+
+Rows are what the page is sent (JSON), so their fields are named for it. Times are seconds of the journal, rates payload bytes/s.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.core.model import facts as f
+from topologies.errors import SpecError
+from topologies.paths import Routes
+from topologies.spec import Campus, DirectedLink, Role
+
+Row = dict[str, Any]
+# rows that are gone and are remembered, so that a client can be told: one that has seen less begins anew
+MOST_GONE = 4096
+OVER_BY: dict[type[f.Fact], str] = {
+    f.JobFinished: "finished",
+    f.JobFailed: "failed",
+    f.JobCancelled: "cancelled",
+}
+MOST_ENDED = 200  # jobs that are over and still listed
+
+
+class Rows:
+    """Rows by key, in the order of their latest change."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[int, Row | None]] = {}  # key -> (version, None: gone)
+        self._gone = 0
+        self.forgotten = 0  # a client whose version is older than this cannot be told what is gone
+
+    def copy(self) -> Rows:
+        """Another with the same rows, which are never changed in place."""
+        made = copy.copy(self)
+        made._rows = self._rows.copy()
+        return made
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    def get(self, key: str) -> Row | None:
+        """The row, if there is one."""
+        return self._rows.get(key, (0, None))[1]
+
+    def live(self) -> Iterable[tuple[str, Row]]:
+        """All rows that are there."""
+        return ((key, row) for key, (_, row) in self._rows.items() if row is not None)
+
+    def put(self, version: int, key: str, row: Row) -> None:
+        """The row is this from now on."""
+        before = self._rows.pop(key, None)
+        self._gone -= before is not None and before[1] is None
+        self._rows[key] = version, row
+
+    def change(self, version: int, key: str, **values: Any) -> None:
+        """Some of its values are others; nothing, if there is no such row."""
+        row = self.get(key)
+        if row is not None and any(row.get(name) != value for name, value in values.items()):
+            self.put(version, key, row | values)
+
+    def drop(self, version: int, key: str) -> None:
+        """There is no such row any more."""
+        if self._rows.pop(key, (0, None))[1] is None:
+            return
+        self._rows[key] = version, None
+        self._gone += 1
+        if self._gone > MOST_GONE:
+            oldest = next(key for key, (_, row) in self._rows.items() if row is None)
+            self.forgotten = self._rows.pop(oldest)[0]
+            self._gone -= 1
+
+    def since(self, version: int) -> dict[str, Row | None]:
+        """What has changed since: key -> row, None: gone."""
+        changed: dict[str, Row | None] = {}
+        for key in reversed(self._rows):
+            at, row = self._rows[key]
+            if at <= version:
+                break
+            changed[key] = row
+        return changed
+
+
+@dataclass
+class Totals:
+    """Counts since the run began, for /metrics and the tiles."""
+
+    reclaims: dict[str, int] = field(default_factory=lambda: {"notice": 0, "emergency": 0})
+    migrations: dict[str, int] = field(
+        default_factory=lambda: {"admitted": 0, "degraded": 0, "in_time": 0, "late": 0}
+    )
+    checkpoints: dict[str, int] = field(default_factory=lambda: {"taken": 0, "completed": 0, "refused": 0})
+    transfers: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
+    bytes: dict[str, int] = field(default_factory=lambda: {"sent": 0, "deduplicated": 0})
+    jobs: dict[str, int] = field(
+        default_factory=lambda: {
+            "submitted": 0,
+            "finished": 0,
+            "failed": 0,
+            "cancelled": 0,
+            "redirected": 0,
+        }
+    )
+    work_lost_s: float = 0.0
+    agents_lost: int = 0
+    restarts: int = 0
+    dropped_packets: int = 0
+    delay_s: float = 0.0
+    cost: float = 0.0
+    first_dispatches: int = 0
+
+
+class Picture:
+    """`apply` each fact in order. `version` counts changes; `hosts`, `jobs`, `flows`, `links` are `Rows`."""
+
+    def __init__(self, campus: Campus) -> None:
+        self.campus = campus
+        self._routes = Routes(campus)
+        self._numbers = {
+            link: 2 * number + way
+            for number, cable in enumerate(campus.links)
+            for way, link in enumerate((DirectedLink(cable.a, cable.b), DirectedLink(cable.b, cable.a)))
+        }
+        self.version, self.at_s, self.number = 0, 0.0, 0
+        self.hosts, self.jobs, self.flows, self.links = Rows(), Rows(), Rows(), Rows()
+        self.head: list[str] = []  # interrupted jobs that wait, before all others
+        self.queue: list[str] = []
+        self.level: float | None = None
+        self.totals = Totals()
+        self._ended: list[str] = []
+        for host in campus.hosts:
+            if host.role is not Role.COORDINATOR:
+                self._add_host(host.name, host.gpus)
+
+    # ------------------------------------------------------------ reading
+
+    def copy(self) -> Picture:
+        """Another of the same content. Rows are never changed in place, so they are shared."""
+        made = copy.copy(self)
+        made.hosts, made.jobs, made.flows, made.links = (
+            rows.copy() for rows in (self.hosts, self.jobs, self.flows, self.links)
+        )
+        made.head, made.queue, made._ended = self.head.copy(), self.queue.copy(), self._ended.copy()
+        made.totals = copy.deepcopy(self.totals)
+        return made
+
+    @property
+    def knows_since(self) -> int:
+        """The oldest version that a delta can begin from."""
+        return max(rows.forgotten for rows in (self.hosts, self.jobs, self.flows, self.links))
+
+    def since(self, version: int) -> Row:
+        """What has changed since a version; 0: all."""
+        parts = {
+            name: changed
+            for name in ("hosts", "jobs", "flows", "links")
+            if (changed := getattr(self, name).since(version))
+        }
+        if not version:
+            parts = {name: {k: row for k, row in rows.items() if row} for name, rows in parts.items()}
+        totals = {
+            "jobs": self.totals.jobs,
+            "migrations": self.totals.migrations,
+            "work_lost_s": self.totals.work_lost_s,
+        }
+        return parts | {"at_s": self.at_s, "queue": self.queue_row(), "totals": totals}
+
+    def queue_row(self) -> Row:
+        """The queue and its means."""
+        totals, n = self.totals, max(1, self.totals.first_dispatches)
+        waiting = self.head + self.queue
+        return {
+            "waiting": waiting[:50],
+            "length": len(waiting),
+            "level": self.level,
+            "mean_delay_s": totals.delay_s / n,
+            "mean_cost": totals.cost / n,
+        }
+
+    def path(self, source: str, destination: str) -> list[int]:
+        """The links of a way by number: twice the cable's place in the campus, one more for its second direction."""
+        try:
+            return [self._numbers[link] for link in self._routes.route(source, destination)]
+        except SpecError:  # a host that the campus does not have
+            return []
+
+    # ------------------------------------------------------------ changes
+
+    def apply(self, number: int, at_s: float, fact: f.AnyFact) -> None:
+        """One fact."""
+        self.version += 1
+        self.number, self.at_s = number, max(self.at_s, at_s)
+        v, jobs = self.version, self.jobs
+        match fact:
+            case f.EgressMeasured(host=host, window_s=window_s) if window_s > 0.0:
+                rates = [fact.migration_bytes / window_s, fact.research_bytes / window_s]
+                self.hosts.change(v, host, egress=rates, egress_at_s=at_s)
+                self.totals.dropped_packets += max(0, fact.drops)
+            case f.Granted():
+                key = f"{fact.job}:{fact.source}>{fact.destination}"
+                before = self.flows.get(key) or {
+                    "use": None,
+                    "path": self.path(fact.source, fact.destination),
+                }
+                row = {
+                    "job": fact.job,
+                    "from": fact.source,
+                    "to": fact.destination,
+                    "class": fact.traffic_class,
+                    "grant": fact.rate_bytes_per_s,
+                    "floor": fact.floor_bytes_per_s,
+                    "held_by": fact.bottleneck,
+                }
+                self.flows.put(v, key, before | row)
+            case f.GrantEnded():
+                self.flows.drop(v, f"{fact.job}:{fact.source}>{fact.destination}")
+            case f.CheckpointTaken(job=job):
+                self.totals.checkpoints["taken"] += 1
+                jobs.change(v, job, step=fact.step, **({"phase": "moving"} if fact.final else {}))
+            case f.CheckpointCompleted(job=job):
+                self.totals.checkpoints["completed"] += 1
+                jobs.change(v, job, saved=fact.step, holder=fact.holder)
+            case f.CheckpointRefused():
+                self.totals.checkpoints["refused"] += 1
+            case f.CheckpointPlanned(job=job):
+                interval_s = fact.interval_s if fact.interval_s < 1e12 else None
+                jobs.change(v, job, standby=fact.standby, interval_s=interval_s)
+            case f.TransferFinished():
+                self.totals.transfers["ok" if fact.ok else "failed"] += 1
+                self.totals.bytes["sent"] += fact.bytes_sent
+                self.totals.bytes["deduplicated"] += fact.bytes_deduplicated
+            case f.LinkChanged():
+                link = self._numbers.get(DirectedLink(fact.source, fact.target))
+                if link is not None:
+                    self.links.put(v, str(link), {"rate": fact.rate_bytes_per_s})
+            case f.LevelLearned(level=level):
+                self.level = level
+            case f.HostJoined() | f.HostLost() | f.HostReclaimed() | f.HostReturned():
+                self._host(v, at_s, fact)
+            case f.CoordinatorRestarted():
+                self.totals.restarts += 1
+            case _:
+                self._job(v, at_s, fact)
+
+    def _host(
+        self, v: int, at_s: float, fact: f.HostJoined | f.HostLost | f.HostReclaimed | f.HostReturned
+    ) -> None:
+        if fact.host not in self.hosts:
+            self._add_host(fact.host, 1)
+        match fact:
+            case f.HostJoined(host=host, lent=lent):
+                noticed = (self.hosts.get(host) or {})["until_s"] is not None
+                if not (lent and noticed):
+                    self.hosts.change(v, host, state="lent" if lent else "reclaimed", until_s=None)
+            case f.HostLost(host=host):
+                self.totals.agents_lost += 1
+                self.hosts.change(v, host, state="lost")
+            case f.HostReclaimed(host=host, notice_s=notice_s) if notice_s > 0.0:
+                self.totals.reclaims["notice"] += 1
+                self.hosts.change(v, host, state="noticed", until_s=at_s + notice_s)
+            case f.HostReclaimed(host=host):
+                noticed = (self.hosts.get(host) or {})["until_s"] is not None
+                self.totals.reclaims["emergency"] += not noticed  # else the end of a notice that was counted
+                self.hosts.change(v, host, state="reclaimed", until_s=None)
+            case f.HostReturned(host=host):
+                self.hosts.change(v, host, state="lent", until_s=None)
+
+    def _job(self, v: int, at_s: float, fact: f.AnyFact) -> None:
+        jobs, totals = self.jobs, self.totals
+        match fact:
+            case f.JobSubmitted(job=job):
+                totals.jobs["submitted"] += 1
+                row = {
+                    "phase": "waiting",
+                    "host": "",
+                    "to": "",
+                    "standby": "",
+                    "step": 0,
+                    "steps": fact.steps,
+                    "step_s": fact.step_s,
+                    "attempt": 0,
+                    "interval_s": None,
+                    "saved": None,
+                    "holder": "",
+                    "payload": fact.payload_bytes,
+                    "submitted_s": at_s,
+                    "since_s": at_s,
+                    "reason": "",
+                }
+                jobs.put(v, job, row)
+            case f.JobQueued(job=job):
+                self.queue.append(job)
+                self.level = fact.level
+            case f.JobRedirected(job=job):
+                totals.jobs["redirected"] += 1
+                self._waits_no_more(job)
+                self.level = fact.level
+                jobs.change(v, job, on_demand=True)
+            case f.JobWaits(job=job):
+                if job not in self.head:
+                    self.head.append(job)
+                jobs.change(v, job, phase="waiting", reason=fact.reason)
+            case f.JobDispatched(job=job):
+                self._waits_no_more(job)
+                if fact.cost is not None:
+                    totals.first_dispatches += 1
+                    totals.cost += fact.cost
+                    totals.delay_s += fact.delay_s or 0.0
+                self._leave(v, job)
+                self._enter(v, job, fact.host)
+                jobs.change(
+                    v,
+                    job,
+                    phase="starting",
+                    host=fact.host,
+                    to="",
+                    attempt=fact.attempt,
+                    step=fact.restore_step,
+                    standby="",
+                    interval_s=None,
+                    since_s=at_s,
+                    reason="",
+                )
+            case f.JobRunning(job=job):
+                jobs.change(v, job, phase="running", host=fact.host, step=fact.step, since_s=at_s)
+            case f.MigrationAdmitted(job=job):
+                totals.migrations["admitted"] += 1
+                jobs.change(v, job, phase="moving", to=fact.destination)
+            case f.MigrationDegraded(job=job):
+                totals.migrations["degraded"] += 1
+                jobs.change(v, job, reason=fact.reason, to=fact.rescued_to)
+            case f.MigrationFinished():
+                totals.migrations["in_time" if fact.in_time else "late"] += 1
+            case f.JobStopped(job=job):
+                self._leave(v, job)
+                jobs.change(v, job, phase="interrupted", host="", to="", step=fact.last_step, since_s=at_s)
+            case f.WorkLost():
+                totals.work_lost_s += fact.work_lost_s
+            case f.WorkTakenUp():
+                totals.work_lost_s -= fact.work_s
+            case f.CancelOrdered(job=job):
+                jobs.change(v, job, phase="cancelling", to="", since_s=at_s)
+            case f.JobFinished(job=job) | f.JobFailed(job=job) | f.JobCancelled(job=job):
+                self._waits_no_more(job)
+                self._leave(v, job)
+                phase = OVER_BY[type(fact)]
+                totals.jobs[phase] += 1
+                reason = fact.reason if isinstance(fact, f.JobFailed) else ""
+                jobs.change(v, job, phase=phase, to="", reason=reason, since_s=at_s)
+                if not isinstance(fact, f.JobFailed):
+                    jobs.change(v, job, step=fact.step)
+                self._ended.append(job)
+                if len(self._ended) > MOST_ENDED:
+                    jobs.drop(v, self._ended.pop(0))
+
+    def _waits_no_more(self, job: str) -> None:
+        for waiting in (self.head, self.queue):
+            if job in waiting:
+                waiting.remove(job)
+
+    def _enter(self, v: int, job: str, host: str) -> None:
+        row = self.hosts.get(host)
+        if row is not None and job not in row["jobs"]:
+            self.hosts.change(v, host, jobs=[*row["jobs"], job])
+
+    def _leave(self, v: int, job: str) -> None:
+        known = self.jobs.get(job)
+        row = self.hosts.get(known["host"]) if known else None
+        if known and row is not None and job in row["jobs"]:
+            self.hosts.change(v, known["host"], jobs=[name for name in row["jobs"] if name != job])
+
+    def _add_host(self, name: str, gpus: int) -> None:
+        row = {"state": "absent", "jobs": [], "gpus": gpus, "until_s": None, "egress": None}
+        self.hosts.put(self.version, name, row)
+
+    def reported(self, steps: dict[str, int], use: dict[str, float]) -> None:
+        """What agents counted: how far jobs are, what flows (by key) get, payload bytes/s."""
+        self.version += 1
+        for job, step in steps.items():
+            row = self.jobs.get(job)
+            if row is not None and row["phase"] not in OVER_BY.values() and step > row["step"]:
+                self.jobs.change(self.version, job, step=step)
+        for key, rate in use.items():
+            self.flows.change(self.version, key, use=rate)

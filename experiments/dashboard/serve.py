@@ -1,0 +1,129 @@
+"""The process of the page: a socket on loopback, the feed, the health of the coordinator, and the process that says why."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve as serve_asgi
+
+from experiments.dashboard.application import Application
+from experiments.dashboard.feed import Feed
+from experiments.dashboard.health import Health
+from experiments.dashboard.kept import Answers
+from experiments.dashboard.sources import EventsFile, JournalSource
+from experiments.dashboard.switches import Switches
+from experiments.worlds.live.operator import JOURNAL
+from testbed import identity
+from testbed.clock import MonotonicClock
+from testbed.emulation.safety.ledger import RunningCampus
+from testbed.errors import SetupError
+
+ADDRESS = "127.0.0.1"
+STALLED_MS = 5000  # a reader that takes nothing for so long is closed, by the kernel
+BUFFERED_BYTES = 1 << 18  # for each connection, in the kernel
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A run and, if it goes on, its campus."""
+
+    source: JournalSource | EventsFile
+    path: Path  # of what is decided again
+    campus: RunningCampus | None = None
+
+
+def of_campus(campus: RunningCampus) -> Shown:
+    """A campus that stands. SetupError: it has no journal (no coordinator), or this user may not read it."""
+    path = campus.run_dir / JOURNAL
+    try:
+        if not path.exists():
+            raise SetupError(f"campus {campus.id} has no journal: it was built without agents")
+        return Shown(JournalSource(path.resolve(), live=True), path.resolve(), campus)
+    except PermissionError as error:
+        raise SetupError("only root may read the journal of a campus") from error
+
+
+def serve(shown: Shown, port: int, tell: Callable[[str], None], *, until_eof: bool = False) -> None:
+    """Until interrupted; with `until_eof`, until standard input ends. `tell` is given the address once it is served.
+
+    SetupError: the port is taken.
+    """
+    sock = listening(port)
+    with tempfile.TemporaryDirectory(prefix="reclaimnet-why-") as folder:
+        trio.run(
+            partial(_main, shown, sock, tell, Path(folder) / "why.sqlite", until_eof), clock=MonotonicClock()
+        )
+
+
+def listening(port: int) -> socket.socket:
+    """A socket on loopback whose connections end when their reader stalls."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFERED_BYTES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_MS)
+    try:
+        sock.bind((ADDRESS, port))
+    except OSError as error:
+        sock.close()
+        raise SetupError(
+            f"port {port} cannot be taken ({error.strerror}): another one, or --port 0 for any"
+        ) from error
+    return sock
+
+
+async def _main(
+    shown: Shown, sock: socket.socket, tell: Callable[[str], None], kept: Path, until_eof: bool
+) -> None:
+    campus = shown.campus
+    feed = Feed(shown.source, _ended(campus))
+    health = Health(campus is not None)
+    wanted = trio.Event()
+    switches = Switches(campus) if campus is not None and campus.volunteers else None
+    application = Application(feed, health, Answers(kept), wanted.set, switches)
+    asgi: Any = application.asgi  # of Starlette's types, which are not hypercorn's
+    config = Config()
+    config.bind = [f"fd://{sock.detach()}"]
+    config.errorlog = None
+    config.include_server_header = False
+    config.graceful_timeout = 0.5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed.run)
+        if campus is not None:
+            nursery.start_soon(health.watch, campus.run_dir)
+        nursery.start_soon(_decide_again, shown, kept, wanted)
+        [address] = await nursery.start(
+            partial(serve_asgi, asgi, config, shutdown_trigger=trio.sleep_forever)
+        )
+        token = f"/#token={switches.token}" if switches is not None else "/"
+        tell(f"{address}{token}")
+        if until_eof:
+            await trio.to_thread.run_sync(sys.stdin.buffer.read, abandon_on_cancel=True)
+        else:
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                await anext(signals)
+        nursery.cancel_scope.cancel()
+
+
+async def _decide_again(shown: Shown, kept: Path, wanted: trio.Event) -> None:
+    """The process that says why, from the first question on."""
+    await wanted.wait()
+    follow = ["--follow"] if shown.campus is not None else []
+    argv = [sys.executable, "-m", "experiments.dashboard.decisions", str(shown.path), str(kept), *follow]
+    await trio.run_process(argv, check=False, stdin=b"")
+
+
+def _ended(campus: RunningCampus | None) -> Callable[[], bool]:
+    if campus is None:
+        return lambda: True
+    started = identity.start_time(campus.owner_pid)
+    return lambda: started is None or not identity.is_alive(campus.owner_pid, started)

@@ -1,0 +1,193 @@
+"""Where facts come from: a coordinator's journal, in use or not, or a file of facts. Both are read, and never written.
+
+Nothing is kept of what was read: a fact is asked for by its number (from 1), which is its line in either.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from controller.core.model.events import AgentSaid, Event
+from controller.core.model.facts import AnyFact
+from experiments.worlds.live.operator import JOURNAL
+from testbed.errors import SetupError, SpecError
+from testbed.identity import boot_id
+from testbed.messages import Heartbeat
+from topologies import files
+from topologies.spec import Campus
+
+RECENT = 4  # rows a host that are looked through for its last heartbeats before a moment
+Numbered = tuple[int, float, AnyFact]
+_FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
+_EVENTS: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+class _Timed(msgspec.Struct):
+    at_s: float
+
+
+_TIMED = msgspec.json.Decoder(_Timed)
+
+
+class Source(Protocol):
+    """What a feed reads."""
+
+    campus: Campus
+    world: str  # live, recorded, virtual
+
+    def facts(self, first: int, most: int) -> list[Numbered]:
+        """Facts from that number on, as many as there are by now."""
+
+
+@dataclass
+class Meter:
+    """What agents count of their jobs and flows, from heartbeat to heartbeat."""
+
+    _seen: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)  # (host, transfer)
+    _flows: dict[str, set[str]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # host -> keys that got something
+
+    def take(self, host: str, at_s: float, beat: Heartbeat) -> tuple[dict[str, int], dict[str, float]]:
+        """(steps by job, payload bytes/s by flow) as this heartbeat and the one before tell; 0 for flows that ended."""
+        use: dict[str, float] = dict.fromkeys(self._flows[host], 0.0)
+        now: set[str] = set()
+        for count in beat.flows:
+            job, _, destination = count.transfer.partition(">")
+            key = f"{job.split(':')[0]}:{host}>{destination}"
+            before = self._seen.get((host, count.transfer))
+            if before is not None and at_s > before[0] and count.payload_bytes >= before[1]:
+                rate = (count.payload_bytes - before[1]) / (at_s - before[0])
+            else:
+                rate = count.payload_bytes / count.age_s if count.age_s > 0.0 else 0.0
+            use[key] = use[key] + rate if key in now else rate
+            now.add(key)
+        for seen in [seen for seen in self._seen if seen[0] == host]:
+            del self._seen[seen]
+        for count in beat.flows:
+            self._seen[host, count.transfer] = at_s, count.payload_bytes
+        self._flows[host] = now
+        return {claim.job: claim.step for claim in beat.jobs}, use
+
+
+class JournalSource:
+    """A journal. `owner_pid`: the campus's process, while it stands; None: the run is over.
+
+    SetupError: it is none, or not this user's to read.
+    """
+
+    def __init__(self, path: Path, *, live: bool) -> None:
+        self.path, self.world = path, "live" if live else "recorded"
+        try:
+            self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+            origin = dict(self._db.execute("SELECT key, value FROM origin"))
+        except sqlite3.Error as error:
+            raise SetupError(f"{path}: {error}: a journal that this user may read") from error
+        if "campus" not in origin:
+            raise SetupError(f"{path} does not say whose journal it is")
+        self.campus = files.loads(origin["campus"], str(path))
+        same_boot = origin.get("boot") == boot_id()
+        self._started_s = float(origin["started_monotonic_s"]) if live and same_boot else None
+        self._heard = 0  # number of the last input whose report was read
+
+    def now_s(self) -> float | None:
+        """The journal's time now; None: its run is over, or of before this boot."""
+        return None if self._started_s is None else time.monotonic() - self._started_s
+
+    def facts(self, first: int, most: int) -> list[Numbered]:
+        """See `Source`."""
+        rows = self._db.execute(
+            "SELECT number, at_s, body FROM fact WHERE number >= ? ORDER BY number LIMIT ?", (first, most)
+        ).fetchall()
+        return [(number, at_s, _FACTS.decode(body)) for number, at_s, body in rows]
+
+    def reports(self, most: int) -> list[tuple[str, float, Heartbeat]]:
+        """(host, s, heartbeat), those that came since the last call; the first time, from now on."""
+        last = self._last_input()
+        first = max(self._heard, last - most) if self._heard else last
+        self._heard = last
+        return list(self._beats(first, last)) if last > first else []
+
+    def reports_at(self, at_s: float) -> list[tuple[str, float, Heartbeat]]:
+        """The last heartbeats before a time."""
+        low, high = 0, self._last_input()
+        while low < high:  # times rise with numbers
+            middle = (low + high + 1) // 2
+            row = self._db.execute("SELECT at_s FROM input WHERE number = ?", (middle,)).fetchone()
+            if row is not None and row[0] <= at_s:
+                low = middle
+            else:
+                high = middle - 1
+        return list(self._beats(max(0, low - RECENT * len(self.campus.hosts)), low))
+
+    def _last_input(self) -> int:
+        return int(self._db.execute("SELECT coalesce(max(number), 0) FROM input").fetchone()[0])
+
+    def _beats(self, after: int, last: int) -> Iterator[tuple[str, float, Heartbeat]]:
+        rows = self._db.execute(
+            "SELECT at_s, body FROM input WHERE number > ? AND number <= ? ORDER BY number", (after, last)
+        ).fetchall()
+        for at_s, body in rows:
+            event = _EVENTS.decode(body)
+            if isinstance(event, AgentSaid) and isinstance(event.message, Heartbeat):
+                yield event.host, at_s, event.message
+
+
+class EventsFile:
+    """A file of facts (events.jsonl). SpecError names the line that is none."""
+
+    def __init__(self, path: Path, campus: Campus) -> None:
+        self.path, self.campus, self.world = path, campus, "virtual"
+        self._file = path.open("rb")
+        self._ends = array("Q", [0])
+        for line in self._file:
+            self._ends.append(self._ends[-1] + len(line))
+
+    def facts(self, first: int, most: int) -> list[Numbered]:
+        """See `Source`."""
+        last = min(len(self._ends) - 1, first + most - 1)
+        if last < first:
+            return []
+        self._file.seek(self._ends[first - 1])
+        lines = self._file.read(self._ends[last] - self._ends[first - 1]).splitlines()
+        found = []
+        for number, line in enumerate(lines, first):
+            try:
+                found.append((number, _TIMED.decode(line).at_s, _FACTS.decode(line)))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                allowed = f"a fact with at_s, as a run writes them ({error})"
+                raise SpecError("line", number, allowed, str(self.path)) from None
+        return found
+
+
+def open_run(path: Path, topology: str | None = None) -> JournalSource | EventsFile:
+    """A run that is over, by its events.jsonl (or its journal).
+
+    The journal beside it is read where there is one (it has what agents counted, too). Else the campus is told by the run's
+    `replay.json`, or by `topology`, a campus file. SpecError: there is no such file, or nothing says which campus it is of.
+    """
+    # the page of a campus starts in half the time without scenarios, whose laws bring scipy
+    from experiments.inputs.replay_file import REPLAY, read_replay
+
+    if not path.is_file():
+        raise SpecError("RUN", str(path), "the events.jsonl of a run, or its journal.sqlite")
+    if path.suffix == ".sqlite":
+        return JournalSource(path, live=False)
+    if topology is not None:
+        return EventsFile(path, files.load(topology))
+    beside = path.with_name(JOURNAL)
+    if beside.exists():
+        return JournalSource(beside, live=False)
+    if not path.with_name(REPLAY).exists():
+        allowed = f"a run with {JOURNAL} or {REPLAY} beside it, or --topology CAMPUS (a campus file)"
+        raise SpecError("RUN", str(path), allowed)
+    return EventsFile(path, read_replay(path.parent).scenario.played().campus)

@@ -1,0 +1,561 @@
+// The live page. Two pictures: `head`, which the server's stream keeps up to date, and `view`, what is shown: the head itself, or a
+// moment of the past (/api/at), or a replay that plays (/api/play). Everything is drawn from `view`, once a frame at most.
+import { CampusMap } from "/campus.js";
+import { TimeLine } from "/charts.js";
+
+const $ = (id) => document.getElementById(id);
+const MOST_LINES = 500, MOST_ROWS = 250, SPEEDS = [0.1, 0.5, 1, 2, 5, 10, 60, 600, 3600, 36000];
+
+const format = {
+  duration(s) {
+    if (s == null || !isFinite(s)) return "-";
+    if (s === 0) return "0 s";
+    if (s < 1e-3) return `${(s * 1e6).toFixed(0)} µs`;
+    if (s < 1) return `${(s * 1e3).toFixed(0)} ms`;
+    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+    if (s < 7200) return `${(s / 60).toFixed(1)} min`;
+    return s < 172800 ? `${(s / 3600).toFixed(1)} h` : `${(s / 86400).toFixed(1)} d`;
+  },
+  rate(bytes) {
+    const bits = bytes * 8;
+    const [by, unit] = bits >= 1e9 ? [1e9, "Gbit/s"] : bits >= 1e6 ? [1e6, "Mbit/s"] : bits >= 1e3 ? [1e3, "kbit/s"] : [1, "bit/s"];
+    return `${+(bits / by).toPrecision(3)} ${unit}`;
+  },
+  size(bytes) {
+    const [by, unit] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : bytes >= 1e3 ? [1e3, "kB"] : [1, "B"];
+    return `${+(bytes / by).toPrecision(3)} ${unit}`;
+  },
+  // a moment: seconds, then minutes and hours, then days
+  time(s) {
+    if (s < 120) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
+    const two = (n) => String(Math.floor(n)).padStart(2, "0");
+    const clock = `${two((s % 86400) / 3600)}:${two((s % 3600) / 60)}:${two(s % 60)}`;
+    return s < 86400 ? clock : `day ${Math.floor(s / 86400) + 1}, ${clock}`;
+  },
+};
+
+function element(name, { text = "", className = "", ...attributes } = {}, ...children) {
+  const made = document.createElement(name);
+  if (text !== "") made.textContent = text;
+  if (className) made.className = className;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+class Picture {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    for (const part of ["hosts", "jobs", "flows", "links"]) this[part] = new Map();
+    this.at_s = 0;
+    this.queue = { length: 0, level: null, mean_delay_s: 0, mean_cost: 0, waiting: [] };
+    this.totals = { jobs: {}, migrations: {}, work_lost_s: 0 };
+    this.story = [];
+  }
+
+  apply(told) {
+    if (told.anew) this.clear();
+    for (const part of ["hosts", "jobs", "flows", "links"])
+      for (const [key, row] of Object.entries(told[part] || {})) row === null ? this[part].delete(key) : this[part].set(key, row);
+    if (told.at_s !== undefined) this.at_s = told.at_s;
+    if (told.queue) this.queue = told.queue;
+    if (told.totals) this.totals = told.totals;
+    for (const line of told.story || []) if (line.n > (this.story.at(-1)?.n ?? 0)) this.story.push(line);
+    if (this.story.length > MOST_LINES) this.story.splice(0, this.story.length - MOST_LINES);
+  }
+}
+
+const head = new Picture();
+const S = { view: head, mode: "follow", campus: null, map: null, line: null, now: { s: 0, at: 0 }, loaded: false, over: false, host: "", job: "", fact: 0, speed: 1, told: "notable", playing: null, token: "" };
+let drawing = false, urgent = false;
+
+// draw in the next frame; `now`: what a person has asked for, all of it, however lately it was drawn
+function draw(now = true) {
+  urgent ||= now;
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    if (S.campus) render(urgent);
+    urgent = false;
+  });
+}
+
+// parts that are drawn seldom enough for a slow machine, and only while they can be seen
+const lately = new Map(), seen = new Set();
+function part(id, everyMs, now, act) {
+  if (!seen.has(id)) return;
+  const wait = everyMs - (performance.now() - (lately.get(id) ?? -1e9));
+  if (now || wait <= 0) {
+    lately.set(id, performance.now());
+    act();
+  } else if (!part.timer) {
+    part.timer = setTimeout(() => {
+      part.timer = 0;
+      draw(false);
+    }, wait);
+  }
+}
+
+// ---------------------------------------------------------------- time
+
+const live = () => S.campus?.world === "live" && !S.over;
+function nowS() {
+  return live() ? S.now.s + (performance.now() - S.now.at) / 1000 : S.now.s;
+}
+function cursorS() {
+  return S.mode === "follow" ? nowS() : S.view.at_s;
+}
+
+function stopPlaying() {
+  S.playing?.close();
+  S.playing = null;
+}
+
+function follow() {
+  stopPlaying();
+  S.mode = "follow";
+  S.view = head;
+  draw();
+}
+
+let wanted = null, asking = false; // the moment that was asked for last; one question at a time
+async function seek(s) {
+  stopPlaying();
+  S.mode = "at";
+  if (S.view === head) {
+    S.view = new Picture();
+    S.view.apply({ anew: true });
+  }
+  S.view.at_s = s;
+  wanted = s;
+  draw();
+  if (asking) return;
+  asking = true;
+  try {
+    while (wanted !== null) {
+      const s = wanted;
+      wanted = null;
+      const told = await (await fetch(`/api/at?s=${s}`)).json();
+      if (S.mode !== "at") break;
+      if (wanted !== null) told.at_s = wanted; // the slider has moved on
+      S.view.apply(told);
+      draw();
+    }
+  } finally {
+    asking = false;
+  }
+}
+
+function play() {
+  if (S.playing) {
+    stopPlaying();
+    S.mode = "at";
+    return draw();
+  }
+  const end = nowS(), from = S.mode === "follow" || S.view.at_s >= end - 1e-6 ? 0 : S.view.at_s;
+  S.mode = "play";
+  S.view = new Picture();
+  S.view.at_s = from;
+  S.playing = new EventSource(`/api/play?from_s=${from}&speed=${S.speed}`);
+  S.playing.onmessage = (event) => {
+    const told = JSON.parse(event.data);
+    S.view.apply(told);
+    draw(false);
+    if (told.over) {
+      stopPlaying();
+      S.mode = "at";
+      live() ? follow() : draw();
+    }
+  };
+  S.playing.onerror = () => {
+    stopPlaying();
+    S.mode = "at";
+    draw();
+  };
+  draw();
+}
+
+// ---------------------------------------------------------------- drawing
+
+function render(now) {
+  const view = S.view, at = cursorS(), end = nowS();
+  document.documentElement.dataset.mode = S.mode;
+  $("time").max = Math.max(end, 1e-3);
+  if (document.activeElement !== $("time") || S.mode !== "at") $("time").value = at;
+  $("clock").textContent = format.time(at);
+  $("time").setAttribute("aria-valuetext", format.time(at));
+  $("play").textContent = S.playing ? "❚❚" : "▶";
+  $("play").setAttribute("aria-label", S.playing ? "Pause" : "Play");
+  $("now").hidden = !live();
+  $("now").setAttribute("aria-pressed", S.mode === "follow");
+  part("tiles", 200, now, () => tiles(view));
+  part("map", 0, now, () => S.map.draw(view, at, S.host));
+  part("line-scroll", 250, now, () => {
+    S.line.end = end;
+    S.line.draw(at, S.job, S.mode !== "follow" && live());
+  });
+  host(view, at);
+  part("jobs", 500, now, () => jobs(view));
+  part("flows", 500, now, () => flows(view));
+  part("story", 100, now, () => story(view));
+}
+
+function tiles(view) {
+  const hosts = [...view.hosts.values()], count = (test) => hosts.filter(test).length;
+  const busy = count((h) => h.state === "lent" && h.jobs.length), lent = count((h) => h.state === "lent");
+  const running = [...view.jobs.values()].filter((job) => ["running", "moving", "starting"].includes(job.phase)).length;
+  const t = view.totals, q = view.queue;
+  const told = [
+    [`${busy} / ${lent}`, "hosts busy of those lent"],
+    [count((h) => ["noticed", "reclaimed"].includes(h.state)), "with their owners"],
+    [running, "jobs on hosts"],
+    [q.length, "jobs wait"],
+    [q.level == null || q.level > 1e6 ? "-" : q.level.toFixed(2), "level r"],
+    [format.duration(q.mean_delay_s), `mean delay, cost ${q.mean_cost.toFixed(2)}`],
+    [`${t.jobs.finished ?? 0}`, `finished, ${t.jobs.failed ?? 0} failed`],
+    [format.duration(t.work_lost_s), `work lost; ${t.migrations.in_time ?? 0} moves in time`],
+  ];
+  const box = $("tiles");
+  if (!box.children.length) for (const _ of told) box.append(element("div", { className: "tile" }, element("b"), element("span")));
+  told.forEach(([value, words], n) => {
+    const [b, span] = box.children[n].children;
+    if (b.textContent !== String(value)) b.textContent = value;
+    if (span.textContent !== words) span.textContent = words;
+  });
+}
+
+let hostShown = "";
+function host(view, at) {
+  const row = view.hosts.get(S.host), node = S.campus.layout.nodes[S.host];
+  if (!row || !node) return;
+  const jobs = row.jobs.map((name) => [name, view.jobs.get(name)]);
+  const left = row.until_s == null ? "" : `, closed in ${format.duration(Math.max(0, row.until_s - at))}`;
+  const states = { lent: row.jobs.length ? "lent, busy" : "lent, idle", noticed: "its owner gave notice", reclaimed: "with its owner", lost: "silent", absent: "absent" };
+  const away = [...view.flows.values()].filter((flow) => flow.from === S.host), home = [...view.flows.values()].filter((flow) => flow.to === S.host);
+  const sum = (flows) => flows.reduce((total, flow) => total + flow.grant, 0);
+  const facts = [
+    ["state", states[row.state] + left],
+    ["building", node.building],
+    ["GPUs", `${row.jobs.length} of ${row.gpus} used, ${node.model}`],
+    ["address", node.address],
+    ["sends", `${away.length} flows, ${format.rate(sum(away))} granted`],
+    ["gets", `${home.length} flows, ${format.rate(sum(home))} granted`],
+  ];
+  if (row.egress) facts.push(["egress, last heartbeat", `${format.rate(row.egress[0])} migration, ${format.rate(row.egress[1])} research`]);
+  const shown = JSON.stringify([S.host, facts, jobs.map(([name, job]) => [name, job?.phase, job?.step])]);
+  if (shown === hostShown) return;
+  hostShown = shown;
+  $("host-title").textContent = S.host;
+  const list = element("dl");
+  for (const [what, words] of facts) list.append(element("dt", { text: what }), element("dd", { text: words }));
+  const running = element("ul");
+  for (const [name, job] of jobs) {
+    const button = element("button", { type: "button", className: "plain", text: name });
+    button.addEventListener("click", () => chooseJob(name));
+    running.append(element("li", {}, button, job ? ` ${job.phase}, step ${job.step} of ${job.steps}` : ""));
+  }
+  $("host").replaceChildren(list, running);
+  $("owner").hidden = !(S.campus.switches && node.role === "volunteer");
+  $("no-token").hidden = Boolean(S.token);
+}
+
+// rows are kept and changed in place: 500 jobs that report a step each second must not cost 500 new rows
+function table(body, rows, cells, key) {
+  const kept = new Map([...body.children].map((tr) => [tr.dataset.key, tr]));
+  let place = body.firstElementChild;
+  for (const row of rows) {
+    const name = key(row), told = cells(row), shown = JSON.stringify(told);
+    let tr = kept.get(name);
+    if (tr) kept.delete(name);
+    else tr = element("tr", { "data-key": name });
+    if (tr !== place) body.insertBefore(tr, place);
+    else place = place.nextElementSibling;
+    if (tr.dataset.shown === shown) continue;
+    tr.dataset.shown = shown;
+    tr.className = told.picked ? "picked" : "";
+    tr.replaceChildren(...told.cells.map((cell) => makeCell(cell)));
+  }
+  for (const tr of kept.values()) tr.remove();
+}
+
+function makeCell(cell) {
+  if (typeof cell === "string") return element("td", { text: cell });
+  if (cell.job) {
+    const button = element("button", { type: "button", className: "plain", text: cell.job });
+    button.addEventListener("click", () => chooseJob(cell.job));
+    return element("td", {}, button);
+  }
+  if (cell.why !== undefined) return element("td", { className: "why", text: cell.why, title: cell.why });
+  const granted = element("i"), used = element("i");
+  granted.style.width = `${cell.parts[0] * 100}%`;
+  used.style.width = `${cell.parts[1] * 100}%`;
+  return element("td", {}, element("span", { className: "meter" }, granted, used), cell.words);
+}
+
+const ORDER = { moving: 0, interrupted: 1, starting: 2, running: 3, waiting: 4, cancelling: 5, failed: 6, cancelled: 7, finished: 8 };
+function jobs(view) {
+  const find = $("find-job").value.trim().toLowerCase();
+  const rows = [...view.jobs.entries()].filter(([name, job]) => !find || [name, job.host, job.phase, job.standby].some((text) => text.toLowerCase().includes(find)));
+  rows.sort((a, b) => ORDER[a[1].phase] - ORDER[b[1].phase] || (a[0].length - b[0].length) || a[0].localeCompare(b[0]));
+  $("jobs-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
+  table($("jobs"), rows.slice(0, MOST_ROWS), ([name, job]) => ({
+    picked: name === S.job,
+    cells: [
+      { job: name },
+      job.phase,
+      job.to ? `${job.host} → ${job.to}` : job.host || (job.on_demand ? "on demand" : ""),
+      { parts: [job.step, job.saved ?? 0].map((step) => Math.min(1, step / job.steps)), words: `${job.step}/${job.steps}` },
+      job.interval_s ? `${format.duration(job.interval_s)} to ${job.standby}` : "",
+      { why: job.reason },
+    ],
+  }), ([name]) => name);
+}
+
+function flows(view) {
+  const rows = [...view.flows.entries()].sort((a, b) => (a[1].class === "presync") - (b[1].class === "presync") || b[1].grant - a[1].grant || a[0].localeCompare(b[0]));
+  $("flows-count").textContent = rows.length > MOST_ROWS ? `${MOST_ROWS} of ${rows.length} shown` : `${rows.length}`;
+  const most = Math.max(1, ...rows.map(([, flow]) => flow.grant));
+  table($("flows"), rows.slice(0, MOST_ROWS), ([, flow]) => ({
+    picked: flow.job === S.job,
+    cells: [
+      { job: flow.job },
+      `${flow.from} → ${flow.to}`,
+      flow.class,
+      { parts: [flow.grant / most, Math.min(1, (flow.use ?? 0) / most)], words: flow.use == null ? format.rate(flow.grant) : `${format.rate(flow.grant)}, ${format.rate(flow.use)}` },
+      flow.held_by || "its own cap",
+    ],
+  }), ([key]) => key);
+}
+
+let storyKey = "";
+function story(view) {
+  const told = view.story.filter((line) => (S.told === "all" || (S.told === "decided" ? line.why : line.notable)) && (!S.job || line.job === S.job));
+  const key = `${S.mode === "follow"}|${S.told}|${S.job}|${told.at(-1)?.n}|${told[0]?.n}|${told.length}`;
+  $("story-of").textContent = S.job ? `of ${S.job} only` : "";
+  if (key !== storyKey) {
+    storyKey = key;
+    const list = $("story"), kept = new Map([...list.children].map((li) => [li.dataset.fact, li]));
+    const items = told.slice(-200).reverse().map((line) => kept.get(String(line.n)) || storyItem(line));
+    list.replaceChildren(...items);
+  }
+  for (const li of $("story").children) li.setAttribute("aria-selected", li.dataset.fact === String(S.fact));
+}
+
+function storyItem(line) {
+  const li = element("li", { role: "option", "data-fact": line.n, id: `fact-${line.n}`, className: `${line.tone}${line.why ? " can" : ""}` });
+  li.append(element("time", { text: format.time(line.at_s) }), element("span", { text: line.text }));
+  if (line.why) li.append(element("i", { text: "⚖", title: "a decision: choose it to see why" }));
+  return li;
+}
+
+// ---------------------------------------------------------------- choosing
+
+function chooseHost(name) {
+  S.host = name;
+  $("answer").textContent = "";
+  hostShown = "";
+  S.map.focus(name);
+  draw();
+}
+
+function chooseJob(name) {
+  S.job = S.job === name ? "" : name;
+  draw();
+}
+
+let asked = 0;
+async function chooseFact(number) {
+  S.fact = number;
+  const mine = ++asked, box = $("why");
+  $("story").setAttribute("aria-activedescendant", `fact-${number}`);
+  draw();
+  if (!S.view.story.find((line) => line.n === number)?.why)
+    return box.replaceChildren(element("p", { className: "quiet", text: "Nothing was decided here: it happened, or follows from a decision before." }));
+  while (mine === asked) {
+    let told;
+    try {
+      told = await (await fetch(`/api/why?fact=${number}`)).json();
+    } catch {
+      told = { state: "failed", words: "the page's process does not answer" };
+    }
+    if (mine !== asked) return;
+    if (told.state === "deciding") {
+      box.replaceChildren(element("p", { className: "quiet", text: `The run is being decided again, up to fact ${told.until} of ${number} …` }));
+      await new Promise((done) => setTimeout(done, 400));
+      continue;
+    }
+    if (told.state === "done") box.replaceChildren(...told.decisions.flatMap(decision));
+    else box.replaceChildren(element("p", { className: "quiet", text: told.words }));
+    return;
+  }
+}
+
+function decision({ theory, title, inputs, verdict, table, note, at_s }) {
+  const made = [element("h3", {}, element("b", { text: theory }), title, at_s === undefined ? "" : ` (decided at ${format.time(at_s)})`), element("p", { className: "verdict", text: verdict })];
+  const list = element("dl");
+  for (const [what, words] of inputs) list.append(element("dt", { text: what }), element("dd", { text: words }));
+  made.push(list);
+  if (table) {
+    const columns = element("tr");
+    const [first, ...others] = table.columns;
+    for (const column of [first, "", ...others]) columns.append(element("th", { text: column, scope: "col" }));
+    const body = element("tbody");
+    for (const row of table.rows) {
+      const why = row.why || { chosen: "chosen", rejected: "rejected" }[row.mark] || "";
+      const [name, ...cells] = row.cells.map((cell) => element("td", { text: cell }));
+      body.append(element("tr", { className: row.mark }, name, element("td", { className: "reason", text: why }), ...cells));
+    }
+    made.push(element("div", { className: "scroll" }, element("table", {}, element("thead", {}, columns), body)));
+    if (table.left_off) made.push(element("p", { className: "quiet", text: `${table.left_off} more` }));
+  }
+  if (note) made.push(element("p", { className: "quiet", text: note }));
+  return made;
+}
+
+async function owner(event) {
+  event.preventDefault();
+  const what = event.submitter.value, answer = $("answer"), token = S.token || $("token").value.trim();
+  const wish = { host: S.host, do: what === "return" ? "return" : "reclaim", notice_s: what === "notice" ? Number($("notice").value) : 0 };
+  answer.textContent = "…";
+  try {
+    const reply = await fetch("/api/switch", { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` }, body: JSON.stringify(wish) });
+    answer.textContent = (await reply.json()).words;
+    if (reply.ok && !S.token) keepToken(token);
+    if (reply.status === 401) keepToken("");
+  } catch {
+    answer.textContent = "the page's process does not answer";
+  }
+}
+
+function keepToken(token) {
+  S.token = token;
+  token ? sessionStorage.setItem("token", token) : sessionStorage.removeItem("token");
+  $("no-token").hidden = Boolean(token);
+}
+
+// ---------------------------------------------------------------- beginning
+
+function state(words, tone) {
+  $("state").textContent = words;
+  $("state").className = `pill ${tone}`;
+}
+
+function told(message) {
+  head.apply(message);
+  S.line.apply(message);
+  S.now = { s: message.now_s, at: performance.now() };
+  const { loaded, over, broken } = message;
+  if (loaded && !S.loaded && S.campus.world !== "live") beginReplay(message.now_s);
+  Object.assign(S, { loaded, over });
+  $("count").textContent = `${head.jobs.size} jobs listed, ${S.line.bars.size} attempts`;
+  if (broken) state(broken, "bad");
+  else if (!loaded) state("reading the run", "warn");
+  else if (S.campus.world !== "live") state("replay", "calm");
+  else if (over) state("the campus is gone; all of its run is here", "warn");
+  else state(S.health === false ? "the coordinator does not answer" : "live", S.health === false ? "bad" : "good");
+  draw(false);
+}
+
+// a run that is over is shown from its beginning, at a speed at which it lasts a minute or so
+function beginReplay(end) {
+  S.speed = SPEEDS.find((speed) => speed >= end / 90) ?? SPEEDS.at(-1);
+  $("speed").value = S.speed;
+  if (S.mode === "follow") seek(0);
+}
+
+async function watchHealth() {
+  for (;;) {
+    try {
+      S.health = (await fetch("/healthz")).ok;
+    } catch {
+      S.health = false;
+    }
+    await new Promise((done) => setTimeout(done, 3000));
+  }
+}
+
+function tips() {
+  const tip = $("tip");
+  document.addEventListener("mousemove", (event) => {
+    const part = event.target.closest?.("[data-tip]");
+    tip.hidden = !part?.dataset.tip;
+    if (tip.hidden) return;
+    tip.textContent = part.dataset.tip;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8))}px`;
+    tip.style.top = `${event.clientY + box.height + 24 < innerHeight ? event.clientY + 16 : event.clientY - box.height - 10}px`;
+  });
+}
+
+async function begin() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) history.replaceState(null, "", "/");
+  keepToken(given || sessionStorage.getItem("token") || "");
+  S.campus = await (await fetch("/api/campus")).json();
+  document.title = `${S.campus.name} · ReclaimNet`;
+  $("name").textContent = S.campus.name;
+  $("world").textContent = { live: "live campus", recorded: "recorded live run", virtual: "virtual run" }[S.campus.world];
+  const nodes = Object.entries(S.campus.layout.nodes).filter(([, node]) => node.kind === "host" && node.role !== "coordinator");
+  S.map = new CampusMap($("map"), S.campus, format, chooseHost);
+  S.line = new TimeLine({ scroll: $("line-scroll"), space: $("line-space"), line: $("line"), curve: $("curve"), hosts: nodes.map(([name]) => name), format, chosen: chooseJob, seek: (s) => (s === null ? draw() : seek(s)) });
+  for (const speed of SPEEDS) $("speed").append(element("option", { value: speed, text: `× ${speed}` }));
+  $("speed").value = S.speed;
+  $("speed").addEventListener("change", (event) => {
+    S.speed = Number(event.target.value);
+    if (S.playing) {
+      stopPlaying();
+      play();
+    }
+  });
+  $("time").addEventListener("input", (event) => seek(Number(event.target.value)));
+  $("time").addEventListener("keydown", (event) => {
+    const steps = { ArrowLeft: -0.01, ArrowRight: 0.01, PageDown: -0.1, PageUp: 0.1 };
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    const s = Math.max(0, Math.min(nowS(), cursorS() + steps[event.key] * nowS()));
+    event.target.value = s;
+    seek(s);
+  });
+  $("play").addEventListener("click", play);
+  $("now").addEventListener("click", follow);
+  $("owner").addEventListener("submit", owner);
+  $("find-job").addEventListener("input", () => draw());
+  for (const radio of document.querySelectorAll("input[name=told]")) radio.addEventListener("change", () => { S.told = radio.value; draw(); });
+  $("story").addEventListener("click", (event) => {
+    const li = event.target.closest("li");
+    if (li) chooseFact(Number(li.dataset.fact));
+  });
+  $("story").addEventListener("keydown", (event) => {
+    const items = [...$("story").children], at = items.findIndex((li) => li.dataset.fact === String(S.fact));
+    const next = { ArrowDown: items[at + 1], ArrowUp: items[Math.max(0, at - 1)], Home: items[0], End: items.at(-1) }[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.scrollIntoView({ block: "nearest" });
+    chooseFact(Number(next.dataset.fact));
+  });
+  addEventListener("resize", () => draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  const watch = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) isIntersecting ? seen.add(target.dataset.part) : seen.delete(target.dataset.part);
+    draw();
+  }, { rootMargin: "200px" });
+  for (const id of ["tiles", "map", "line-scroll", "jobs", "flows", "story"]) {
+    const box = $(id).closest(".card, .tiles");
+    box.dataset.part = id;
+    watch.observe(box);
+  }
+  tips();
+  const stream = new EventSource("/api/stream");
+  stream.onmessage = (event) => told(JSON.parse(event.data));
+  stream.onerror = () => state("not connected: trying again", "bad");
+  if (S.campus.world === "live") {
+    watchHealth();
+    setInterval(() => S.mode === "follow" && live() && draw(false), 250);
+  }
+}
+
+begin();

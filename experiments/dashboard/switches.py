@@ -1,0 +1,72 @@
+"""The owners' hand from the page: the store into the kernel's switch that `reclaimnet reclaim` does, for those with the token."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Literal
+
+import msgspec
+import trio
+
+from bpf.errors import BpfError
+from testbed import owner
+from testbed.emulation.safety.ledger import RunningCampus
+from testbed.errors import SpecError
+
+MOST_NOTICE_S = 86_400.0
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an owner wants of a host."""
+
+    host: str
+    do: Literal["reclaim", "return"]
+    notice_s: float = 0.0
+
+
+class Switches:
+    """Of one campus. `token`: what a request must bring."""
+
+    def __init__(self, campus: RunningCampus) -> None:
+        self._campus, self.token = campus, secrets.token_urlsafe(24)
+
+    def allows(self, authorization: str) -> bool:
+        """Whether the header of a request brings the token."""
+        kind, _, token = authorization.partition(" ")
+        return kind == "Bearer" and secrets.compare_digest(token.encode(), self.token.encode())
+
+    async def do(self, wish: Wish) -> str:
+        """What was done, in words. SpecError: it cannot be asked for; BpfError: the kernel refuses."""
+        campus, host = self._campus, wish.host
+        if host not in campus.volunteers:
+            raise SpecError("host", host, "a host with an owner")
+        if not 0.0 <= wish.notice_s <= MOST_NOTICE_S:
+            raise SpecError("notice_s", wish.notice_s, f"seconds, from 0 to {MOST_NOTICE_S:g}")
+        pin, socket = campus.switch_pin(host), campus.run_dir / f"{host}.sock"
+        if not pin.exists():
+            raise SpecError(
+                "host", host, "a host with a kill-switch: this campus was built without enforcement"
+            )
+
+        def act() -> owner.Switched:
+            if wish.do == "return":
+                return owner.lend(pin, socket)
+            return owner.reclaim(pin, socket, notice_s=wish.notice_s)
+
+        done = await trio.to_thread.run_sync(act)
+        what = (
+            "is lent again"
+            if wish.do == "return"
+            else f"closes in {wish.notice_s:g} s"
+            if wish.notice_s
+            else "is closed"
+        )
+        heard = (
+            "its agent has obeyed"
+            if done.agent_obeyed
+            else "no agent answered; the kernel's switch is set all the same"
+        )
+        return f"{host} {what}: switched in {done.set_s * 1e6:.0f} µs; {heard}"
+
+
+__all__ = ["BpfError", "Switches", "Wish"]

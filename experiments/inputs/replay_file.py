@@ -1,0 +1,51 @@
+"""replay.json: what a virtual run needs to be played again, beside its events.jsonl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from experiments.inputs.scenario import Scenario, dumps
+from experiments.inputs.scenario.files import loads
+from topologies.errors import SpecError
+
+REPLAY = "replay.json"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A scenario in real units, with the seed that was played, and how it was played."""
+
+    scenario: Scenario
+    system: str | None = None  # a row, instead of the scenario's
+    records: tuple[Path, ...] = ()  # of owners
+    until_over: bool = False
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    scenario: str
+    system: str | None
+    records: list[str]
+    until_over: bool
+
+
+def write_replay(folder: Path, replay: Replay) -> None:
+    """`folder`/replay.json."""
+    records = [str(path.resolve()) for path in replay.records]
+    told = _File(dumps(replay.scenario), replay.system, records, replay.until_over)
+    (folder / REPLAY).write_bytes(msgspec.json.encode(told))
+
+
+def read_replay(folder: Path) -> Replay:
+    """What was written there. SpecError: it is none of these."""
+    path = folder / REPLAY
+    try:
+        told = msgspec.json.decode(path.read_bytes(), type=_File)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SpecError(
+            "replay", path.name, f"as `reclaimnet simulate` writes it ({error})", str(folder)
+        ) from None
+    records = tuple(Path(name) for name in told.records)
+    return Replay(loads(told.scenario, str(path)), told.system, records, told.until_over)

@@ -1,0 +1,112 @@
+"""Jobs of a user's own in a scenario: `[[jobs]]` instead of the generated ones, or `[[jobs.own]]` beside them.
+
+The keys are those of a job file (`experiments.inputs.job_file`), and `at`. Paths begin at the scenario's folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.inputs.job_file import JOB, PROGRAM, read_job
+from testbed.messages import JobSpec
+from testbed.workloads.submission import EXECUTABLE, cannot_run
+from topologies import toml
+from topologies.dimension import DURATION, NUMBER, SIZE, Dimension
+from topologies.errors import SpecError
+from topologies.keys import Key, Quantity
+from topologies.tables import Table
+
+AT: Final = Key(Quantity(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnJob:
+    """One of them: `given` as it was read; the other figures follow the scenario's scale."""
+
+    at_s: float = field(metadata=DURATION)
+    payload_bytes: int = field(metadata=SIZE)
+    step_s: float = field(metadata=DURATION)
+    memory_bytes: float = field(metadata=SIZE)
+    min_capability: float = field(metadata=NUMBER)
+    loss_budget_s: float = field(metadata=DURATION)
+    given: JobSpec
+
+    @classmethod
+    def of(cls, given: JobSpec, at_s: float = 0.0) -> OwnJob:
+        """A job as it is submitted, at real scale."""
+        return cls(
+            at_s,
+            given.payload_bytes,
+            given.step_s,
+            given.memory_bytes,
+            given.min_capability,
+            given.loss_budget_s,
+            given,
+        )
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.given.name
+
+
+def read_own_jobs(tables: Iterable[Table], folder: Path) -> tuple[OwnJob, ...]:
+    """Of a list of tables. SpecError says key, value and what is allowed."""
+    jobs = []
+    for number, table in enumerate(tables, 1):
+        at_s = AT.kind.read(table, "at", AT.default)
+        if table.has("at") and (allowed := AT.kind.wrong(at_s)):
+            raise table.wrong("at", allowed)
+        spec = read_job(table, f"own{number}", folder)
+        if why := cannot_run(spec):
+            raise SpecError(table.path("workload"), spec.workload, why)
+        jobs.append(OwnJob.of(spec, at_s))
+    return tuple(jobs)
+
+
+def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
+    """SpecError: two of one name, or one that a generated job may have (j1, j2, ...)."""
+    names: set[str] = set()
+    for job in jobs:
+        generated = beside_generated and job.name[:1] == "j" and job.name[1:].isdecimal()
+        if job.name in names or generated:
+            taken = ", nor j1, j2, ... as generated jobs are called" if beside_generated else ""
+            raise SpecError("jobs.name", job.name, f"a name that no job before it has{taken}")
+        names.add(job.name)
+
+
+def toml_of(job: OwnJob) -> Iterator[str]:
+    """The lines of its table, without the head."""
+    given = job.given
+    figures: dict[str, Any] = {
+        "name": given.name,
+        "workload": given.workload,
+        "steps": given.steps,
+        "step": given.step_s,
+        "payload": given.payload_bytes,
+        "memory": given.memory_bytes,
+        "min_capability": given.min_capability,
+        "loss_budget": given.loss_budget_s,
+        "grace": given.grace_s,
+    }
+    yield f"at = {AT.kind.text(job.at_s)}"
+    for key, value in figures.items():
+        if not (key == "workload" and value == EXECUTABLE):
+            yield f"{key} = {JOB[key].kind.text(value)}"
+    if given.params:
+        yield f"params = {toml.inline((key, _scalar(value)) for key, value in given.params.items())}"
+    if (program := given.program) is not None:
+        for key, declared in PROGRAM.items():
+            if value := getattr(program, key):
+                yield f"{key} = {declared.kind.text(value)}"
+        if program.environment:
+            yield f"environment = {toml.inline((key, toml.quote(value)) for key, value in program.environment.items())}"
+
+
+def _scalar(value: str | int | float | bool) -> str:
+    if isinstance(value, str):
+        return toml.quote(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,390 @@
+"""A run as tables: a row a job, a checkpoint, a reclaim and so on, each column declared once, with its meaning.
+
+Times are seconds since the coordinator started, sizes and rates as they were played. A row is a frozen dataclass, so the tables
+need no library; `frame` makes one a polars frame. Polars, not pandas: its columns keep whole numbers beside missing values, it
+writes Parquet by itself, and it is one package.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from controller.core.model import facts as f
+from experiments.results.history import Timed, attempts, notices, only, whereabouts
+from experiments.results.losses import interruptions, work_lost
+from experiments.results.lost_time import balances
+from experiments.results.run_context import RunContext
+from topologies.errors import SpecError
+from topologies.paths import Routes
+from topologies.spec import DirectedLink
+
+if TYPE_CHECKING:
+    import polars
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job, in order of submission."""
+
+    job: str
+    submitted_s: float
+    started_s: float | None  # its first dispatch
+    ended_s: float | None  # finished or failed
+    state: str  # at the end: finished, failed, waiting, on a host, on the way, interrupted, accepted
+    host: str | None  # of its latest attempt
+    attempts: int
+    on_demand: bool  # whether the queue sent it there
+    cost: float | None  # paper B's, of its first dispatch
+    delay_s: float | None  # until its first dispatch
+    steps: int
+    step_s: float
+    payload_bytes: int
+    work_lost_s: float  # steps computed and not kept
+    lost_gpu_s: float  # that, and pauses, restarts and downtime: see docs/how/lost_time.md
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """An attempt of a job on one host, in order of dispatch."""
+
+    job: str
+    attempt: int
+    host: str
+    dispatched_s: float
+    running_s: float | None  # its state was proved
+    ended_s: float | None
+    how: str  # it ended: finished, failed, emergency, deadline, final_checkpoint, ...; empty: it had not
+    from_step: int
+    to_step: int  # as far as the journal proves
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A snapshot, in the order in which they were taken."""
+
+    job: str
+    attempt: int
+    sequence: int
+    step: int
+    taken_s: float
+    final: bool  # the job was stopped with it, to move
+    payload_bytes: int
+    pause_s: float | None  # for which the job stood still; none: not measured
+    completed_s: float | None  # when the first host had verified and stored it
+    holder: str | None  # that host
+    copies: int  # hosts that held it, completed
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """A transfer of a checkpoint that ended, as its sender tells it."""
+
+    ended_s: float
+    job: str
+    sequence: int
+    source: str
+    destination: str
+    ok: bool
+    bytes_sent: int
+    bytes_deduplicated: int
+    duration_s: float
+    goodput_over_grant: float | None
+    drops: int
+    reason: str  # why it failed
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationRow:
+    """A job that was on a host when its owner gave notice."""
+
+    at_s: float
+    job: str
+    source: str
+    destination: str | None
+    notice_s: float
+    payload_bytes: int
+    admitted_s: float | None
+    floor_bytes_per_s: float
+    degraded: str | None  # why no migration was feasible, if that was the last word
+    finished_s: float | None  # the job ran on at its destination
+    in_time: bool | None
+    took_s: float | None
+    downtime_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimRow:
+    """An owner took a host back, or said so again."""
+
+    at_s: float
+    host: str
+    notice_s: float  # 0: it is closed already
+    grace: bool
+    jobs: int  # that were on it
+    returned_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """An attempt that ended before its job did, and what that cost (`experiments.results.losses`)."""
+
+    at_s: float
+    job: str
+    host: str
+    cause: str
+    lost_s: float  # of computing
+    downtime_s: float | None
+    is_open: bool  # the job had not been dispatched again
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """One direction of a cable, and the checkpoints that crossed it; on a campus of several paths, by the tree that P3 plans
+    on."""
+
+    source: str
+    target: str
+    rate_bytes_per_s: float  # as described, on the wire
+    migration_bytes_per_s: float  # what research leaves to migrations, payload
+    transfers: int
+    bytes_sent: int
+    changes: int  # of its rate during the run
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRow:
+    """Paper B's r = N + p, whenever a job met it or it was learned anew."""
+
+    at_s: float
+    level: float
+    ahead: int | None  # jobs in the queue when one came
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A fact of the journal; `details` has its other fields, as JSON."""
+
+    at_s: float
+    fact: str
+    job: str | None
+    host: str | None
+    details: str
+
+
+class RunTable(NamedTuple):
+    """The declaration of the rows, and what makes them."""
+
+    row: type[Any]
+    make: Callable[[Sequence[Timed], RunContext], Iterable[Any]]
+
+
+def columns(table: str) -> Mapping[str, str]:
+    """Column -> its type as it is declared. SpecError: no such table."""
+    return {column.name: str(column.type) for column in fields(_table(table).row)}
+
+
+def rows(table: str, facts: Sequence[Timed], context: RunContext) -> list[Any]:
+    """The rows of a table, dataclasses. SpecError: no such table."""
+    return list(_table(table).make(facts, context))
+
+
+def frame(table: str, facts: Sequence[Timed], context: RunContext) -> polars.DataFrame:
+    """The table as a polars frame. SpecError: no such table."""
+    import polars
+
+    kinds = {"str": polars.String, "int": polars.Int64, "float": polars.Float64, "bool": polars.Boolean}
+    found = rows(table, facts, context)
+    return polars.DataFrame(
+        {
+            name: polars.Series(
+                name, [getattr(row, name) for row in found], kinds[kind.removesuffix(" | None")]
+            )
+            for name, kind in columns(table).items()
+        }
+    )
+
+
+def described() -> Iterator[tuple[str, str, type[Any]]]:
+    """(table, what a row is, its declaration) of each table."""
+    for name, table in TABLES.items():
+        yield name, (inspect.getdoc(table.row) or "").partition("\n\n")[0], table.row
+
+
+def _table(name: str) -> RunTable:
+    if name not in TABLES:
+        raise SpecError("table", name, f"one of {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _jobs(facts: Sequence[Timed], context: RunContext) -> Iterator[JobRow]:
+    places, lost_s = whereabouts(facts), Counter[str]()
+    for lost in work_lost(facts):
+        lost_s[lost.job] += lost.work_s  # type: ignore[assignment]
+    accounts = balances(facts, context)
+    submitted: dict[str, tuple[float, f.JobSubmitted]] = {}
+    first: dict[str, tuple[float, f.JobDispatched]] = {}
+    latest: dict[str, f.JobDispatched] = {}
+    ended_s: dict[str, float] = {}
+    on_demand, tries = set[str](), Counter[str]()
+    for at_s, fact in facts:
+        match fact:
+            case f.JobSubmitted():
+                submitted.setdefault(fact.job, (at_s, fact))
+            case f.JobRedirected():
+                on_demand.add(fact.job)
+            case f.JobDispatched():
+                first.setdefault(fact.job, (at_s, fact))
+                latest[fact.job] = fact
+                tries[fact.job] += 1
+            case f.JobFinished() | f.JobFailed():
+                ended_s[fact.job] = at_s
+    for job, (at_s, fact) in submitted.items():
+        began = first.get(job)
+        account = accounts.get(job)
+        yield JobRow(
+            job=job,
+            submitted_s=at_s,
+            started_s=began and began[0],
+            ended_s=ended_s.get(job),
+            state=str(places.get(job, "accepted")),
+            host=latest[job].host if job in latest else None,
+            attempts=tries[job],
+            on_demand=job in on_demand,
+            cost=began and began[1].cost,
+            delay_s=began and began[1].delay_s,
+            steps=fact.steps,
+            step_s=fact.step_s,
+            payload_bytes=fact.payload_bytes,
+            work_lost_s=float(lost_s[job]),
+            lost_gpu_s=sum(spell.gpu_s for spell in account.lost) if account else 0.0,
+        )
+
+
+def _attempts(facts: Sequence[Timed], _: RunContext) -> Iterator[AttemptRow]:
+    for one in attempts(facts):
+        yield AttemptRow(
+            one.job,
+            one.attempt,
+            one.host,
+            one.dispatched_s,
+            one.running_s,
+            one.ended_s,
+            one.how,
+            one.from_step,
+            one.to_step,
+        )
+
+
+def _checkpoints(facts: Sequence[Timed], _: RunContext) -> Iterator[CheckpointRow]:
+    completed: dict[tuple[str, int], tuple[float, str]] = {}
+    copies = Counter[tuple[str, int]]()
+    for at_s, fact in only(facts, (f.CheckpointCompleted, f.CheckpointHeld)):
+        if isinstance(fact, f.CheckpointCompleted):
+            completed[fact.job, fact.sequence] = (at_s, fact.holder)
+        if isinstance(fact, f.CheckpointCompleted | f.CheckpointHeld):
+            copies[fact.job, fact.sequence] += 1
+    for at_s, fact in only(facts, (f.CheckpointTaken,)):
+        if isinstance(fact, f.CheckpointTaken):
+            done_s, holder = completed.get((fact.job, fact.sequence), (None, None))
+            yield CheckpointRow(
+                job=fact.job,
+                attempt=fact.attempt,
+                sequence=fact.sequence,
+                step=fact.step,
+                taken_s=at_s,
+                final=fact.final,
+                payload_bytes=fact.payload_bytes,
+                pause_s=fact.pause_s,
+                completed_s=done_s,
+                holder=holder,
+                copies=copies[fact.job, fact.sequence],
+            )
+
+
+def _transfers(facts: Sequence[Timed], _: RunContext) -> Iterator[TransferRow]:
+    for at_s, fact in only(facts, (f.TransferFinished,)):
+        if isinstance(fact, f.TransferFinished):
+            yield TransferRow(
+                ended_s=at_s,
+                **{name: getattr(fact, name) for name in TransferRow.__slots__ if name != "ended_s"},
+            )
+
+
+def _migrations(facts: Sequence[Timed], _: RunContext) -> Iterator[MigrationRow]:
+    for notice in notices(facts):
+        yield MigrationRow(**{name: getattr(notice, name) for name in MigrationRow.__slots__})
+
+
+def _reclaims(facts: Sequence[Timed], _: RunContext) -> Iterator[ReclaimRow]:
+    returned: dict[str, list[float]] = {}
+    for at_s, fact in only(facts, (f.HostReturned,)):
+        if isinstance(fact, f.HostReturned):
+            returned.setdefault(fact.host, []).append(at_s)
+    for at_s, fact in only(facts, (f.HostReclaimed,)):
+        if isinstance(fact, f.HostReclaimed):
+            after_s = next((back_s for back_s in returned.get(fact.host, ()) if back_s >= at_s), None)
+            yield ReclaimRow(at_s, fact.host, fact.notice_s, fact.grace, len(fact.jobs), after_s)
+
+
+def _losses(facts: Sequence[Timed], _: RunContext) -> Iterator[LossRow]:
+    for one in interruptions(facts):
+        yield LossRow(**{name: getattr(one, name) for name in LossRow.__slots__})
+
+
+def _links(facts: Sequence[Timed], context: RunContext) -> Iterator[LinkRow]:
+    campus, routes = context.campus, Routes(context.campus)
+    nodes = {node.name for node in campus.nodes}
+    transfers, carried, changes = Counter[DirectedLink](), Counter[DirectedLink](), Counter[DirectedLink]()
+    for _, fact in only(facts, (f.TransferFinished, f.LinkChanged)):
+        match fact:
+            case f.LinkChanged():
+                changes[DirectedLink(fact.source, fact.target)] += 1
+            case f.TransferFinished(source=source, destination=to) if {source, to} <= nodes:
+                for link in routes.route(source, to):
+                    transfers[link] += 1
+                    carried[link] += fact.bytes_sent
+    for cable in campus.links:
+        for link in cable.directions():
+            yield LinkRow(
+                link.source,
+                link.target,
+                cable.rate_bytes_per_s,
+                context.share[link],
+                transfers[link],
+                carried[link],
+                changes[link],
+            )
+
+
+def _levels(facts: Sequence[Timed], _: RunContext) -> Iterator[LevelRow]:
+    for at_s, fact in only(facts, (f.JobQueued, f.JobRedirected, f.LevelLearned)):
+        if isinstance(fact, f.JobQueued | f.JobRedirected | f.LevelLearned):
+            yield LevelRow(at_s, fact.level, getattr(fact, "ahead", None))
+
+
+def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
+    for at_s, fact in facts:
+        told = msgspec.to_builtins(fact)
+        kind, job, host = (told.pop(key, None) for key in ("fact", "job", "host"))
+        yield EventRow(at_s, kind, job, host, json.dumps(told))
+
+
+TABLES: dict[str, RunTable] = {
+    "jobs": RunTable(JobRow, _jobs),
+    "attempts": RunTable(AttemptRow, _attempts),
+    "checkpoints": RunTable(CheckpointRow, _checkpoints),
+    "transfers": RunTable(TransferRow, _transfers),
+    "migrations": RunTable(MigrationRow, _migrations),
+    "reclaims": RunTable(ReclaimRow, _reclaims),
+    "losses": RunTable(LossRow, _losses),
+    "links": RunTable(LinkRow, _links),
+    "levels": RunTable(LevelRow, _levels),
+    "events": RunTable(EventRow, _events),
+}

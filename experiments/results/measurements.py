@@ -1,0 +1,75 @@
+"""What jobs measured while they ran, from the lines of JSON on their output: `{"step": 12, "loss": 0.25}`.
+
+Output is a user's and may hold anything: a line that is no such object is passed over, and what is read of a file, and of its
+names, is bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+MOST_BYTES: Final = 32 << 20  # of one attempt's output
+MOST_NAMES: Final = 8  # of one job
+LONGEST_NAME: Final = 40
+LARGEST_STEP: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """One quantity of a job: (step, value) of each of its attempts that told any, by attempt."""
+
+    job: str
+    name: str
+    attempts: dict[int, list[tuple[int, float]]]
+
+    def repeated(self) -> tuple[int, int]:
+        """Values that two attempts in a row told of the same step, and how many of those differ in any bit."""
+        twice = differ = 0
+        for (_, before), (_, after) in pairwise(sorted(self.attempts.items())):
+            known = dict(before)
+            again = [(known[step], value) for step, value in after if step in known]
+            twice += len(again)
+            differ += sum(old != new for old, new in again)
+        return twice, differ
+
+
+def measured_curves(folder: Path) -> Sequence[MeasuredCurve]:
+    """Of all attempts whose output lies in a folder (`testbed.workloads.output`), by job and name."""
+    found: dict[str, dict[str, MeasuredCurve]] = {}
+    for path in sorted(folder.glob("*.*.log")):
+        job, attempt, _ = path.name.rsplit(".", 2)
+        if not attempt.isdecimal():
+            continue
+        named = found.setdefault(job, {})
+        for step, values in _lines(path):
+            for name, value in values.items():
+                if name not in named and len(named) < MOST_NAMES and 0 < len(name) <= LONGEST_NAME:
+                    named[name] = MeasuredCurve(job, name, {})
+                if name in named:
+                    named[name].attempts.setdefault(int(attempt), []).append((step, value))
+    return [curve for _, named in sorted(found.items()) for _, curve in sorted(named.items())]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
+    with path.open("rb") as file:
+        for line in file.read(MOST_BYTES).splitlines():
+            if not line.startswith(b"{"):
+                continue
+            try:
+                told: Any = msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            step = told.pop("step", None)
+            if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= LARGEST_STEP:
+                yield step, {name: float(value) for name, value in told.items() if _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

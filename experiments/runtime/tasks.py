@@ -1,0 +1,101 @@
+"""Many independent tasks, wherever they are played: each result kept at once, so that a sweep resumes where it stopped.
+
+Results are lines of one file, `runs.jsonl`. A line carries the fingerprint of the code that made it: results of other code
+are not taken for those of this one, and need not be thrown away by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Result = Mapping[str, Any]  # of what JSON holds
+RUNS = "runs.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`function(*arguments)`, a function of a module and arguments that can be pickled; `key` names it in its sweep."""
+
+    key: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+# plays tasks and gives each with its result, as they end
+Play = Callable[[Sequence[Task]], Iterator[tuple[Task, Any]]]
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that is shown nowhere."""
+
+
+def results_of(
+    tasks: Sequence[Task],
+    path: Path | None,
+    code: str,
+    opened: Callable[[int], AbstractContextManager[Play]],
+    progress: Callable[[int, int], None] = silent,
+) -> dict[str, Result]:
+    """Every task's result by its key, in the order of the tasks; those that the file has are not played again.
+
+    `opened(n)` gives what plays so many tasks. Without `path` nothing is kept. ValueError: two tasks of one key.
+    """
+    if len({task.key for task in tasks}) < len(tasks):
+        raise ValueError("two tasks of one key: the key names everything that a result depends on")
+    found = kept(path, code) if path else {}
+    missing = [task for task in tasks if task.key not in found]
+    done = len(tasks) - len(missing)
+    progress(done, len(tasks))
+    if missing:
+        with opened(len(missing)) as play, _Lines(path, code) as lines:
+            for task, result in play(missing):
+                lines.add(task.key, result)
+                found[task.key] = result
+                done += 1
+                progress(done, len(tasks))
+    return {task.key: found[task.key] for task in tasks}
+
+
+def kept(path: Path, code: str) -> dict[str, Result]:
+    """The results of that code in the file; a line that was cut off while it was written counts as none."""
+    if not path.exists():
+        return {}
+    found: dict[str, Result] = {}
+    for line in path.read_text().splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if entry["code"] == code:
+            found[entry["key"]] = entry["result"]
+    return found
+
+
+class _Lines:
+    """The file, a line added for each result and flushed; or nothing."""
+
+    def __init__(self, path: Path | None, code: str) -> None:
+        self._code, self._file = code, None
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a")
+            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):  # the last line was cut off
+                self._file.write("\n")
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, key: str, result: Result) -> None:
+        """One more."""
+        if self._file is not None:
+            self._file.write(json.dumps({"code": self._code, "key": key, "result": result}) + "\n")
+            self._file.flush()

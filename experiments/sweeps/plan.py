@@ -1,0 +1,297 @@
+"""Which runs a sweep is made of: every policy with every seed and every combination of values.
+
+A run is named by what its result depends on: the scenario in its long form with its seed and its policy, the records of owners,
+and the code of whatever is the user's own. The project's own code is `tasks`'s to tell apart.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bpf.caches import fingerprint
+from controller.own_policies import find_policy, source_of
+from experiments.inputs.scenario import Scenario, dumps, load
+from experiments.inputs.scenario.files import EXAMPLES, scenario_of
+from experiments.inputs.scenario.scenario import MAX_SEED
+from experiments.inputs.seeds import seed_range
+from experiments.results.summary import fields as figures_of
+from topologies import files, plugins, toml
+from topologies.errors import SpecError
+from topologies.keys import Flag, Texts
+from topologies.tables import Table
+
+MOST_RUNS = 1_000_000
+FEWEST_SEEDS = range(1, 6)  # if none are named
+OTHERWISE = {
+    "seed": "seeds",
+    "protocol.policy": "policies",
+}  # keys of a scenario that are swept by options of their own
+FIGURES = (
+    "lost_time.total_s",
+    "interruptions.lost_gpu_s",
+    "jobs.finished",
+    "migrations.downtime_median_s",
+    "delay.mean_s",
+    "cost.mean",
+    "checkpoints.bytes_sent",
+    "research.lowest_share",
+)  # that are compared and drawn, if no others are named
+_NAMES = [name for name, _ in figures_of()]
+NUMERIC = frozenset(
+    name for name in _NAMES if "." in name and not any(other.startswith(f"{name}.") for other in _NAMES)
+)
+Values = tuple[tuple[str, Any], ...]  # of keys, in the order of the sweep
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCase:
+    """One run. `scenario` has its policy, seed and values; `text` is each value as it was given."""
+
+    policy: str
+    seed: int
+    values: tuple[tuple[str, str], ...]
+    scenario: Scenario
+
+    @property
+    def label(self) -> str:
+        """Policy and values, for people."""
+        return ", ".join([self.policy, *(f"{key} {value}" for key, value in self.values)])
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """All runs of a sweep. Construction checks everything, before anything is played; SpecError says what is wrong.
+
+    `policies`: the first is the one that others are compared with. `values`: key of the scenario file -> what it is to be, as
+    TOML has it. `records`: as of `simulate`. `figures`: of a `Summary`, by section.name.
+    """
+
+    scenario: Scenario
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    records: tuple[str, ...] = ()
+    until_over: bool = False
+    figures: tuple[str, ...] = FIGURES
+    folder: Path = Path()  # where paths of campus files begin
+
+    def __post_init__(self) -> None:
+        for key, some in (("policies", self.policies), ("seeds", self.seeds), ("figures", self.figures)):
+            if not some or len(set(some)) < len(some):
+                raise SpecError(key, list(some)[:20], "at least one, each once")
+        for seed in self.seeds:
+            if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+                raise SpecError("seeds", seed, f"whole numbers from 0 to {MAX_SEED}")
+        for policy in self.policies:
+            find_policy(policy, "policies")
+        for key, some in self.values.items():
+            if key in OTHERWISE:
+                raise SpecError(f"set.{key}", list(some)[:8], f"not here: {OTHERWISE[key]} has it")
+            if not some:
+                raise SpecError(f"set.{key}", [], "at least one value")
+        for figure in self.figures:
+            if figure not in NUMERIC:
+                near = [name for name in sorted(NUMERIC) if name.endswith(f".{figure.rpartition('.')[2]}")]
+                raise SpecError(
+                    "figures", figure, f"figures of summary.json, such as {', '.join(near[:6] or FIGURES)}"
+                )
+        if (count := len(self)) > MOST_RUNS:
+            raise SpecError("runs", count, f"at most {MOST_RUNS}")
+        _ = self._varied
+
+    def __len__(self) -> int:
+        count = len(self.policies) * len(self.seeds)
+        for some in self.values.values():
+            count *= len(some)
+        return count
+
+    @cached_property
+    def _varied(self) -> list[tuple[tuple[tuple[str, str], ...], Scenario]]:
+        """Each combination of values, as text, and the scenario with it."""
+        base = tomllib.loads(dumps(self.scenario))
+        found = []
+        for chosen in product(*([(key, value) for value in some] for key, some in self.values.items())):
+            text = tuple((key, value if isinstance(value, str) else _text(value)) for key, value in chosen)
+            found.append((text, _with(base, chosen, self.folder) if chosen else self.scenario))
+        if len({text for text, _ in found}) < len(found):
+            raise SpecError("set", "a value twice", "each value of a key once")
+        return found
+
+    def cases(self) -> Iterator[SweepCase]:
+        """Every run: values, then policies, then seeds."""
+        for text, scenario in self._varied:
+            for policy in self.policies:
+                protocol = replace(scenario.protocol, policy=policy)
+                for seed in self.seeds:
+                    yield SweepCase(policy, seed, text, replace(scenario, protocol=protocol, seed=seed))
+
+    def key_of(self, case: SweepCase) -> str:
+        """Names everything that the run's result depends on, but for the project's code."""
+        words = (dumps(case.scenario), str(self.until_over), source_of(case.policy), self.of_records)
+        return f"{case.label}, seed {case.seed}: {fingerprint((), *words)}"
+
+    @cached_property
+    def of_records(self) -> str:
+        """A fingerprint of the records; of a user's function, of its code. SpecError: one is not there."""
+        return fingerprint_of(self.records)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The records, for a process that was started in another folder."""
+        return tuple(
+            str(Path(record).absolute()) if Path(record).exists() else record for record in self.records
+        )
+
+    @property
+    def modules(self) -> dict[str, Path]:
+        """Files of the user's own modules that the runs need, by relative name, but for installed packages."""
+        names = [(policy, plugins.POLICIES) for policy in self.policies]
+        names += [(record, plugins.TRACES) for record in self.records]
+        found = {name: path for each in names for name, path in plugins.sources(*each).items()}
+        return {
+            name: path
+            for name, path in found.items()
+            if not {"site-packages", "dist-packages"} & set(path.parts)
+        }
+
+
+def fingerprint_of(records: Sequence[str]) -> str:
+    """Of the bytes of records, files or folders, and of the code of a user's function. SpecError: one is not there."""
+    if not records:
+        return ""
+    paths: list[Path] = []
+    for record in records:
+        path = Path(record)
+        if path.is_dir():
+            paths += sorted(each for each in path.rglob("*") if each.is_file())
+        elif path.is_file():
+            paths.append(path)
+        elif plugins.is_plugin(record, plugins.TRACES):
+            plugins.find("trace", record, plugins.TRACES, "a function that makes a Trace of a Scenario")
+            paths += plugins.sources(record, plugins.TRACES).values()
+        else:
+            raise SpecError("trace", record, "a file or folder that is there, or module:NAME")
+    # by what they hold, not by where they lie: elsewhere they may lie at another path
+    return fingerprint(paths, *(record for record in records if not Path(record).exists()))
+
+
+def read_plan(what: str, **given: Any) -> SweepPlan:
+    """The plan of a scenario (a file or `example:NAME`), or of a sweep file, which names one and may name what `SweepPlan` has.
+
+    `given` (policies, seeds, values, records, until_over, figures) comes before what the file says; None: nothing is given.
+    """
+    path = files.find(what, EXAMPLES)
+    table = toml.parse(toml.read_text(path, "a scenario or sweep file (TOML)")) if path.is_file() else {}
+    chosen: dict[str, Any] = {}
+    if isinstance(table.get("scenario"), str):
+        try:
+            what, chosen = _of_file(Table(table), path.parent)
+        except SpecError as error:
+            raise error if error.source else error.within(str(path)) from None
+    chosen |= {key: value for key, value in given.items() if value}
+    scenario = load(what)
+    folder = files.find(what, EXAMPLES).parent
+    chosen.setdefault("policies", (scenario.protocol.policy,))
+    chosen.setdefault("seeds", tuple(FEWEST_SEEDS))
+    return SweepPlan(scenario, folder=folder, **chosen)
+
+
+def _of_file(table: Table, folder: Path) -> tuple[str, dict[str, Any]]:
+    """(the scenario, what else it says) of a sweep file."""
+    scenario = str(table.take("scenario", "a scenario file"))
+    if not scenario.startswith(files.EXAMPLE):
+        scenario = str(folder / scenario)
+    chosen: dict[str, Any] = {}
+    for key in ("policies", "figures"):
+        if table.has(key):
+            chosen[key] = Texts("a list of texts").read(table, key)
+    if table.has("seeds"):
+        seeds = table.take("seeds", 'a text such as "1:21", or a list')
+        chosen["seeds"] = (
+            seeds_of(seeds)
+            if isinstance(seeds, str)
+            else tuple(seeds)
+            if isinstance(seeds, list)
+            else (seeds,)
+        )
+    if table.has("trace"):
+        records = Texts("a file, or a list of files", single=True).read(table, "trace")
+        chosen["records"] = tuple(
+            str(folder / each) if (folder / each).exists() else each for each in records
+        )
+    if table.has("until_over"):
+        chosen["until_over"] = Flag().read(table, "until_over")
+    values = table.take("set", "a table of keys and lists of values", {})
+    if not isinstance(values, dict) or not all(isinstance(some, list) for some in values.values()):
+        raise table.wrong(
+            "set",
+            'a table such as { "protocol.checkpoint_share" = [0.1, 0.2] }: quoted keys, lists of values',
+        )
+    chosen["values"] = {key: tuple(some) for key, some in values.items()}
+    table.done()
+    return scenario, chosen
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Of `A:B`, from A to B - 1, or of whole numbers with commas. SpecError: neither."""
+    if ":" in text:
+        chosen = seed_range(text)
+        if len(chosen) > MOST_RUNS:
+            raise SpecError("--seeds", text, f"at most {MOST_RUNS} seeds")
+        return tuple(chosen)
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words):
+        raise SpecError("--seeds", text[:80], "A:B, from A to B - 1, or whole numbers with commas")
+    return tuple(map(int, words))
+
+
+def value_of_key(text: str) -> tuple[str, tuple[Any, ...]]:
+    """(key, values) of `KEY=A,B`: values as TOML has them; what is no TOML is a text. SpecError: it has no such form."""
+    key, equals, words = text.partition("=")
+    if not (equals and key.strip() and words.strip()):
+        raise SpecError("--set", text[:80], "KEY=A,B, such as protocol.checkpoint_share=0.1,0.2")
+    try:
+        return key.strip(), tuple(tomllib.loads(f"x = [{words}]")["x"])
+    except tomllib.TOMLDecodeError:
+        return key.strip(), tuple(_toml_or_text(word.strip()) for word in words.split(","))
+
+
+def _toml_or_text(word: str) -> Any:
+    try:
+        return tomllib.loads(f"x = {word}")["x"]
+    except tomllib.TOMLDecodeError:
+        return word
+
+
+def _with(base: Mapping[str, Any], chosen: Values, folder: Path) -> Scenario:
+    """The scenario of a table whose keys have these values. SpecError names the key."""
+    table = dict(base)
+    for key, value in chosen:
+        place, (*sections, name) = table, key.split(".")
+        for section in sections:
+            inner = place.get(section, {})
+            if not isinstance(inner, dict):
+                raise SpecError(f"set.{key}", value, f"a key of a table: {section} is a list")
+            place[section] = place = dict(inner)
+        place[name] = value
+    try:
+        return scenario_of(table, folder)
+    except SpecError as error:
+        said = ", ".join(f"{key} = {value}" for key, value in chosen)
+        raise error.within(f"the scenario with {said}") from None
+
+
+def _text(value: Any) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )

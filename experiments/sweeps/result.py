@@ -1,0 +1,305 @@
+"""What came of a sweep: a row a run, intervals over the seeds with paired differences, a picture and a page.
+
+All of it follows from the plan and the runs' results, in the order of the plan: neither the order in which runs ended nor where
+they were played can be told from it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.results.pages import render
+from experiments.results.pictures import INK, canvas, dress
+from experiments.results.provenance import provenance
+from experiments.results.statistics import interval, paired
+from experiments.results.summary import DIMENSIONS, MEANINGS
+from experiments.runtime.tasks import Result
+from experiments.sweeps.plan import SweepCase, SweepPlan
+from topologies.dimension import Dimension
+
+if TYPE_CHECKING:
+    import polars
+
+COLOURS = ("#2b6cb0", "#c2410c", "#2f855a", "#6b6ecf", "#bd9e39", "#d6616b", "#17becf", "#636363")
+COLUMN_IN, ROW_IN, PANEL_IN = 5.2, 0.26, 2.9  # of the picture
+MOST_TICKS, APART = 8, 0.012  # values that are written on an axis; lines of two policies, of its length
+MOST_LISTED = 40  # promises that were broken, on the page
+Text = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepInterval:
+    """A figure under a policy at values of the keys: mean over the seeds and its 95 % interval, and how far it is from the
+    reference.
+
+    The reference is the first policy at the same values; with one policy alone, the first values. `pairs`: seeds in which both
+    have the figure. None: no run has it, or it is the reference itself.
+    """
+
+    policy: str
+    values: Text
+    figure: str
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p_value: float | None = None
+    pairs: int = 0
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The runs of a sweep in the order of its plan; `notes` is what the engine has to say of them."""
+
+    plan: SweepPlan
+    cases: tuple[SweepCase, ...]
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> Iterator[str]:
+        """Each promise that did not hold, and in which run."""
+        for case, result in zip(self.cases, self.results, strict=True):
+            yield from (f"{case.label}, seed {case.seed}: {broken}" for broken in result["broken"])
+
+    @cached_property
+    def shown(self) -> tuple[str, ...]:
+        """The plan's figures that some run has, or all of them if none has any."""
+        known = {
+            name for result in self.results for name, value in result["figures"].items() if value is not None
+        }
+        return tuple(figure for figure in self.plan.figures if figure in known) or self.plan.figures
+
+    @cached_property
+    def runs(self) -> polars.DataFrame:
+        """A row a run: policy, seed, each key that is varied, every figure, promises that were broken, digest of its events."""
+        import polars
+
+        columns: dict[str, Any] = {
+            "scenario": [case.scenario.name for case in self.cases],
+            "policy": [case.policy for case in self.cases],
+            "seed": [case.seed for case in self.cases],
+        }
+        for place, (key, some) in enumerate(self.plan.values.items()):
+            texts = [case.values[place][1] for case in self.cases]
+            columns[key] = list(map(float, texts)) if all(map(_is_number, some)) else texts
+        for figure in self._figures:
+            found = [result["figures"].get(figure) for result in self.results]
+            whole = all(value is None or isinstance(value, int) for value in found)
+            columns[figure] = polars.Series(
+                figure, found, polars.Int64 if whole else polars.Float64, strict=False
+            )
+        columns["promises_broken"] = [len(result["broken"]) for result in self.results]
+        columns["events_sha256"] = [result["sha256"] for result in self.results]
+        return polars.DataFrame(columns)
+
+    @cached_property
+    def intervals(self) -> polars.DataFrame:
+        """A row a policy, combination of values and figure: what `SweepInterval` has."""
+        import polars
+
+        rows = [
+            {"policy": row.policy, **dict(row.values)}
+            | {
+                each.name: getattr(row, each.name)
+                for each in fields(row)
+                if each.name not in ("policy", "values")
+            }
+            for row in self.rows
+        ]
+        return polars.DataFrame(rows, infer_schema_length=None)
+
+    @cached_property
+    def rows(self) -> tuple[SweepInterval, ...]:
+        """Of the plan's figures, in its order."""
+        seeds = len(self.plan.seeds)
+        cells: dict[tuple[Text, str], Sequence[Result]] = {}
+        for start in range(0, len(self.cases), seeds):
+            first = self.cases[start]
+            cells[first.values, first.policy] = self.results[start : start + seeds]
+        found = []
+        for figure in self.shown:
+            for values, policy in cells:
+                ours = [result["figures"].get(figure) for result in cells[values, policy]]
+                known = [value for value in ours if value is not None]
+                mean = interval(known) if known else None
+                row = SweepInterval(policy, values, figure, seeds=len(known))
+                if mean is not None:
+                    row = replace(row, mean=mean.mean, low=mean.low, high=mean.high)
+                base = self._reference(values)
+                if base != (values, policy):
+                    theirs = [result["figures"].get(figure) for result in cells[base]]
+                    row = _beside(row, ours, theirs)
+                found.append(row)
+        return tuple(found)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write `runs.csv`, `runs.parquet`, `intervals.csv`, `sweep.svg` and `sweep.html` into a folder; returns the page's
+        path."""
+        out = Path(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        self.runs.write_csv(out / "runs.csv")
+        self.runs.write_parquet(out / "runs.parquet")
+        self.intervals.write_csv(out / "intervals.csv")
+        self.picture(out / "sweep.svg")
+        return self.report(out / "sweep.html")
+
+    def picture(self, path: str | Path) -> Path:
+        """Write the picture (SVG): a panel a figure, means with their intervals; over the key, if one alone is varied by
+        numbers."""
+        keys = list(self.plan.values)
+        along = keys[0] if len(keys) == 1 and all(map(_is_number, self.plan.values[keys[0]])) else None
+        lines = len(self.plan.policies) if along else len(self.cases) // len(self.plan.seeds)
+        columns = 2 if len(self.shown) > 1 else 1
+        rows = -(-len(self.shown) // columns)
+        height = PANEL_IN if along else 1.0 + ROW_IN * max(3, lines)
+        with canvas(
+            Path(path),
+            rows,
+            columns,
+            (COLUMN_IN * columns, height * rows),
+            f"{self.plan.scenario.name}: {self._size}",
+        ) as (drawn, panels):
+            if along is not None and len(self.plan.policies) > 1:
+                marks = [
+                    _mark(policy, COLOURS[n % len(COLOURS)]) for n, policy in enumerate(self.plan.policies)
+                ]
+                drawn.legend(handles=marks, loc="outside lower left", ncols=4, fontsize=9)
+            for place, axes in enumerate(panels.flat):
+                if place >= len(self.shown):
+                    axes.set_visible(False)
+                    continue
+                figure = self.shown[place]
+                found = [row for row in self.rows if row.figure == figure]
+                if along is not None:
+                    _draw_lines(axes, found, self.plan.policies, along)
+                    dress(axes, along, _with_unit(figure))
+                else:
+                    _draw_rows(axes, found, self.plan.policies)
+                    dress(axes, _with_unit(figure), "", grid="x")
+        return Path(path)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page (HTML, self-contained); returns its path."""
+        file = Path(path)
+        picture = self.picture(file.with_suffix(".svg"))
+        broken = list(self.broken)
+        text = render(
+            Path(__file__).with_name("sweep.html"),
+            title=f"Sweep: {self.plan.scenario.name}",
+            plan=self.plan,
+            size=self._size,
+            reference=self._reference(())[1] if len(self.plan.policies) > 1 else "the first values",
+            picture=f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}",
+            figures=[
+                (_with_unit(figure), MEANINGS.get(figure, ""), self._of(figure)) for figure in self.shown
+            ],
+            keys=list(self.plan.values),
+            broken=broken[:MOST_LISTED],
+            count=len(broken),
+            runs=len(self.cases),
+            notes=self.notes,
+            origin=provenance(),
+        )
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def __repr__(self) -> str:
+        return f"<sweep of {self.plan.scenario.name}: {self._size}>"
+
+    @property
+    def _size(self) -> str:
+        return f"{len(self.cases)} runs, {len(self.plan.seeds)} seeds"
+
+    @cached_property
+    def _figures(self) -> list[str]:
+        """Each that some run has, in the summary's order."""
+        found = {name for result in self.results for name in result["figures"]}
+        return [name for name in (*MEANINGS, *sorted(found - MEANINGS.keys())) if name in found]
+
+    def _of(self, figure: str) -> list[SweepInterval]:
+        return [row for row in self.rows if row.figure == figure]
+
+    def _reference(self, values: Text) -> tuple[Text, str]:
+        if len(self.plan.policies) > 1:
+            return values, self.plan.policies[0]
+        return self.cases[0].values, self.plan.policies[0]
+
+
+def _beside(row: SweepInterval, ours: Sequence[Any], theirs: Sequence[Any]) -> SweepInterval:
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return row
+    both = paired(*map(list, zip(*pairs, strict=True)))
+    apart = both.difference
+    return replace(
+        row,
+        difference=apart.mean,
+        difference_low=apart.low,
+        difference_high=apart.high,
+        p_value=both.p_value,
+        pairs=len(pairs),
+    )
+
+
+def _mark(label: str, colour: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, marker="o", markersize=4, label=label)
+
+
+def _draw_lines(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str], key: str) -> None:
+    """A line a policy, beside one another so that no interval hides another."""
+    places = sorted({float(dict(row.values)[key]) for row in rows})
+    beside = APART * (places[-1] - places[0])
+    for number, policy in enumerate(policies):
+        shown = [
+            (float(dict(row.values)[key]), row.mean, row.mean - row.low, row.high - row.mean)
+            for row in rows
+            if row.policy == policy and row.mean is not None and row.low is not None and row.high is not None
+        ]
+        if shown:
+            x, mean, below, above = zip(*sorted(shown), strict=True)
+            moved = [place + beside * (number - (len(policies) - 1) / 2) for place in x]
+            look = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 4, "capsize": 3}
+            axes.errorbar(moved, mean, yerr=(below, above), linewidth=1.2, **look)
+    if len(places) <= MOST_TICKS:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+
+
+def _draw_rows(axes: Any, rows: Sequence[SweepInterval], policies: Sequence[str]) -> None:
+    labels = []
+    for place, row in enumerate(rows):
+        labels.append(
+            ", ".join([row.policy, *(f"{key.rpartition('.')[2]} {value}" for key, value in row.values)])
+        )
+        if row.mean is not None and row.low is not None and row.high is not None:
+            colour = COLOURS[policies.index(row.policy) % len(COLOURS)]
+            apart = [[row.mean - row.low], [row.high - row.mean]]
+            axes.errorbar(
+                [row.mean], [place], xerr=apart, color=colour, marker="o", markersize=4.5, capsize=3
+            )
+    axes.set_yticks(range(len(labels)), labels, fontsize=8, color=INK)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _with_unit(figure: str) -> str:
+    """A figure's name for people."""
+    section, _, name = figure.partition(".")
+    units = {Dimension.SIZE: "bytes", Dimension.DURATION: "s", Dimension.RATE: "bytes/s"}
+    unit = units.get(DIMENSIONS[figure]) if figure in DIMENSIONS else None
+    words = name.removesuffix("_bytes_per_s").removesuffix("_s").replace("_", " ")
+    said = f"{section.replace('_', ' ')}: {words}"
+    return f"{said}, {unit}" if unit else said
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,80 @@
+"""A sweep played: what is missing of its runs, wherever the engine says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+from bpf.caches import fingerprint
+from controller.warm_up import compile_once
+from experiments.inputs.scenario import Scenario, load
+from experiments.inputs.scenario.files import EXAMPLES
+from experiments.runtime import native
+from experiments.runtime.engines import Engine
+from experiments.runtime.tasks import RUNS, Task, results_of, silent
+from experiments.sweeps import play
+from experiments.sweeps.plan import FIGURES, SweepPlan
+from experiments.sweeps.result import SweepResult
+from experiments.worlds.deciding import deciding_code
+from topologies import files
+
+
+def run_sweep(
+    plan: SweepPlan, engine: Engine, out: Path | None, progress: Callable[[int, int], None] = silent
+) -> SweepResult:
+    """Play what `out` does not have of the plan's runs. SetupError: workers were lost; what they played is kept."""
+    compile_once()
+    cases = list(plan.cases())
+    keys = [plan.key_of(case) for case in cases]
+    engine.modules = plan.modules
+    tasks = [
+        Task(key, play.play_case, (case.scenario, plan.places, plan.of_records, plan.until_over))
+        for case, key in zip(cases, keys, strict=True)
+    ]
+    code = fingerprint((), *map(native.source, (*deciding_code(), play)))
+    found = results_of(tasks, out / RUNS if out else None, code, engine.opened, progress)
+    return SweepResult(plan, tuple(cases), tuple(found[key] for key in keys), tuple(engine.notes))
+
+
+def sweep(
+    scenario: Scenario | str | Path,
+    *,
+    policies: Sequence[str] | None = None,
+    seeds: Iterable[int] = range(1, 6),
+    settings: Mapping[str, Sequence[Any]] | None = None,
+    trace: str | Path | Sequence[str | Path] | None = None,
+    until_over: bool = False,
+    figures: Sequence[str] = FIGURES,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+) -> SweepResult:
+    """Play a scenario in virtual time under all policies, with all seeds and values.
+
+    `policies`: names, or "module:NAME" of your own (other processes must find them); the first is the one that others are
+    compared with; none: the scenario's. `settings`: key of the scenario file -> values as the file has them, such as
+    {"protocol.checkpoint_share": [0.1, 0.2]}. `trace`: records as of `simulate`. `out`: a folder that keeps each run, so that a
+    sweep goes on where it stopped, and gets the tables, the picture and the page; none: nothing is kept. `workers`: processes,
+    as many as there are cores; `dask`: the address of a scheduler whose workers play instead. SpecError says what is wrong;
+    SetupError: workers cannot be had; InvariantBroken: a run, played twice, had two results.
+    """
+    described = scenario if isinstance(scenario, Scenario) else load(scenario)
+    folder = Path() if isinstance(scenario, Scenario) else files.find(scenario, EXAMPLES).parent
+    records = [] if trace is None else [trace] if isinstance(trace, str | Path) else trace
+    plan = SweepPlan(
+        described,
+        (described.protocol.policy,) if policies is None else tuple(policies),
+        tuple(seeds),
+        {key: tuple(some) for key, some in (settings or {}).items()},
+        tuple(map(str, records)),
+        until_over,
+        tuple(figures),
+        folder,
+    )
+    engine = Engine(workers or cpu_count() or 1, dask, prefer_native=True)
+    result = run_sweep(plan, engine, None if out is None else Path(out))
+    if out is not None:
+        result.write(out)
+    return result

@@ -1,0 +1,68 @@
+"""What an executable is as a job, after HTCondor's convention for programs that checkpoint themselves.
+
+The program keeps its state in a directory of its own. Asked by a signal, or of itself, it writes that, and exits with a code that
+means "I have checkpointed, start me again"; it is started again with the same command, and finds its state there or nothing.
+Exit code 0: the job is finished. Any other end: it has failed. (HTCondor manual, "Self-Checkpointing Applications":
+`checkpoint_exit_code`, `+WantCheckpointSignal`, `+CheckpointSig`.)
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+# a command line and an environment that a kernel takes (128 KiB a string, ARG_MAX in all), in a message of some 100 kB
+Word = Annotated[str, Meta(max_length=4096, pattern=r"^[^\0]*\Z")]
+Variable = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+MOST_WORDS: Final = 256
+CHECKPOINT_EXIT_CODE: Final = 85  # what HTCondor's manual proposes
+NO_SIGNAL: Final = "none"
+# SIGKILL and SIGSTOP cannot be caught
+SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+class Program(Struct, frozen=True, forbid_unknown_fields=True):
+    """The command, and how it checkpoints."""
+
+    command: Annotated[list[Word], Meta(min_length=1, max_length=MOST_WORDS)]
+    # where it runs; empty: in a new folder of each attempt, which is gone with it
+    working_directory: Word = ""
+    # its state, in that new folder; ".": all of it
+    checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255)] = "checkpoint"
+    checkpoint_signal: str = "SIGTERM"  # asks it for a checkpoint; "none": it is not asked
+    checkpoint_exit_code: Annotated[int, Meta(ge=1, le=255)] = CHECKPOINT_EXIT_CODE
+    environment: Annotated[dict[Variable, Word], Meta(max_length=MOST_WORDS)] = {}
+
+    @property
+    def signal(self) -> signal.Signals | None:
+        """That asks it for a checkpoint."""
+        return None if self.checkpoint_signal == NO_SIGNAL else signal.Signals[self.checkpoint_signal]
+
+
+def wrong(program: Program) -> tuple[str, object, str] | None:
+    """(key, value, what is allowed) of the first that no agent can run; None: nothing."""
+    if not program.command[0]:
+        return "command", program.command, "a program and its arguments"
+    if program.working_directory and not program.working_directory.startswith("/"):
+        return "working_directory", program.working_directory, "an absolute path"
+    parts = program.checkpoint_directory.split("/")
+    if "\0" in program.checkpoint_directory or ".." in parts or "" in parts:
+        return "checkpoint_directory", program.checkpoint_directory, "a relative path without `..`"
+    if program.checkpoint_signal not in (*SIGNALS, NO_SIGNAL):
+        return "checkpoint_signal", program.checkpoint_signal, f"one of {', '.join((*SIGNALS, NO_SIGNAL))}"
+    return None
+
+
+class ProgramRun(Struct, frozen=True):
+    """One attempt of it: what its process is told."""
+
+    program: Program
+    job: str
+    attempt: int
+    folder: str  # of this attempt: nobody else's, empty
+    steps: int
+    step_s: float
+    grace_s: float
+    most_bytes: int  # of a checkpoint

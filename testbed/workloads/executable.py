@@ -1,0 +1,272 @@
+"""A job that is any program: started, asked for checkpoints, started again from them, by the convention of `testbed.program`.
+
+A checkpoint is what is in the program's checkpoint directory when it has exited with its checkpoint exit code: no process of it
+runs then, so nothing is half written. It is packed into one file (`archive`), and the program is started again at once.
+
+It is asked by its signal, once it has a handler for that: a program that has just begun is not killed by the question. It has the
+job's grace to answer; a running copy that is not there by then has failed, and the program goes on, a final one has failed
+and the program is killed. A program without a signal is not asked: the checkpoint is taken when it next exits so of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from testbed.errors import RemoteProtocolError
+from testbed.program import ProgramRun
+from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
+from testbed.workloads.base import StateMismatch
+from testbed.workloads.contained import Contained
+from testbed.workloads.messages import (
+    Failed,
+    Finished,
+    Snapshot,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    Stop,
+)
+from testbed.workloads.messages import Progress as Progressed
+
+if TYPE_CHECKING:
+    from testbed.workloads.runner import RunnerLink
+
+LOOK_S: Final = 0.05  # between two looks for a handler that is waited for
+TELL_S: Final = 0.5  # between two looks at how far it is
+LEAST_RUN_S: Final = 1.0  # a program that checkpoints of itself is started again this long after its last start at the earliest
+LAST_LINE_BYTES: Final = 2048
+# the environment: where its state is, where it may write how many steps it has done, and what it is
+CHECKPOINT_DIRECTORY, STEP_FILE = "RECLAIMNET_CHECKPOINT_DIRECTORY", "RECLAIMNET_STEP_FILE"
+STEPS, JOB, ATTEMPT = "RECLAIMNET_STEPS", "RECLAIMNET_JOB", "RECLAIMNET_ATTEMPT"
+
+
+class CannotRun(Exception):
+    """The program has ended as it should not have: why."""
+
+
+class Asked:
+    """An order for a checkpoint, until it is carried out."""
+
+    def __init__(self, order: Snapshot, grace_s: float) -> None:
+        self.order = order
+        self.began_s = time.monotonic()
+        self.until_s = self.began_s + grace_s
+        self.signalled = False
+
+
+class ExecutableRunner:
+    """One attempt, from its start to its end."""
+
+    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
+        self._link, self._run = link, run
+        top = Path(run.folder)
+        self._work, self._step_file = top / "work", top / "step"
+        self._state = self._work / run.program.checkpoint_directory
+        self._signal = run.program.signal
+        self._asked: Asked | None = None
+        self._from = Progress(0, told=False)  # what it began with
+        self._ran_s = 0.0  # before its present start, in this attempt
+        self._started_s: float | None = None  # of the program that runs; None: none does
+        self._step_now = 0
+
+    def run(self, restore: str | None) -> None:
+        """Returns when it is finished, or told to stop. CannotRun, StateMismatch, OSError pass."""
+        self._state.mkdir(parents=True)
+        if restore is not None:
+            self._from = unpack(Path(restore), self._state, self._run.most_bytes)
+        self._step_now = self._from.step
+        proof = digest(self._state)
+        program = self._start()
+        self._link.send(Started(self._from.step, proof))
+        while True:
+            order = self._link.receive(self._wait_s(), also=(program.fileno(),))
+            if isinstance(order, Stop):
+                self._end(program)
+                return
+            if isinstance(order, Snapshot):
+                self._asked = Asked(order, self._run.grace_s)
+            elif order is not None:
+                raise RemoteProtocolError(f"not an order for a running job: {order!r}")
+            if program.poll():
+                if self._has_finished(program):
+                    return
+                program = self._start()
+            elif self._asked is not None:
+                self._press(program, self._asked)
+            self._tell()
+
+    # ------------------------------------------------------------ the program
+
+    def _start(self) -> Contained:
+        given = self._run.program
+        here = Path(given.working_directory) if given.working_directory else self._work
+        self._started_s = time.monotonic()
+        return Contained(given.command, self._environment(), here)
+
+    def _environment(self) -> Mapping[str, str]:
+        """The agent's, the job's own, and what it is told."""
+        told = {
+            CHECKPOINT_DIRECTORY: str(self._state),
+            STEP_FILE: str(self._step_file),
+            STEPS: str(self._run.steps),
+            JOB: self._run.job,
+            ATTEMPT: str(self._run.attempt),
+        }
+        return {**os.environ, **self._run.program.environment, **told}
+
+    def _has_finished(self, program: Contained) -> bool:
+        """Whether that was its last end: it has finished. Else it is to be started again. CannotRun."""
+        status, asked = program.status, self._asked
+        ran_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s
+        self._ran_s, self._started_s = self._ran_s + ran_s, None
+        if program.failure:
+            raise CannotRun(f"it cannot be executed: {program.failure}")
+        if status == 0:
+            if asked is not None:
+                self._fail(asked, "it has finished")
+            self._link.send(Finished(self._run.steps, digest(self._state)))
+            return True
+        if status == self._run.program.checkpoint_exit_code:
+            if asked is not None:
+                self._keep(asked)
+            else:
+                time.sleep(max(0.0, LEAST_RUN_S - ran_s))
+            return False
+        if asked is not None and asked.signalled:
+            raise CannotRun(
+                f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(status)}, and not with its "
+                f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
+            )
+        if (
+            status == -signal.SIGKILL
+        ):  # by the kernel for want of memory, or by a person: not a fault of its own
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise CannotRun(f"it {_how(status)}{_last_line()}")
+
+    def _end(self, program: Contained) -> None:
+        """Asked to end; who asked kills what is not gone in time."""
+        program.send(signal.SIGTERM)
+        while not program.poll():
+            self._link.receive(LOOK_S, also=(program.fileno(),))
+
+    # ------------------------------------------------------------ checkpoints
+
+    def _press(self, program: Contained, asked: Asked) -> None:
+        """Ask it, once it listens; give up when its time is over."""
+        if self._signal is None:
+            return
+        if not asked.signalled and program.catches(self._signal):
+            asked.signalled, asked.until_s = True, time.monotonic() + self._run.grace_s
+            program.send(self._signal)
+        if time.monotonic() < asked.until_s:
+            return
+        if asked.order.stop:
+            program.kill()
+        name, grace_s = self._signal.name, self._run.grace_s
+        self._fail(
+            asked,
+            f"it has not checkpointed within its grace of {grace_s:g} s after {name}"
+            if asked.signalled
+            else f"it has no handler for {name}, by which it is asked for checkpoints",
+        )
+        if asked.order.stop:
+            self._wait_for_the_end()
+
+    def _keep(self, asked: Asked) -> None:
+        """What is in its directory is the checkpoint."""
+        began_s, path = time.monotonic(), Path(asked.order.path)
+        try:
+            size_bytes = pack(self._state, path, Progress(self._step(), self._tells()), self._run.most_bytes)
+        except (CannotKeep, OSError) as error:
+            self._fail(asked, str(error))
+        else:
+            now_s = time.monotonic()
+            taken = SnapshotTaken(
+                asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
+            )
+            self._asked = None
+            self._link.send(taken)
+        if asked.order.stop:
+            self._wait_for_the_end()
+
+    def _fail(self, asked: Asked, reason: str) -> None:
+        """No checkpoint: the agent is told, and the job's log says so."""
+        self._asked = None
+        say(f"no checkpoint: {reason}")
+        self._link.send(SnapshotFailed(asked.order.number, reason))
+
+    def _wait_for_the_end(self) -> None:
+        """Nothing runs after a final checkpoint: the agent ends this process."""
+        while True:
+            self._link.receive(None)
+
+    # ------------------------------------------------------------ how far it is
+
+    def _tells(self) -> bool:
+        """Whether the program tells its steps; else the clock counts them."""
+        return self._from.told or self._step_file.exists()
+
+    def _step(self) -> int:
+        """Steps done, as far as is known: never less than before, and less than all until it has finished."""
+        if self._tells():
+            step = self._read_step()
+        else:
+            runs_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s
+            step = self._from.step + int((self._ran_s + runs_s) / self._run.step_s)
+        self._step_now = max(self._step_now, min(step, self._run.steps - 1))
+        return self._step_now
+
+    def _read_step(self) -> int:
+        try:
+            with self._step_file.open("rb") as file:
+                return int(file.read(32))
+        except (OSError, ValueError):
+            return 0
+
+    def _tell(self) -> None:
+        before = self._step_now
+        if (step := self._step()) > before:
+            self._link.send(Progressed(step))
+
+    def _wait_s(self) -> float:
+        """Until something is to be looked at."""
+        if self._asked is None or self._signal is None:
+            return TELL_S
+        return max(0.0, min(LOOK_S, self._asked.until_s - time.monotonic()))
+
+
+def run_program(link: RunnerLink, run: ProgramRun, restore: str | None) -> None:
+    """The whole attempt; how it failed is told."""
+    try:
+        ExecutableRunner(link, run).run(restore)
+    except (CannotRun, StateMismatch, OSError) as error:
+        say(str(error))
+        link.send(Failed(str(error)[:2000]))
+
+
+def say(text: str) -> None:
+    """A line in the job's log that is not the program's."""
+    os.write(2, f"[reclaimnet] {text}\n".encode(errors="replace"))
+
+
+def _how(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"ended with exit code {status}"
+    return f"was ended by {signal.Signals(-status).name}"
+
+
+def _last_line() -> str:
+    """What it said last, for the reason of its failure."""
+    try:
+        with Path("/proc/self/fd/2").open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - LAST_LINE_BYTES))
+            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return ""
+    return f"; its last line: {lines[-1].strip()[:300]}" if lines else ""

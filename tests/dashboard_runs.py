@@ -1,0 +1,116 @@
+"""Runs for the tests of the live page: a virtual one on disk, and as a coordinator's journal; pages served by a process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from controller.core.model import events as ev
+from controller.persistence.journal import Journal
+from controller.persistence.recovery import origin_of
+from experiments.inputs.replay_file import Replay, write_replay
+from experiments.inputs.scenario import Scenario, demo_scenario
+from experiments.inputs.scenario.settings import settings_of
+from experiments.inputs.traces import generate
+from experiments.results.events_file import write_events
+from experiments.results.history import Timed
+from experiments.worlds.virtual import simulate
+from experiments.worlds.virtual.run import BEGIN_S, make_world
+from experiments.worlds.virtual.world import VirtualWorld
+
+SERVER = """
+import sys
+from pathlib import Path
+from experiments.dashboard import serve
+from experiments.dashboard.sources import JournalSource
+from testbed.emulation.safety.ledger import RunningCampus
+journal, owner_pid, stalled_ms = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+serve.STALLED_MS, serve.BUFFERED_BYTES = stalled_ms, 1 << 14
+campus = RunningCampus("test", "test", journal.parent, owner_pid, (), journal.parent)
+shown = serve.Shown(JournalSource(journal, live=True), journal, campus)
+serve.serve(shown, 0, lambda address: print(address, flush=True), until_eof=True)
+"""
+
+
+@cache
+def scenario() -> Scenario:
+    """Half a minute of a small campus: reclaims with notice and without, moves, a queue, on-demand."""
+    return demo_scenario(hosts=6, buildings=3, seconds=40.0, seed=3)
+
+
+@cache
+def facts() -> tuple[Timed, ...]:
+    """What happens there."""
+    return tuple(simulate(scenario(), generate(scenario())).facts)
+
+
+def write_run(folder: Path) -> Path:
+    """The files of that run that its replay needs; returns events.jsonl."""
+    folder.mkdir(exist_ok=True)
+    write_events(folder / "events.jsonl", facts())
+    write_replay(folder, Replay(scenario()))
+    return folder / "events.jsonl"
+
+
+class JournalledWorld(VirtualWorld):
+    """Writes its coordinator's journal, as `CoordinatorHost.decide` does."""
+
+    written: Journal | None = None
+
+    def decide(self, event: ev.Event) -> None:
+        """As the parent's, between two lines of the journal."""
+        before, at_s = len(self.facts), self.now_s
+        super().decide(event)
+        if self.written is None:
+            return
+        self.written.append_input(at_s, event)
+        for when_s, fact in self.facts[before:]:
+            self.written.append_fact(when_s, fact)
+
+
+def write_journal(path: Path, seconds: float = 20.0) -> int:
+    """The journal of a live coordinator of that scenario, heartbeats and all; the number of its facts."""
+    played = scenario().played()
+    world = make_world(scenario(), generate(scenario()), kind=JournalledWorld, quiet=False)
+    assert isinstance(world, JournalledWorld)
+    world.written = journal = Journal(path)
+    journal.found(origin_of(played.campus, settings_of(played), played.seed, 0.0))
+    journal.begin()
+    world.run(BEGIN_S + seconds)
+    journal.commit()
+    journal.close()
+    return len(world.facts)
+
+
+@contextmanager
+def served(*argv: str) -> Iterator[str]:
+    """The address of a page that is served meanwhile."""
+    process = subprocess.Popen(
+        [sys.executable, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(15)
+        finally:
+            process.kill()
+            process.stdout.close()
+
+
+def replayed(events: Path) -> Any:
+    """`reclaimnet dashboard EVENTS`."""
+    return served("-m", "experiments.cli", "dashboard", str(events), "--port", "0", "--until-eof")
+
+
+def followed(journal: Path, owner_pid: int, stalled_ms: int = 5000) -> Any:
+    """The page of a journal that is written by a test."""
+    return served("-c", SERVER, str(journal), str(owner_pid), str(stalled_ms))

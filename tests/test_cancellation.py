@@ -1,0 +1,206 @@
+"""A job that its user cancels ends as cancelled, whatever it is doing, and never computes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controller.core.lifecycle.attempts import EVERYTHING
+from controller.core.model import effects as do
+from controller.core.model import events as ev
+from controller.core.model import facts as f
+from controller.core.model.entities import Phase
+from experiments.storms.play import play
+from experiments.storms.script import parse
+from testbed import messages as m
+from tests.cores_world import CoresWorld, a_running_job
+from tests.test_coordinator import a_world, job
+from tests.test_waiting import Silent, orders
+
+
+@pytest.fixture
+def world() -> Iterator[CoresWorld]:
+    made = a_world()
+    yield made
+    assert [breach for breach in made.promises() if made.checks] == []
+
+
+def ended_as_cancelled(world: CoresWorld, name: str, within_s: float = 20.0) -> None:
+    """It is over, nothing of it is anywhere, and it stays so."""
+    assert world.run_until(lambda: world.jobs[name].phase is Phase.CANCELLED, world.now_s + within_s)
+    world.start()
+    world.run(world.now_s + 40.0)
+    assert world.jobs[name].phase is Phase.CANCELLED
+    assert world.copies(name) == []
+    assert len(world.of(f.JobCancelled)) == 1
+    for machine in world.machines.values():
+        assert [key for key in machine.store if key[0] == name] == []
+        assert machine.core is None or name not in machine.core.running
+    assert not [flow for flow in world.coordinator.cluster.flows.values() if flow.job == name]
+
+
+def until(world: CoresWorld, name: str, phase: Phase, limit_s: float = 60.0) -> None:
+    while world.jobs[name].phase is not phase and world.now_s < limit_s:
+        world.run(world.now_s + 0.005)
+    assert world.jobs[name].phase is phase
+
+
+def test_a_running_job_is_asked_to_end_and_its_gpu_is_free_when_its_process_is_gone(
+    world: CoresWorld,
+) -> None:
+    host = a_running_job(world, job("a"), 20.0)
+    assert any(key[0] == "a" for machine in world.machines.values() for key in machine.store)
+    world.cancel("a")
+    assert world.jobs["a"].phase is Phase.CANCELLING
+    assert "a" in world.coordinator.cluster.hosts[host].jobs
+    ended_as_cancelled(world, "a")
+    assert world.to(host, m.StopJob) == [m.StopJob("a", 1, job("a").grace_s)]
+    assert [(fact.job, fact.host) for fact in world.of(f.CancelOrdered)] == [("a", host)]
+
+
+def test_a_job_that_waits_is_cancelled_at_once_and_the_next_takes_its_place() -> None:
+    world = a_world(2, 0)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        world.submit(job(name, 60))
+    waiting = world.coordinator.cluster.queue.waiting()
+    assert len(waiting) >= 2
+    world.cancel(waiting[0])
+    assert world.jobs[waiting[0]].phase is Phase.CANCELLED
+    ended_as_cancelled(world, waiting[0])
+    assert world.run_until(world.over, 200.0)
+    assert [fact.job for fact in world.of(f.JobFinished)].count(waiting[1]) == 1
+    assert world.promises() == []
+
+
+def test_a_job_that_starts_is_ended_before_it_has_taken_a_step(world: CoresWorld) -> None:
+    world.submit(job("a"))
+    assert world.jobs["a"].phase is Phase.STARTING
+    world.cancel("a")
+    ended_as_cancelled(world, "a")
+
+
+def test_a_job_whose_checkpoint_is_on_its_way_is_cancelled_at_once() -> None:
+    silent = Silent()
+    sender, to = silent.fetch()
+    effects = silent.core.handle(ev.CancelAsked("a"), silent.now_s)
+    assert silent.job.phase is Phase.CANCELLED
+    assert silent.core.cluster.hosts[to].jobs == set()
+    assert do.Tell(sender, m.CancelTransfers("a", to)) in effects
+    assert {host for host, _ in orders(effects, m.Forget)} == silent.job.traces
+    late = silent.say(to, m.CheckpointStored(m.StoredCheckpoint("a", 1_000_001, 5, 100_000, "digest")))
+    assert orders(late, m.Forget) == [(to, m.Forget("a", EVERYTHING))]
+
+
+@pytest.mark.parametrize("later_s", [0.0, 0.05, 0.3, 1.0])
+def test_a_job_that_moves_ends_at_its_source_and_never_begins_at_its_destination(
+    world: CoresWorld, later_s: float
+) -> None:
+    host = a_running_job(world, job("a", payload_bytes=8_000_000), 10.0)
+    world.reclaim(host, 12.0)
+    until(world, "a", Phase.MOVING)
+    world.run(world.now_s + later_s)
+    world.cancel("a")
+    ended_as_cancelled(world, "a", 40.0)
+    after_s = next(at_s for at_s, fact in world.facts if isinstance(fact, f.CancelOrdered))
+    assert not [fact for at_s, fact in world.facts if at_s > after_s and isinstance(fact, f.JobRunning)]
+
+
+def _closed(world: CoresWorld, host: str) -> None:
+    world.reclaim(host)
+
+
+def _cut(world: CoresWorld, host: str) -> None:
+    world.cut(host, 0.5, 0.5)
+
+
+def _gone(world: CoresWorld, host: str) -> None:
+    world.kill(host)
+
+
+def _silent(world: CoresWorld, host: str) -> None:
+    world.pause(host, 30.0)
+
+
+def _coordinator_restarts(world: CoresWorld, host: str) -> None:
+    world.restart_coordinator(down_s=0.5)
+
+
+def _both(world: CoresWorld, host: str) -> None:
+    world.kill(host)
+    world.restart_coordinator(down_s=0.5)
+
+
+@pytest.mark.parametrize("happens", [_closed, _cut, _gone, _silent, _coordinator_restarts, _both])
+@pytest.mark.parametrize("first", [True, False])
+def test_whatever_happens_to_its_host_or_its_coordinator_meanwhile_it_ends_as_cancelled(
+    world: CoresWorld, happens: Callable[[CoresWorld, str], None], first: bool
+) -> None:
+    host = a_running_job(world, job("a"), 12.0)
+    if first:
+        happens(world, host)
+    world.cancel("a")
+    if not first:
+        happens(world, host)
+    ended_as_cancelled(world, "a", 60.0)
+
+
+def answer(world: CoresWorld, name: str) -> Any:
+    effects = world.coordinator.handle(ev.CancelAsked(name, 7), world.now_s)
+    [said] = [effect for effect in effects if isinstance(effect, do.Answer)]
+    assert said.operator == 7
+    return said.message
+
+
+def test_cancelled_twice_unknown_or_over_a_job_is_answered_clearly() -> None:
+    world = a_world()
+    world.checks = False
+    host = a_running_job(world, job("a"))
+    world.submit(job("short", 3))
+    world.run(30.0)
+    assert answer(world, "nothing") == m.Rejected("nothing", "no job of this name was submitted")
+    assert answer(world, "short") == m.Rejected("short", "it is over: finished")
+    assert answer(world, "a") == m.Cancelled("a", host)
+    assert answer(world, "a") == m.Cancelled("a", host, before=True)
+    world.coordinator.handle(ev.AgentSaid(host, m.JobEnded("a", 1, "stopped", 5)), world.now_s)
+    assert answer(world, "a") == m.Cancelled("a", "", before=True)
+    told = {ended.job: ended.phase for ended in world.coordinator.status(world.now_s).ended}
+    assert told == {"a": "cancelled", "short": "finished"}
+
+
+def test_a_job_that_has_finished_when_the_order_comes_is_cancelled_all_the_same(world: CoresWorld) -> None:
+    host = a_running_job(world, job("a", 60))
+    until(world, "a", Phase.RUNNING)
+    world.pause(host, 1.0)  # its agent hears of the end and of the order together
+    world.cancel("a")
+    ended_as_cancelled(world, "a")
+
+
+def test_the_start_of_a_cancelled_job_that_comes_late_is_undone() -> None:
+    """An agent that runs what the coordinator has called off is told so with its next heartbeat."""
+    world = a_world()
+    host = a_running_job(world, job("a"))
+    world.checks = False
+    world.cancel("a")
+    world.run(world.now_s + 5.0)
+    claims = m.Heartbeat(9, [m.JobClaim("a", 1, 7)])
+    effects = world.coordinator.handle(ev.AgentSaid(host, claims), world.now_s)
+    assert do.Tell(host, m.StopJob("a", 1)) in effects
+
+
+def test_a_storm_may_cancel() -> None:
+    script = """
+    campus hosts=4 on_demand=1 seed=3
+    0 start
+    0.5 submit j0 steps=200
+    0.5 submit j1 steps=40
+    5 cancel j0
+    5 cancel j7
+    8 expect j0 cancelled
+    8 expect JobCancelled j0 1
+    """
+    outcome = play(parse("\n".join(line.strip() for line in script.strip().splitlines())))
+    assert outcome.failure is None
+    assert outcome.counts["fault: cancel"] == 1
+    assert outcome.counts["coordinator: CancelAsked, job running"] == 1

@@ -1,0 +1,510 @@
+"""The live page without a browser: what it knows of a run, why it says decisions were made, and what it answers to whom."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+from controller.core.model import facts as f
+from controller.persistence.journal import Journal
+from experiments.cli import main
+from experiments.dashboard import decisions, feed, picture
+from experiments.dashboard.application import MOST_STREAMS
+from experiments.dashboard.chronicle import Chronicle, Curve
+from experiments.dashboard.decisions import Comparison, decide_journal, decide_virtual
+from experiments.dashboard.feed import Cursor, Feed
+from experiments.dashboard.kept import DECIDED, Answers, Kept
+from experiments.dashboard.layout import layout
+from experiments.dashboard.picture import Picture, Rows
+from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open_run
+from experiments.dashboard.switches import Switches, Wish
+from experiments.results.history import Where, attempts, whereabouts
+from experiments.results.report.timeline import queue_lengths, spans
+from testbed.emulation.safety.ledger import RunningCampus
+from testbed.errors import SetupError, SpecError
+from testbed.messages import FlowCount, Heartbeat, JobClaim
+from tests import dashboard_runs as runs
+from topologies import presets
+
+PHASE = {
+    Where.ACCEPTED: {"waiting"},
+    Where.WAITING: {"waiting"},
+    Where.ON_HOST: {"starting", "running", "moving"},
+    Where.ON_THE_WAY: {"moving", "interrupted"},
+    Where.INTERRUPTED: {"interrupted"},
+    Where.FINISHED: {"finished"},
+    Where.FAILED: {"failed"},
+}
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.write_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("live") / "journal.sqlite"
+    runs.write_journal(path)
+    return path
+
+
+def loaded(source: JournalSource | EventsFile) -> Feed:
+    made = Feed(source)
+    trio.run(made.run)
+    return made
+
+
+# ---------------------------------------------------------------- what it knows
+
+
+def test_the_picture_and_the_time_line_are_what_the_report_says() -> None:
+    campus, facts = runs.scenario().played().campus, runs.facts()
+    seen, told = Picture(campus), Chronicle()
+    for number, (at_s, fact) in enumerate(facts, 1):
+        seen.apply(number, at_s, fact)
+        told.add(seen.version, number, at_s, fact, len(seen.head) + len(seen.queue), seen.level)
+        assert not set(seen.queue) & set(seen.head)
+    for job, where in whereabouts(facts).items():
+        row = seen.jobs.get(job)
+        assert row is not None
+        assert row["phase"] in PHASE[where], job
+        assert (row["phase"] in ("starting", "running", "moving")) == any(
+            job in host["jobs"] for _, host in seen.hosts.live()
+        )
+    bars = told.since(0)["bars"]
+    assert {key: (b["from_s"], b["run_s"], b["to_s"], b["how"]) for key, b in bars.items()} == {
+        f"{a.job}#{a.attempt}": (a.dispatched_s, a.running_s, a.ended_s, a.how) for a in attempts(facts)
+    }
+    until_s = facts[-1][0]
+    assert sorted(
+        (s["host"], s["kind"], s["from_s"], s["to_s"] or until_s) for s in told.since(0)["spans"].values()
+    ) == (sorted((s.host, s.kind, s.from_s, s.to_s) for s in spans(facts, until_s)))
+    # the report counts jobs that wait for an on-demand slot, too; here all have one
+    assert max(length for _, length, _ in told.curve.points) == max(
+        length for _, length in queue_lengths(facts)
+    )
+    kinds = {type(fact) for _, fact in facts}
+    assert {f.MigrationAdmitted, f.JobRedirected, f.JobQueued, f.HostReclaimed, f.JobStopped} <= kinds
+
+
+def test_a_moment_is_the_same_whichever_keyframe_it_is_seen_through(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "FIRST_SPACING", 20)
+    monkeypatch.setattr(feed, "KEYFRAMES", 8)
+    seen = loaded(open_run(events))
+    assert len(seen._keyframes) <= 8
+    for at_s in (-1.0, 0.0, 3.3, 17.0, 29.9, 1e6):
+        whole = Picture(seen.source.campus)
+        for number, when_s, fact in seen.source.facts(1, 1 << 30):
+            if when_s <= at_s:
+                whole.apply(number, when_s, fact)
+        found = trio.run(seen.at, at_s)
+        assert dict(found.hosts.live()) == dict(whole.hosts.live())
+        assert dict(found.jobs.live()) == dict(whole.jobs.live())
+        assert dict(found.flows.live()) == dict(whole.flows.live())
+        assert (found.head, found.queue, found.totals) == (whole.head, whole.queue, whole.totals)
+
+
+def test_deltas_add_up_to_the_whole_however_often_one_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "MOST_GONE", 5)  # so that a seldom reader has to begin anew
+    campus, facts = runs.scenario().played().campus, runs.facts()
+    seen = Feed(_Listed(campus, facts))  # type: ignore[arg-type]
+    stores: dict[int, dict[str, Any]] = {every: {} for every in (1, 7, 150)}
+    cursors, anew = dict.fromkeys(stores, Cursor()), dict.fromkeys(stores, 0)
+    for number, (at_s, fact) in enumerate(facts, 1):
+        seen._add(number, at_s, fact)
+        seen._publish()
+        for every, store in stores.items():
+            if number % every == 0 or number == len(facts):
+                cursors[every], told = seen.delta(cursors[every])
+                delta = json.loads(told)
+                anew[every] += delta["anew"]
+                for part in ("hosts", "jobs", "flows", "links", "bars", "spans"):
+                    rows = store.setdefault(part, {})
+                    if delta["anew"]:
+                        rows.clear()
+                    for key, row in delta.get(part, {}).items():
+                        rows.pop(key, None)
+                        if row is not None:
+                            rows[key] = row
+    whole = json.loads(seen.delta(Cursor())[1])
+    for store in stores.values():
+        assert store == {part: whole.get(part, {}) for part in store}
+    assert anew[1] == 1
+    assert anew[150] > 1
+
+
+class _Listed:
+    world = "virtual"
+
+    def __init__(self, campus: Any, facts: Any) -> None:
+        self.campus, self._facts = campus, facts
+
+    def facts(self, first: int, most: int) -> list[tuple[int, float, Any]]:
+        return [(n, *timed) for n, timed in enumerate(self._facts[first - 1 : first - 1 + most], first)]
+
+
+def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
+    rows = Rows()
+    for version in range(1, 2 * picture.MOST_GONE):
+        rows.put(version, f"row{version}", {})
+        rows.drop(version, f"row{version}")
+    assert len(rows._rows) == picture.MOST_GONE
+    assert rows.forgotten == picture.MOST_GONE - 1
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
+    curve = Curve()
+    for version in range(1, 20_000):
+        curve.put(version, float(version), 500 if version == 7777 else version % 2, 1.0)
+    assert len(curve.points) <= 4000
+    assert max(point[1] for point in curve.points) == 500
+    assert curve.since(19_990)["anew"] is False
+
+
+def test_what_agents_count_becomes_what_flows_get() -> None:
+    meter = Meter()
+    flow = FlowCount("j1:7>h2", 1000, 500.0, 0, 2.0)
+    assert meter.take("h1", 1.0, Heartbeat(1, [JobClaim("j1", 1, 5)], flows=[flow])) == (
+        {"j1": 5},
+        {"j1:h1>h2": 500.0},
+    )
+    flow = FlowCount("j1:7>h2", 4000, 500.0, 0, 4.0)
+    assert meter.take("h1", 3.0, Heartbeat(2, [], flows=[flow])) == ({}, {"j1:h1>h2": 1500.0})
+    assert meter.take("h1", 4.0, Heartbeat(3, [])) == ({}, {"j1:h1>h2": 0.0})
+    assert meter.take("h1", 5.0, Heartbeat(4, [])) == ({}, {})
+
+
+def test_a_journal_tells_at_any_moment_how_far_jobs_are(journal: Path) -> None:
+    seen = loaded(JournalSource(journal, live=False))
+    found = trio.run(seen.at, 12.0)
+    assert any(0 < row["step"] < row["steps"] for _, row in found.jobs.live())
+
+
+@pytest.mark.parametrize("hosts", [4, 54, 500])
+def test_on_the_map_no_two_things_share_a_place(hosts: int) -> None:
+    campus = presets.campus54() if hosts == 54 else presets.three_tier(hosts, 3, 2)
+    drawn = layout(campus)
+    boxes = list(drawn["nodes"].values())
+    assert len(boxes) == len(campus.hosts) + len(campus.switches)
+    assert len(drawn["links"]) == len(campus.links)
+    assert drawn["width"] < (1500 if hosts == 500 else 4000)
+    for n, a in enumerate(boxes):
+        assert 0 <= a["x"] <= a["x"] + a["w"] <= drawn["width"]
+        assert 0 <= a["y"] <= a["y"] + a["h"] <= drawn["height"]
+        for b in boxes[:n]:
+            apart = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+            assert apart or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("none.jsonl", None, "events.jsonl of a run"),
+        ("alone.jsonl", "", "replay.json beside it"),
+        ("journal.sqlite", "no journal", "not a database"),
+    ],
+)
+def test_a_run_that_cannot_be_shown_says_why(tmp_path: Path, name: str, text: str | None, wrong: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises((SpecError, SetupError), match=wrong):
+        open_run(tmp_path / name)
+
+
+def test_a_line_that_is_no_fact_is_named(tmp_path: Path) -> None:
+    events = runs.write_run(tmp_path / "run")
+    lines = events.read_text().splitlines(keepends=True)
+    events.write_text("".join([*lines[:4], '{"at_s": 1, "fact": "Nothing"}\n', *lines[4:]]))
+    with pytest.raises(SpecError, match=r"line.* 5"):
+        loaded(open_run(events))
+
+
+# ---------------------------------------------------------------- why
+
+
+def explained(kept: Path, facts: tuple[Any, ...]) -> dict[int, list[Any]]:
+    answers = Answers(kept)
+    found = {n: answers.of(n) for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, DECIDED)}
+    assert {answer["state"] for answer in found.values()} == {"done"}, [
+        a for a in found.values() if a["state"] != "done"
+    ][:2]
+    return {n: answer["decisions"] for n, answer in found.items()}
+
+
+def test_every_decision_of_a_virtual_run_is_explained_and_names_what_was_chosen(
+    events: Path, tmp_path: Path
+) -> None:
+    source = open_run(events)
+    assert isinstance(source, EventsFile)
+    decide_virtual(events.parent, source, Kept(tmp_path / "why"))
+    told = explained(tmp_path / "why", runs.facts())
+    seen = set()
+    for number, made in told.items():
+        fact = runs.facts()[number - 1][1]
+        theories = [each["theory"] for each in made]
+        placements = [row for each in made if each["theory"] == "P2" for row in each["table"]["rows"]]
+        chosen = {row["cells"][0] for row in placements if row["mark"] == "chosen"}
+        seen |= set(theories)
+        match fact:
+            case f.MigrationAdmitted():
+                assert theories[0] == "P2" and theories[-1] == "P3"
+                assert fact.destination in chosen
+                assert made[-1]["verdict"] == "admitted"
+            case f.JobDispatched() if "P2" in theories:
+                assert fact.host in chosen
+            case f.JobQueued() | f.JobRedirected(waited_s=0.0):
+                marks = [row["mark"] for row in made[0]["table"]["rows"]]
+                queued = ["rejected", "chosen", "rejected"]
+                assert marks == (
+                    queued if isinstance(fact, f.JobQueued) else ["rejected", "rejected", "chosen"]
+                )
+            case f.CheckpointPlanned():
+                assert theories[0] == "P1"
+                assert fact.standby in made[0]["verdict"]
+    assert seen == {"P1", "P2", "P3", "queue"}
+    tables = [each["table"] for made in told.values() for each in made if "table" in each]
+    reasons = {row["why"] for table in tables for row in table["rows"] if row["mark"] == "rejected"}
+    assert {"no GPU is free", "its owner has it"} <= reasons
+
+
+def test_a_journal_is_decided_again_and_one_of_another_program_is_refused(
+    journal: Path, tmp_path: Path
+) -> None:
+    source = JournalSource(journal, live=False)
+    decide_journal(source, Kept(tmp_path / "why"), follow=False)
+    facts = tuple((at_s, fact) for _, at_s, fact in source.facts(1, 1 << 30))
+    assert explained(tmp_path / "why", facts)
+    number = next(n for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, f.JobDispatched))
+    changed = Comparison(source)
+    for at_s, fact in facts[: number - 1]:
+        changed.take(at_s, fact)
+    with pytest.raises(decisions.Differs, match="decides otherwise"):
+        changed.take(facts[number - 1][0], f.OfferLapsed("h1"))
+
+
+def test_what_was_found_is_given_up_oldest_first_and_said_so(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "why", most_bytes=20_000)
+    for number in range(1, 3001):
+        kept.put(number, [{"title": f"{number} {os.urandom(12).hex()}"}])
+    kept.tell(3000, "done", now=True)
+    answers = Answers(tmp_path / "why")
+    assert answers.of(3000)["state"] == "done"
+    assert answers.of(1) == {"state": "none", "words": "it was given up to make room"}
+    assert answers.of(4000) == {"state": "deciding", "until": 3000}
+
+
+# ---------------------------------------------------------------- what it answers
+
+
+@pytest.fixture(scope="module")
+def page(events: Path) -> Iterator[str]:
+    with runs.replayed(events) as address:
+        yield address.rstrip("/")
+
+
+def get(address: str, **headers: str) -> tuple[int, Any, bytes]:
+    request = urllib.request.Request(address, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return reply.status, reply.headers, reply.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def test_a_page_is_for_loopback_names_and_loads_nothing_from_elsewhere(page: str) -> None:
+    status, headers, body = get(page + "/")
+    assert (status, headers["X-Content-Type-Options"]) == (200, "nosniff")
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    for path in re.findall(r'(?:src|href)="([^"]+)"', body.decode()):
+        assert path.startswith("/")
+        assert get(page + path)[0] == 200
+    assert get(page + "/", Host="attacker.example")[0] == 400
+    assert get(page + "/api/at?s=1", Host="attacker.example")[0] == 400
+    assert get(page + "/../../etc/passwd")[0] == 404
+    for site, status in (("cross-site", 403), ("same-origin", 200), ("none", 200)):
+        assert get(page + "/api/at?s=1", **{"Sec-Fetch-Site": site})[0] == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/at",
+        "/api/at?s=nan",
+        "/api/at?s=x",
+        "/api/why?fact=",
+        "/api/play?from_s=0&speed=0",
+        "/api/play?from_s=0",
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(page: str, path: str) -> None:
+    status, _, body = get(page + path)
+    assert status == 400
+    assert "expected" in json.loads(body)["words"] or "speed" in json.loads(body)["words"]
+
+
+def test_every_metric_that_alerts_and_dashboard_name_is_exposed_and_labels_are_few(page: str) -> None:
+    told = get(page + "/metrics")[2].decode()
+    exposed = set(re.findall(r"^(reclaimnet_\w+)", told, re.MULTILINE))
+    live_only = {"reclaimnet_coordinator_up", "reclaimnet_coordinator_answer_seconds"}
+    for path in ("/alerts.yml", "/grafana.json"):
+        text = get(page + path)[2].decode()
+        named = set(re.findall(r"reclaimnet_\w+", text))
+        assert named
+        assert named <= exposed | live_only, path
+    assert len(told.splitlines()) < 250
+    panels = json.loads(get(page + "/grafana.json")[2])["panels"]
+    shown = set(re.findall(r"reclaimnet_\w+", json.dumps(panels)))
+    assert len(shown) > 20
+    assert all(panel["targets"] for panel in panels)
+    assert get(page + "/healthz")[0] == 200
+
+
+def test_a_replay_that_is_over_has_no_switches(page: str) -> None:
+    request = urllib.request.Request(page + "/api/switch", data=b"{}", method="POST")
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(request, timeout=20)
+    assert error.value.code == 409
+
+
+def test_only_a_token_of_this_page_lets_one_act() -> None:
+    switches = Switches(
+        RunningCampus("c", "c", Path("/nowhere"), os.getpid(), ("h1",), Path("/nowhere"), ("h1",))
+    )
+    assert switches.allows(f"Bearer {switches.token}")
+    for wrong in (
+        "",
+        "Bearer",
+        "Bearer ",
+        f"Basic {switches.token}",
+        f"Bearer {switches.token}x",
+        "Bearer é",
+    ):
+        assert not switches.allows(wrong)
+    for wish in (
+        Wish("h2", "reclaim"),
+        Wish("h1", "reclaim", -1.0),
+        Wish("h1", "reclaim", float("nan")),
+        Wish("h1", "return"),
+    ):
+        with pytest.raises(SpecError):
+            trio.run(switches.do, wish)
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        ("up --web", 8080),
+        ("up --web 0 --hosts 3", 0),
+        ("up --web --hosts 3", 8080),
+        ("up --web=99", 99),
+        ("up", None),
+    ],
+)
+def test_web_may_stand_without_its_port(
+    words: str, port: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("experiments.cli.up.up", lambda *a, **named: given.append(named["web"]))
+    main.app([*words.split(), "--out", str(tmp_path)], standalone_mode=False)
+    assert given == [port]
+
+
+def read_until(stream: socket.socket, text: bytes, within_s: float = 10.0) -> float:
+    """Seconds until the text has come."""
+    began_s, seen = time.monotonic(), b""
+    stream.settimeout(within_s)
+    while text not in seen:
+        part = stream.recv(1 << 16)
+        assert part, "the stream ended"
+        seen = (seen + part)[-(1 << 18) :]
+    return time.monotonic() - began_s
+
+
+def opened(address: str, receive_bytes: int = 0) -> socket.socket:
+    port = urlsplit(address).port
+    stream = socket.socket()
+    if receive_bytes:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    stream.connect(("127.0.0.1", port))
+    stream.sendall(f"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    return stream
+
+
+def test_a_reader_that_stalls_is_closed_and_hurts_no_other(journal: Path, tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(journal.read_bytes())
+    writer = Journal(path)
+    number = 0
+
+    def record(count: int) -> None:
+        nonlocal number
+        writer.begin()
+        for _ in range(count):
+            number += 1
+            job = f"n{number}" + 40 * "x"
+            writer.append_fact(100.0 + number, f.JobSubmitted(job, 10, 1.0, 100))
+        writer.commit()
+
+    with runs.followed(path, os.getpid(), stalled_ms=400) as address:
+        reader, stalled = opened(address), opened(address, receive_bytes=4096)
+        read_until(reader, b'"loaded":true')
+        end_s = time.monotonic() + 20.0
+        closed = False
+        while not closed and time.monotonic() < end_s:
+            record(300)  # more than the kernel holds for one that does not read
+            read_until(reader, b'"n%d' % number)
+            told = get(address.rstrip("/") + "/metrics")[2].decode()
+            closed = "reclaimnet_dashboard_stalled_streams_total 1.0" in told
+        assert closed
+        record(1)
+        read_until(reader, b'"n%d' % number)
+        assert "reclaimnet_dashboard_streams 1.0" in get(address.rstrip("/") + "/metrics")[2].decode()
+        reader.close()
+        stalled.close()
+    writer.close()
+
+
+def test_there_are_only_so_many_streams(page: str) -> None:
+    streams = [opened(page) for _ in range(MOST_STREAMS)]
+    try:
+        for stream in streams:
+            read_until(stream, b"data: ")
+        status, _, body = get(page + "/api/stream")
+        assert status == 503, body
+        assert get(page + "/healthz")[0] == 200
+    finally:
+        for stream in streams:
+            stream.close()
+    end_s = time.monotonic() + 10.0
+    while time.monotonic() < end_s and "dashboard_streams 0.0" not in get(page + "/metrics")[2].decode():
+        time.sleep(0.05)
+    connection = http.client.HTTPConnection(urlsplit(page).netloc, timeout=10)
+    connection.request("GET", "/api/stream")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_a_replay_plays_to_its_end_at_the_speed_that_is_asked_for(page: str) -> None:
+    began_s = time.monotonic()
+    body = get(page + "/api/play?from_s=10&speed=1000")[2].decode()
+    frames = [json.loads(line[6:]) for line in body.split("\n") if line.startswith("data: ")]
+    assert time.monotonic() - began_s < 10.0
+    assert [frame["anew"] for frame in frames[:2]] == [True, False]
+    assert (frames[0]["at_s"], frames[-1]["over"]) == (10.0, True)
+    assert [frame["at_s"] for frame in frames] == sorted(frame["at_s"] for frame in frames)

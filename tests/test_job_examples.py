@@ -1,0 +1,86 @@
+"""The jobs that the documentation ships: each is submitted as it stands, computes what it says, and survives being moved."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.inputs.job_file import check_runs, load_job
+from testbed.messages import JobSpec
+from testbed.workloads.base import StateMismatch, load_workload
+from testbed.workloads.launch import Interpreter, Launched
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Finished, Started, WorkloadSpec
+from testbed.workloads.process import WorkloadProcess
+
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+JOBS = ("counting.toml", "adding.toml", "regression.toml")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_job_of_the_documentation_would_be_taken(name: str) -> None:
+    check_runs(load_job(EXAMPLES / name), EXAMPLES)
+
+
+@pytest.mark.trio
+async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    job: JobSpec = load_job(EXAMPLES / "regression.toml")
+    twin = load_workload(job.workload, job.params)
+    twin.begin()
+    while twin.step_number < twin.steps_total:
+        twin.step()
+    lease = LeaseFile.create(tmp_path / "lease", math.inf)
+
+    async def launch(*descriptors: int) -> Launched:
+        return Interpreter(*descriptors, cwd=EXAMPLES)
+
+    restore, reached = None, 0
+    for number in range(3):
+        process = await WorkloadProcess.start(
+            WorkloadSpec(job.workload, dict(job.params)),
+            restore=restore,
+            lease=lease,
+            log=tmp_path / "log",
+            launch=launch,
+        )
+        started = await process.receive()
+        assert isinstance(started, Started)
+        assert started.step == reached
+        if number < 2:
+            began_s = time.monotonic()
+            while time.monotonic() < began_s + 0.1:
+                await process.receive()
+            restore = tmp_path / f"state{number}"
+            taken = await process.snapshot(restore, stop=True)
+            assert job.steps > taken.step > reached
+            reached = taken.step
+            process.kill()
+        ended = [event async for event in process.events]
+    lease.close()
+    assert isinstance(ended[-2], Finished)
+    assert ended[-2].digest == twin.verify()
+
+
+def test_a_regression_that_was_changed_does_not_prove_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    workload = load_workload("regression:Regression", {"steps": 10, "features": 20})
+    workload.begin()
+    workload.step()
+    workload.save(tmp_path / "state")
+    state = bytearray((tmp_path / "state").read_bytes())
+    state[-8] ^= 1
+    (tmp_path / "state").write_bytes(state)
+    other = load_workload("regression:Regression", {"steps": 10, "features": 20})
+    other.load(tmp_path / "state")
+    with pytest.raises(StateMismatch):
+        other.verify()
+    assert "regression" in sys.modules

@@ -1,0 +1,98 @@
+"""`reclaimnet measure all`: parts run one after the other, say why they do not, and their goals stand on one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.benchmarks import links, observer
+from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED, SYSTEMS, rows
+from experiments.benchmarks.together import (
+    MOST_S,
+    PARTS,
+    Goal,
+    Part,
+    measure_all,
+    run_part,
+    together_table,
+)
+
+
+def part(name: str) -> Part:
+    return next(each for each in PARTS if each.name == name)
+
+
+def no_goals(_: Mapping[str, Any]) -> Iterator[Goal]:
+    yield from ()
+
+
+def test_parts_are_commands_that_exist_and_together_they_take_less_than_half_an_hour() -> None:
+    from experiments.cli.measure import app
+
+    commands = {command.name for command in app.registered_commands}
+    assert {each.name for each in PARTS} <= commands
+    assert MOST_S < 30 * 60
+
+
+def test_a_part_that_cannot_run_says_why_and_the_next_one_runs(tmp_path: Path) -> None:
+    wrong = Part("links", ("--sideways",), 60.0, no_goals)
+    late = Part("decisions", ("--quick",), 0.1, no_goals)
+    first, second = measure_all(tmp_path, (wrong, late))
+    assert "--sideways" in first.why
+    assert second.why.startswith("not over after")
+    assert [each["name"] for each in json.loads((tmp_path / "measure.json").read_text())] == [
+        "links",
+        "decisions",
+    ]
+    page = (tmp_path / "measure.html").read_text()
+    assert page.count("did not run") >= 2
+    assert "--sideways" in page
+
+
+def test_a_part_for_which_no_time_is_left_is_not_begun(tmp_path: Path) -> None:
+    done = run_part(part("killswitch"), tmp_path, 0.0)
+    assert (done.why, done.took_s) == ("no time was left for it", 0.0)
+
+
+def test_goals_of_isolation_count_what_was_judged_and_leave_unmarked_traffic_to_theorem_4() -> None:
+    def result(of: Mapping[str, str], theorem: str) -> Mapping[str, Any]:
+        return {
+            "rows": [
+                {"row": row.key, "system": system.name, "reserve": of.get(row.key, KEPT), "theorem": theorem}
+                for row in rows()
+                for system in SYSTEMS
+            ]
+        }
+
+    reserve, theorem = part("isolation").goals(result({"frames-unmarked": NOT_KEPT}, NOTHING_PROMISED))
+    assert (reserve.met, theorem.met) == (True, None)
+    reserve, _ = part("isolation").goals(result({"frames-af41": NOT_KEPT, "ipv6": NOT_JUDGED}, KEPT))
+    assert reserve.met is False
+    assert reserve.measured.endswith(", 1 not judged")
+
+
+def test_goals_of_links_and_observer_stand_beside_their_figures() -> None:
+    late = {"idle": {"wrong": 0.001}, "busy": {"wrong": 0.02}}
+    result = {
+        "delayed": {"rtt_s": {"p50": 0.0102, "p99": 0.0128}, "bytes_per_s": 2e8, **late},
+        "delayed_and_slow": {"over_declared": 0.99, "without_delay": 0.99},
+        "met": dict.fromkeys(links.GOALS, True) | {"rtt_p99_s": False},
+    }
+    found = {goal.what: goal for goal in part("links").goals(result)}
+    assert found["round trip of 2 x 5 ms, p99"].met is False
+    assert found["frames wrong by a tenth of the delay"].measured == "2.00%"
+    (goal,) = part("observer").goals({"cost": {"median": 0.01}, "met": True})
+    assert goal == Goal("what observing costs a TCP flow", f"<= {observer.GOAL:.0%}", "1.0%", True)
+
+
+@pytest.mark.parametrize(("met", "words"), [(True, "met"), (False, "not met")])
+def test_the_table_has_a_line_for_each_goal(met: bool, words: str) -> None:
+    from experiments.benchmarks.together import Done
+
+    done = Done("x", "reclaimnet measure x", 1.0, "", "", (Goal("a", "b", "c", met),))
+    cells = [list(column.cells) for column in together_table([done]).columns]
+    assert [column[1] for column in cells] == ["  a", "b", "c", words]

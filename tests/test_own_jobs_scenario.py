@@ -1,0 +1,132 @@
+"""Jobs of a user's own in scenario files: read with the keys of a job file, played in either world."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.core.model import facts as f
+from experiments.inputs.scenario import Scenario, dumps, loads
+from experiments.inputs.traces import generate
+from experiments.inputs.traces.folder import load_folder, write_trace
+from experiments.worlds.live.run import check_own_jobs
+from experiments.worlds.virtual import simulate
+from testbed.program import Program
+from tests.live_campus import needs_root, running
+from topologies.errors import SpecError
+
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+HEAD = 'name = "mine"\ncampus = "example:twohouses"\nduration = "10 min"\n'
+OWN = """
+[[jobs]]
+name = "shell"
+command = ["./adding.sh", "x", "x"]
+steps = 100
+step = "1 s"
+payload = "2 GB"
+environment = { LEVEL = 3 }
+
+[[jobs]]
+at = "2 min"
+workload = "counting:Counting"
+steps = 50
+step = "2 s"
+payload = "1 GB"
+memory = "4 GB"
+loss_budget = "5 min"
+params = { steps = 50, fast = true, note = "a" }
+"""
+
+
+def scenario(text: str = OWN, folder: Path = EXAMPLES) -> Scenario:
+    return loads(HEAD + text, folder=folder)
+
+
+def test_own_jobs_have_the_keys_of_a_job_file_and_the_time_of_their_submission() -> None:
+    shell, counting = scenario().own_jobs
+    assert shell.given.program == Program([str(EXAMPLES / "adding.sh"), "x", "x"], environment={"LEVEL": "3"})
+    assert (shell.at_s, counting.at_s) == (0.0, 120.0)
+    assert (counting.name, counting.given.params) == ("own2", {"steps": 50, "fast": True, "note": "a"})
+    assert (counting.memory_bytes, counting.loss_budget_s, counting.step_s) == (4e9, 300.0, 2.0)
+
+
+@pytest.mark.parametrize("text", [OWN, OWN.replace("[[jobs]]", "[[jobs.own]]") + '[jobs]\nstep = "5 s"\n'])
+def test_a_scenario_with_own_jobs_is_written_and_read_back(text: str) -> None:
+    read = scenario(text)
+    assert loads(dumps(read), folder=EXAMPLES) == read
+
+
+def test_a_list_of_jobs_stands_instead_of_the_generated_ones_and_own_ones_beside_them(tmp_path: Path) -> None:
+    alone = generate(scenario())
+    assert [arrival.job.name for arrival in alone.arrivals] == ["shell", "own2"]
+    beside = scenario(OWN.replace("[[jobs]]", "[[jobs.own]]"))
+    names = [arrival.job.name for arrival in generate(beside).arrivals]
+    others = [arrival.job.name for arrival in generate(replace(beside, own_jobs=())).arrivals]
+    assert sorted(names) == sorted(["shell", "own2", *others])
+    hazardous = replace(beside, owners=replace(beside.owners, hazard_per_s=0.01))
+    write_trace(tmp_path, hazardous, generate(hazardous))
+    assert load_folder(tmp_path, hazardous).arrivals == generate(hazardous).arrivals
+
+
+def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the_scenarios_scale() -> None:
+    scaled = scenario(OWN + "[scale]\nbytes = 0.01\ntime = 0.1\n")
+    run = simulate(scaled, generate(scaled))
+    submitted = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobSubmitted)}
+    assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000)
+    finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
+    assert finished.keys() == {"shell", "own2"}
+    assert 10.0 < finished["shell"] < 20.0
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "says"),
+    [
+        ("[[jobs]]\nsteps = 3\n", "jobs #1.step", "needed"),
+        (OWN.replace("steps = 100", "stepz = 100"), "jobs.shell.steps", "needed: a whole number"),
+        (OWN.replace('"2 GB"', '"2 parsecs"'), "jobs.shell.payload", "parsecs"),
+        (OWN.replace('at = "2 min"', 'at = "-2 min"'), "jobs #2.at", "a duration"),
+        (OWN.replace('"counting:', '"counting'), "jobs #2.workload", "module:Class"),
+        (
+            OWN.replace("environment", 'checkpoint_signal = "SIGKILL"\nenvironment'),
+            "checkpoint_signal",
+            "SIGTERM",
+        ),
+        (OWN.replace('"4 GB"', '"400 GB"'), "jobs.own2", "GPU has"),
+        (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
+        (OWN.replace("[[jobs]]", "[[jobs.own]]").replace('"shell"', '"j7"'), "jobs.name", "j1, j2"),
+    ],
+)
+def test_a_wrong_own_job_is_answered_with_key_value_and_what_is_allowed(
+    text: str, key: str, says: str
+) -> None:
+    with pytest.raises(SpecError) as error:
+        scenario(text)
+    assert key in str(error.value)
+    assert says in str(error.value)
+
+
+def test_a_live_run_wants_workloads_that_can_be_made_programs_that_are_there_and_no_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    good = scenario(OWN.replace('"counting:Counting"', '"synthetic"').replace("params = ", "# "))
+    check_own_jobs(good)
+    with pytest.raises(SpecError, match="no \\[scale\\]"):
+        check_own_jobs(replace(good, scale=scenario(OWN + "[scale]\ntime = 0.1\n").scale))
+    with pytest.raises(SpecError, match=r"adding\.sh"):
+        check_own_jobs(scenario(folder=tmp_path))
+
+
+@pytest.mark.kernel
+@pytest.mark.campus
+@needs_root
+def test_own_jobs_of_a_scenario_run_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("adding.sh", "evening.toml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with running(tmp_path / "out", "run", "evening.toml") as run:
+        assert run.finish(120.0) in (0, 3)  # 3: on a busy machine it is not judged
+    assert (tmp_path / "out/logs/jobs/own1.1.log").read_text().endswith("the sum is 5050\n")

@@ -1,0 +1,159 @@
+"""Policies, campuses, traces and workloads of a user's own: by `module:name` or an entry point, without touching the project."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from controller.core.policies.table import POLICIES, Policy
+from controller.own_policies import find_policy, source_of
+from experiments.inputs.scenario import Scenario, demo_scenario, loads
+from experiments.inputs.traces import trace_of
+from experiments.storms.play import play
+from experiments.storms.script import parse
+from experiments.worlds.virtual import simulate
+from testbed.messages import JobSpec
+from testbed.workloads.base import load_workload
+from testbed.workloads.submission import cannot_run
+from topologies import files, plugins
+from topologies.errors import SpecError
+
+MODULE = """
+from controller.core.policies.table import POLICIES as OURS, Policy
+from experiments.inputs.traces import Trace
+from testbed.workloads.synthetic import Synthetic
+from topologies.presets import three_tier
+from helper_of_mine import ABOUT
+
+quiet = Policy(ABOUT, vault=False)
+POLICIES = {"with-dash": Policy("from the table")}
+number = 3
+
+def campus():
+    return three_tier(4, 2, 1)
+
+def nobody(scenario):
+    return Trace("nobody comes", (), ())
+
+def strangers(scenario):
+    from experiments.inputs.traces import OwnerEvent
+    return Trace("of another campus", (), (OwnerEvent(1.0, "elsewhere"),))
+
+class Mine(Synthetic):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folder, in which the program was started; what it brings is gone after."""
+    (tmp_path / "mine_of_tests.py").write_text(MODULE)
+    (tmp_path / "helper_of_mine.py").write_text('ABOUT = "quiet"\n')
+    (tmp_path / "broken_of_tests.py").write_text("x = 1\ny = x / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = dict(POLICIES)
+    yield tmp_path
+    POLICIES.clear()
+    POLICIES.update(before)
+    for name in ("mine_of_tests", "helper_of_mine", "broken_of_tests"):
+        sys.modules.pop(name, None)
+
+
+def scenario_with(policy: str) -> Scenario:
+    scenario = demo_scenario(hosts=4, buildings=2, seconds=20.0)
+    return replace(scenario, protocol=replace(scenario.protocol, policy=policy))
+
+
+def test_a_scenario_names_a_policy_of_a_module_and_it_decides() -> None:
+    scenario = scenario_with("mine_of_tests:quiet")
+    run = simulate(scenario, trace_of(scenario, ()))
+    assert run.facts
+    assert find_policy("mine_of_tests:quiet").about == "quiet"
+
+
+def test_a_key_of_the_modules_table_is_a_name_too() -> None:
+    assert find_policy("mine_of_tests:with-dash") == Policy("from the table")
+
+
+def test_a_storm_is_played_under_a_policy_of_a_module() -> None:
+    script = parse("campus hosts=2\nsettings policy=mine_of_tests:quiet\n0 end\n".replace("0 end\n", ""))
+    assert play(script).counts["policy: mine_of_tests:quiet"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("reclaimnett", r"one of slurm-pr.*module:NAME"),
+        ("no_such_module_at_all:x", r"there is no module no_such_module_at_all in /"),
+        ("mine_of_tests:nothing", r"has no nothing, it has with-dash, .*quiet, .*number, campus"),
+        ("mine_of_tests:number", r"that is a int, no Policy"),
+        ("broken_of_tests:x", r"broken_of_tests\.py, line 2: ZeroDivisionError"),
+        ("mine_of_tests:", r"one of "),
+        ("a/b:c", r"one of "),
+    ],
+)
+def test_a_wrong_policy_says_what_is_wrong_and_what_is_allowed(name: str, wrong: str) -> None:
+    with pytest.raises(SpecError, match=wrong) as error:
+        find_policy(name, "--system")
+    assert error.value.key == "--system"
+    assert "one of slurm-pr" in error.value.allowed
+
+
+def test_the_code_of_a_policy_is_its_module_and_what_it_imports_beside_it(folder: Path) -> None:
+    find_policy("mine_of_tests:quiet")
+    before = source_of("mine_of_tests:quiet")
+    files = ["helper_of_mine.py", "mine_of_tests.py"]
+    assert list(plugins.sources("mine_of_tests:quiet", plugins.POLICIES)) == files
+    (folder / "broken_of_tests.py").write_text("unrelated\n")
+    assert source_of("mine_of_tests:quiet") == before
+    (folder / "helper_of_mine.py").write_text('ABOUT = "other"\n')
+    assert source_of("mine_of_tests:quiet") != before
+    assert source_of("reclaimnet") == ""
+
+
+def test_a_campus_comes_from_a_function_of_a_module() -> None:
+    assert len(files.load("mine_of_tests:campus").hosts) == 6
+    scenario = loads('name = "x"\ncampus = "mine_of_tests:campus"\n')
+    assert scenario.campus == files.load("mine_of_tests:campus")
+    with pytest.raises(SpecError, match=r"that is a int"):
+        files.load("mine_of_tests:number")
+    with pytest.raises(SpecError, match="does not exist"):
+        files.load("no_campus.toml")
+
+
+def test_a_trace_comes_from_a_function_of_a_module() -> None:
+    scenario = scenario_with("reclaimnet")
+    assert trace_of(scenario, [Path("mine_of_tests:nobody")]).origin == "nobody comes"
+    with pytest.raises(SpecError, match="it has a host elsewhere"):
+        trace_of(scenario, [Path("mine_of_tests:strangers")])
+    with pytest.raises(SpecError, match="that gives a int"):
+        trace_of(scenario, [Path("mine_of_tests:number")])
+
+
+def test_installed_packages_offer_theirs_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offers(group: str) -> dict[str, EntryPoint]:
+        names = {
+            plugins.POLICIES: {"hushed": "mine_of_tests:quiet", "reclaimnet": "mine_of_tests:quiet"},
+            plugins.TOPOLOGIES: {"four": "mine_of_tests:campus"},
+            plugins.TRACES: {"empty": "mine_of_tests:nobody"},
+            plugins.WORKLOADS: {"their-own": "mine_of_tests:Mine"},
+        }
+        return {name: EntryPoint(name, value, group) for name, value in names[group].items()}
+
+    monkeypatch.setattr(plugins, "_entries", offers)
+    assert find_policy("hushed").about == "quiet"
+    assert find_policy("reclaimnet").about != "quiet"  # the project's own come first
+    assert len(files.load("four").hosts) == 6
+    assert trace_of(scenario_with("hushed"), [Path("empty")]).origin == "nobody comes"
+    params = {"steps": 3, "step_s": 0.1, "payload_bytes": 5000}
+    assert type(load_workload("their-own", params)).__name__ == "Mine"
+    assert cannot_run(JobSpec("j", 3, 0.1, 5000, workload="their-own")) == ""
+    assert "their-own" in cannot_run(JobSpec("j", 3, 0.1, 5000, workload="nobodys"))
+    with pytest.raises(SpecError, match="installed packages offer hushed, reclaimnet"):
+        find_policy("unheard")

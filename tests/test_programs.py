@@ -1,0 +1,554 @@
+"""Any executable as a job: asked for checkpoints by a signal, restored from its directory, ended with all that it started."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from testbed.program import Program, ProgramRun, wrong
+from testbed.workloads import output
+from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
+from testbed.workloads.base import StateMismatch
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Failed, Finished, Started, WorkloadSpec
+from testbed.workloads.messages import Progress as Progressed
+from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadProcess
+
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+MANY_BYTES = 1 << 30
+
+# what somebody wrote for HTCondor: state.bin in its directory, SIGTERM, exit code 85
+STRANGER = r"""
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t asked;
+static void ask(int number) { (void)number; asked = 1; }
+
+int main(int argc, char **argv)
+{
+    char path[4096];
+    unsigned long long state[2] = {0, 88172645463325252ULL}; /* step, xorshift64 */
+    unsigned long long steps = strtoull(argv[1], NULL, 10);
+    snprintf(path, sizeof path, "%s/state.bin", getenv("RECLAIMNET_CHECKPOINT_DIRECTORY"));
+    FILE *file = fopen(path, "rb");
+    if (file) { if (fread(state, sizeof state, 1, file) != 1) return 3; fclose(file); }
+    struct sigaction action; memset(&action, 0, sizeof action);
+    action.sa_handler = ask; sigaction(SIGUSR1, &action, NULL);
+    printf("from %llu\n", state[0]); fflush(stdout);
+    while (state[0] < steps) {
+        state[1] ^= state[1] << 13; state[1] ^= state[1] >> 7; state[1] ^= state[1] << 17;
+        state[0]++; usleep(2000);
+        if (asked) {
+            file = fopen(path, "wb");
+            if (!file || fwrite(state, sizeof state, 1, file) != 1 || fclose(file)) return 4;
+            return 85;
+        }
+    }
+    printf("result %llu\n", state[1]);
+    return argc > 2 ? atoi(argv[2]) : 0;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if not (compiler := shutil.which("cc") or shutil.which("clang")):
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / "stranger.c").write_text(STRANGER)
+    subprocess.run([compiler, "-O1", "-o", "stranger", "stranger.c"], cwd=folder, check=True)
+    return str(folder / "stranger")
+
+
+@dataclass
+class Desk:
+    """Starts attempts of one program, and leaves none behind."""
+
+    path: Path
+    lease: LeaseFile
+    attempts: list[WorkloadProcess] = field(default_factory=list)
+
+    async def start(
+        self, program: Program, restore: Path | None = None, *, steps: int = 400, **given: Any
+    ) -> WorkloadProcess:
+        number = len(self.attempts) + 1
+        folder = self.path / f"attempt{number}"
+        folder.mkdir()
+        told = {"step_s": 0.002, "grace_s": 5.0, "most_bytes": MANY_BYTES, **given}
+        run = ProgramRun(program, "a", number, str(folder), steps, **told)
+        spec = WorkloadSpec("executable", {}, program=run)
+        job = await WorkloadProcess.start(spec, restore=restore, lease=self.lease, log=self.log_of(number))
+        self.attempts.append(job)
+        return job
+
+    def log_of(self, number: int) -> Path:
+        return self.path / f"a.{number}.log"
+
+    def log(self, number: int = 1) -> str:
+        return self.log_of(number).read_text()
+
+    async def until(self, text: str, number: int = 1) -> None:
+        with trio.fail_after(20.0):
+            while text not in self.log(number):
+                await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def desk(path: Path) -> AsyncIterator[Desk]:
+    made = Desk(path, LeaseFile.create(path / "lease", math.inf))
+    try:
+        yield made
+    finally:
+        for job in made.attempts:
+            job.kill()
+            async for _ in job.events:
+                pass
+        made.lease.close()
+
+
+async def to_the_end(job: WorkloadProcess) -> list[Any]:
+    with trio.fail_after(60.0):
+        return [event async for event in job.events]
+
+
+@pytest.mark.trio
+async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
+    tmp_path: Path, stranger: str
+) -> None:
+    """It is asked twice while it runs on, and moved twice; its result is that of an uninterrupted run."""
+    program = Program([stranger, "400"], checkpoint_signal="SIGUSR1")
+    alone = {**os.environ, "RECLAIMNET_CHECKPOINT_DIRECTORY": str(tmp_path)}
+    expected = subprocess.run([stranger, "400"], capture_output=True, text=True, env=alone).stdout.split()[-1]
+    async with desk(tmp_path) as at:
+        restore, reached = None, 0
+        for number in (1, 2):
+            job = await at.start(program, restore)
+            await at.until(f"from {reached and ''}", number)
+            await trio.sleep(0.15)
+            copy = await job.snapshot(tmp_path / f"copy{number}")
+            await trio.sleep(0.15)
+            restore = tmp_path / f"final{number}"
+            final = await job.snapshot(restore, stop=True)
+            assert final.step > copy.step > reached
+            reached = final.step
+            job.kill()
+            await to_the_end(job)
+        last = await at.start(program, restore)
+        started, *between, finished, exited = await to_the_end(last)
+        assert (started.step, finished.step, exited.status) == (reached, 400, 0)
+        assert isinstance(started, Started) and isinstance(finished, Finished)
+        assert all(isinstance(event, Progressed) and event.step < 400 for event in between)
+        assert at.log(3).splitlines()[-1] == f"result {expected}"
+        assert "from 0" not in at.log(3)
+
+
+@pytest.mark.trio
+async def test_the_shell_example_tells_its_steps_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    program = Program([str(EXAMPLES / "adding.sh")])
+    async with desk(tmp_path) as at:
+        job = await at.start(program, steps=25)
+        await at.until("step 10:")
+        taken = await job.snapshot(tmp_path / "copy")
+        assert 10 <= taken.step < 25
+        job.kill()
+        again = await at.start(program, tmp_path / "copy", steps=25)
+        started, *_, finished, _ = await to_the_end(again)
+        assert (started.step, finished.step) == (taken.step, 25)
+        assert at.log(2).splitlines()[0] == f"begins at {taken.step}"
+        assert at.log(2).splitlines()[-1] == f"the sum is {25 * 26 // 2}"
+
+
+def script(path: Path, text: str) -> Program:
+    path.write_text("#!/bin/sh\n" + textwrap.dedent(text))
+    path.chmod(0o755)
+    return Program([str(path)])
+
+
+async def failure(at: Desk, program: Program, **given: Any) -> str:
+    *_, failed, exited = await to_the_end(await at.start(program, **given))
+    assert isinstance(failed, Failed)
+    assert isinstance(exited, Exited)
+    assert failed.reason in at.log(len(at.attempts))
+    return failed.reason
+
+
+@pytest.mark.trio
+async def test_each_other_end_is_a_failure_with_its_reason_and_last_words(
+    tmp_path: Path, stranger: str
+) -> None:
+    async with desk(tmp_path) as at:
+        assert await failure(at, Program([stranger, "1", "7"])) == (
+            "it ended with exit code 7; its last line: " + at.log(1).splitlines()[1]
+        )
+        assert "SIGSEGV" in await failure(at, script(tmp_path / "crash", "kill -s SEGV $$"))
+        missing = await failure(at, Program(["/nonexistent"]))
+        assert missing == "it cannot be executed: /nonexistent: No such file or directory"
+        (tmp_path / "plain").write_text("text")
+        assert "Permission denied" in await failure(at, Program([str(tmp_path / "plain")]))
+
+
+@pytest.mark.trio
+async def test_a_program_that_is_killed_from_outside_has_not_failed(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.start(script(tmp_path / "victim", "kill -s KILL $$"))
+        exited = (await to_the_end(job))[-1]
+        assert isinstance(exited, Exited)
+        assert exited.from_outside
+
+
+@pytest.mark.trio
+async def test_a_program_without_a_handler_is_not_killed_by_the_question(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.start(script(tmp_path / "deaf", "echo runs; sleep 2; echo done"), grace_s=0.3)
+        await at.until("runs")
+        with pytest.raises(SnapshotImpossible, match="no handler for SIGTERM"):
+            await job.snapshot(tmp_path / "copy")
+        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert "[reclaimnet] no checkpoint: it has no handler" in at.log()
+        assert at.log().endswith("done\n")
+
+
+@pytest.mark.trio
+async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_final_checkpoint(
+    tmp_path: Path,
+) -> None:
+    async with desk(tmp_path) as at:
+        job = await at.start(
+            script(tmp_path / "slow", "trap 'echo asked' TERM; echo runs; while :; do sleep 0.05; done"),
+            grace_s=0.3,
+        )
+        await at.until("runs")
+        with pytest.raises(SnapshotImpossible, match=r"within its grace of 0\.3 s"):
+            await job.snapshot(tmp_path / "copy")
+        assert "asked" in at.log()
+        with pytest.raises(SnapshotImpossible, match="grace"):
+            await job.snapshot(tmp_path / "final", stop=True)
+        assert pids_of(tmp_path / "slow") == []
+
+
+@pytest.mark.trio
+async def test_a_program_that_checkpoints_of_itself_is_saved_when_it_next_does(tmp_path: Path) -> None:
+    counting = """
+    cd "$RECLAIMNET_CHECKPOINT_DIRECTORY"; n=$(cat n 2>/dev/null || echo 0)
+    for i in 1 2 3; do n=$((n + 1)); sleep 0.02; done
+    echo $n > n; echo "at $n"; [ $n -lt 12 ] || exit 0; exit 77
+    """
+    program = script(tmp_path / "periodic", counting)
+    program = Program(program.command, checkpoint_signal="none", checkpoint_exit_code=77)
+    async with desk(tmp_path) as at:
+        job = await at.start(program)
+        await job.snapshot(tmp_path / "copy")
+        unpacked = tmp_path / "unpacked"
+        unpacked.mkdir()
+        unpack(tmp_path / "copy", unpacked, MANY_BYTES)
+        assert int((unpacked / "n").read_text()) % 3 == 0
+        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert at.log().splitlines()[-1] == "at 12"
+
+
+def pids_of(path: Path) -> list[int]:
+    """Living processes with that path in their command line."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdecimal() and int(each.name) != os.getpid():
+            try:
+                if str(path).encode() in (each / "cmdline").read_bytes():
+                    found.append(int(each.name))
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process-ID namespace")
+@pytest.mark.parametrize("how", ["kill", "cancel", "checkpoint"])
+@pytest.mark.trio
+async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_path: Path, how: str) -> None:
+    daemon = tmp_path / "daemon"
+    script(daemon, "trap '' TERM HUP; while :; do sleep 0.05; done")
+    program = script(
+        tmp_path / "parent",
+        f"""
+        trap 'exit 85' TERM
+        setsid {daemon} & setsid setsid {daemon} &
+        sleep 0.2; echo started; while :; do sleep 0.02; done
+        """,
+    )
+    async with desk(tmp_path) as at:
+        job = await at.start(program)
+        await at.until("started")
+        assert len(pids_of(daemon)) >= 2
+        if how == "kill":
+            job.kill()
+            await to_the_end(job)
+        elif how == "cancel":
+            began_s = time.monotonic()
+            assert (await job.stop(5.0)).status == 0
+            assert time.monotonic() - began_s < 4.0
+        else:
+            await job.snapshot(tmp_path / "final", stop=True)
+        assert pids_of(daemon) == []
+
+
+@pytest.mark.trio
+async def test_a_program_that_signals_its_own_group_ends_nothing_else(tmp_path: Path) -> None:
+    async with desk(tmp_path) as at:
+        reason = await failure(at, script(tmp_path / "group", "kill 0; sleep 5"))
+        assert reason == "it was ended by SIGTERM"
+
+
+@pytest.mark.trio
+async def test_a_program_knows_what_it_is_and_where(tmp_path: Path) -> None:
+    program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
+    given = {"working_directory": str(tmp_path), "environment": {"MY_LEVEL": "3 of 4"}}
+    async with desk(tmp_path) as at:
+        await to_the_end(await at.start(Program(program.command, **given), steps=7))
+        top = tmp_path / "attempt1"
+        assert at.log().splitlines() == [
+            str(tmp_path),
+            "MY_LEVEL=3 of 4",
+            "RECLAIMNET_ATTEMPT=1",
+            f"RECLAIMNET_CHECKPOINT_DIRECTORY={top}/work/checkpoint",
+            "RECLAIMNET_JOB=a",
+            "RECLAIMNET_STEPS=7",
+            f"RECLAIMNET_STEP_FILE={top}/step",
+        ]
+
+
+@pytest.mark.trio
+async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_program_goes_on(
+    tmp_path: Path,
+) -> None:
+    program = script(
+        tmp_path / "fifo",
+        """
+        cd "$RECLAIMNET_CHECKPOINT_DIRECTORY"; trap 'mkfifo pipe; exit 85' TERM
+        if [ -e pipe ]; then rm pipe; echo again; exit 0; fi
+        echo runs; while :; do sleep 0.02; done
+        """,
+    )
+    async with desk(tmp_path) as at:
+        job = await at.start(program)
+        await at.until("runs")
+        with pytest.raises(SnapshotImpossible, match="pipe is no file, directory or symbolic link"):
+            await job.snapshot(tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+        assert isinstance((await to_the_end(job))[-2], Finished)
+        assert at.log().endswith("again\n")
+
+
+# ---------------------------------------------------------------- directories
+
+
+def a_state(folder: Path) -> Path:
+    (folder / "deep/er").mkdir(parents=True)
+    (folder / "deep/er/weights").write_bytes(os.urandom(3 << 20))
+    (folder / "deep/\udcff name").write_text("bytes that are no UTF-8")
+    (folder / "empty").mkdir(mode=0o500)
+    (folder / "run.sh").write_text("x")
+    (folder / "run.sh").chmod(0o750)
+    (folder / "latest").symlink_to("deep/er/weights")
+    (folder / "deep/up").symlink_to("../run.sh")
+    return folder
+
+
+def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
+    folder, back = a_state(tmp_path / "state"), tmp_path / "back"
+    size = pack(folder, tmp_path / "archive", Progress(7, told=True), MANY_BYTES)
+    assert size == (tmp_path / "archive").stat().st_size
+    back.mkdir()
+    assert unpack(tmp_path / "archive", back, MANY_BYTES) == Progress(7, told=True)
+    assert digest(back) == digest(folder)
+    assert (back / "latest").readlink() == Path("deep/er/weights")
+    pack(back, tmp_path / "again", Progress(7, told=True), MANY_BYTES)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "archive").read_bytes()
+    (back / "run.sh").write_text("y")
+    assert digest(back) != digest(folder)
+
+
+def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -> None:
+    folder = a_state(tmp_path / "state")
+    pack(folder, tmp_path / "before", Progress(1, told=False), MANY_BYTES)
+    (folder / "a log").write_text("many lines\n" * 1000)
+    pack(folder, tmp_path / "after", Progress(2, told=False), MANY_BYTES)
+    before, after = (tmp_path / "before").read_bytes(), (tmp_path / "after").read_bytes()
+    at = 1 << 20
+    assert before[at : 3 * at] == after[at : 3 * at]
+
+
+def _socket(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(folder / "s"))
+
+
+def _sparse(folder: Path) -> None:
+    with (folder / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def _many(folder: Path) -> None:
+    for number in range(30):
+        (folder / f"f{number}").touch()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (_socket, "s is no file, directory or symbolic link"),
+        (lambda folder: os.mkfifo(folder / "p"), "p is no file"),
+        (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "l links to /etc/shadow, out of"),
+        (lambda folder: (folder / "l").symlink_to("../../x"), r"l links to ../../x, out of"),
+        (_sparse, "1099511627776 bytes, and twice the job's payload"),
+        (_many, "more than 20 entries"),
+    ],
+)
+def test_what_would_not_come_back_is_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, says: str
+) -> None:
+    monkeypatch.setattr("testbed.workloads.archive.MOST_ENTRIES", 20)
+    folder = tmp_path / "state"
+    folder.mkdir()
+    spoil(folder)
+    with pytest.raises(CannotKeep, match=says):
+        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+    assert not (tmp_path / "archive").exists()
+
+
+def test_a_file_that_changes_or_vanishes_while_it_is_read_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from testbed.workloads import archive
+
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "a").write_text("a" * 100)
+    (folder / "b").write_text("b")
+    opened = archive._opened
+
+    def meddling(top: Path, path: str) -> Any:
+        file = opened(top, path)
+        (folder / "a").write_text("another")
+        return file
+
+    monkeypatch.setattr(archive, "_opened", meddling)
+    with pytest.raises((CannotKeep, OSError)):
+        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+
+    def vanishing(top: Path, path: str) -> Any:
+        (folder / "b").unlink(missing_ok=True)
+        return opened(top, path)
+
+    monkeypatch.setattr(archive, "_opened", vanishing)
+    with pytest.raises(FileNotFoundError):
+        pack(folder, tmp_path / "archive", Progress(0, told=False), MANY_BYTES)
+    assert not (tmp_path / "archive").exists()
+
+
+def hostile(path: Path, **member: Any) -> Path:
+    """An archive with one entry of that kind, as a user of another host may make it."""
+    import io
+    import tarfile
+
+    headers = {"RECLAIMNET.step": "1", "RECLAIMNET.told": "0"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive:
+        info = tarfile.TarInfo(member.pop("name", "x"))
+        for key, value in member.items():
+            setattr(info, key, value)
+        archive.addfile(info, io.BytesIO(b"\0" * info.size))
+    return path
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"name": "../x", "size": 1},
+        {"name": "/tmp/reclaimnet-evil", "size": 1},
+        {"name": "a/../../x", "size": 1},
+        {"type": b"2", "linkname": "/etc"},
+        {"type": b"2", "linkname": "../.."},
+        {"type": b"1", "linkname": "/etc/passwd"},
+        {"type": b"3", "devmajor": 1, "devminor": 1},
+        {"type": b"6"},
+        {"size": 5000},
+    ],
+)
+def test_an_archive_of_a_hostile_host_writes_nothing_outside(tmp_path: Path, member: dict[str, Any]) -> None:
+    folder = tmp_path / "in/folder"
+    folder.mkdir(parents=True)
+    with pytest.raises(StateMismatch):
+        unpack(hostile(tmp_path / "archive", **member), folder, 4000)
+    assert list(tmp_path.rglob("x")) == [] or "size" in member
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "archive"}
+    assert list((tmp_path / "in").iterdir()) == [folder]
+
+
+def test_bytes_that_are_no_archive_or_are_cut_off_are_no_state(tmp_path: Path) -> None:
+    folder = a_state(tmp_path / "state")
+    pack(folder, tmp_path / "archive", Progress(7, told=True), MANY_BYTES)
+    whole = (tmp_path / "archive").read_bytes()
+    for number, text in enumerate([b"", b"nothing of ours" * 100, whole[: len(whole) // 2]]):
+        (tmp_path / "bad").write_bytes(text)
+        back = tmp_path / f"back{number}"
+        back.mkdir()
+        with pytest.raises(StateMismatch):
+            unpack(tmp_path / "bad", back, MANY_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"command": [""]}, "command"),
+        ({"working_directory": "here"}, "working_directory"),
+        ({"checkpoint_directory": "../x"}, "checkpoint_directory"),
+        ({"checkpoint_directory": "/x"}, "checkpoint_directory"),
+        ({"checkpoint_signal": "SIGKILL"}, "checkpoint_signal"),
+    ],
+)
+def test_a_program_that_no_agent_can_run_is_refused_by_key(changed: dict[str, Any], key: str) -> None:
+    found = wrong(Program(**{"command": ["true"], **changed}))
+    assert found is not None
+    assert found[0] == key
+
+
+def test_the_signal_of_a_program_may_be_none() -> None:
+    assert Program(["x"], checkpoint_signal="none").signal is None
+    assert Program(["x"]).signal is signal.SIGTERM
+
+
+# ---------------------------------------------------------------- logs
+
+
+def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LONGEST_BYTES", 1000)
+    monkeypatch.setattr(output, "HEAD_BYTES", 100)
+    monkeypatch.setattr(output, "TAIL_BYTES", 200)
+    log = tmp_path / "a.1.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"first\n" + b"." * 990)
+        assert not output.shorten(log)
+        writer.write(b"last\n")
+        assert output.shorten(log)
+        writer.write(b"later\n")
+    text = log.read_text()
+    assert text.startswith("first\n")
+    assert text.endswith(".last\nlater\n")
+    assert "\n[reclaimnet] the log reached 1001 bytes: 701 were dropped here\n" in text

@@ -1,0 +1,289 @@
+"""Sweeps: which runs, each once, going on where they stopped; tables that depend on nothing but the plan and the program."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import polars
+import pytest
+from rich.console import Console
+
+from controller.core.policies.table import POLICIES
+from experiments.cli.sweep import sweep_file
+from experiments.inputs.scenario import demo_scenario, dumps
+from experiments.results.statistics import paired
+from experiments.runtime.engines import Engine
+from experiments.runtime.tasks import Play, Task
+from experiments.sweeps import SweepPlan, run_sweep, sweep
+from experiments.sweeps.plan import read_plan, seeds_of, value_of_key
+from topologies.errors import SpecError
+
+SMALL = replace(demo_scenario(hosts=4, buildings=2, seconds=15.0), name="small")
+FIGURES = ("interruptions.lost_gpu_s", "jobs.finished")
+POLICY = "from controller.core.policies.table import Policy\nmine = Policy({!r}, vault=False)\n"
+CLI = [sys.executable, "-m", "experiments.cli", "sweep"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folder with a scenario and a policy; what it brings is gone after."""
+    (tmp_path / "small.toml").write_text(dumps(SMALL))
+    (tmp_path / "of_sweeps.py").write_text(POLICY.format("mine"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = dict(POLICIES)
+    yield tmp_path
+    POLICIES.clear()
+    POLICIES.update(before)
+    sys.modules.pop("of_sweeps", None)
+
+
+def plan_of(**changed: Any) -> SweepPlan:
+    given: dict[str, Any] = {"policies": ("reclaimnet", "static"), "seeds": (1, 2), "figures": FIGURES}
+    return SweepPlan(SMALL, **{**given, **changed})
+
+
+def test_runs_are_every_policy_with_every_seed_and_all_values(folder: Path) -> None:
+    values = {"protocol.checkpoint_share": (0.1, 0.2), "owners.hazard": ("0.5 /h", "1 /h")}
+    cases = list(plan_of(values=values).cases())
+    assert len(cases) == len(plan_of(values=values)) == 2 * 2 * 2 * 2
+    assert cases[-1].values == (("protocol.checkpoint_share", "0.2"), ("owners.hazard", "1 /h"))
+    assert cases[-1].label == "static, protocol.checkpoint_share 0.2, owners.hazard 1 /h"
+    last = cases[-1].scenario
+    assert (last.protocol.policy, last.protocol.checkpoint_share, last.seed) == ("static", 0.2, 2)
+    assert last.owners.hazard_per_s == pytest.approx(1 / 3600)
+    assert replace(last, owners=SMALL.owners, protocol=SMALL.protocol, seed=SMALL.seed) == SMALL
+
+
+def test_a_run_is_named_by_all_that_its_result_depends_on(folder: Path) -> None:
+    plan = plan_of(policies=("of_sweeps:mine",), seeds=(1,))
+    [case] = plan.cases()
+    key = plan.key_of(case)
+    assert plan_of(policies=("of_sweeps:mine",), seeds=(1,)).key_of(case) == key
+    assert replace(plan, until_over=True).key_of(case) != key
+    assert plan.key_of(replace(case, scenario=replace(case.scenario, duration_s=1.0))) != key
+    (folder / "record.csv").write_text("host,at_s,event\n")
+    with_record = replace(plan, records=("record.csv",))
+    before = with_record.key_of(case)
+    assert before != key
+    (folder / "record.csv").write_text("host,at_s,event\n\n")
+    assert replace(with_record).key_of(case) != before
+    (folder / "of_sweeps.py").write_text(POLICY.format("another"))
+    assert plan.key_of(case) != key
+
+
+@contextmanager
+def backwards(_: int) -> Iterator[Play]:
+    def play(tasks: Sequence[Task]) -> Iterator[tuple[Task, Any]]:
+        yield from [(task, task.function(*task.arguments)) for task in reversed(tasks)]
+
+    yield play
+
+
+def test_tables_do_not_depend_on_which_run_ended_first(tmp_path: Path) -> None:
+    forwards, reverse = Engine(1), Engine(1)
+    reverse.opened = backwards  # type: ignore[method-assign]
+    for name, engine in (("a", forwards), ("b", reverse)):
+        run_sweep(plan_of(), engine, None).write(tmp_path / name)
+    for file in ("runs.csv", "runs.parquet", "intervals.csv", "sweep.svg"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_tables_have_a_row_a_run_and_paired_intervals(tmp_path: Path) -> None:
+    values = {"protocol.checkpoint_share": (0.1, 0.3)}
+    found = run_sweep(plan_of(seeds=(1, 2, 3), values=values), Engine(1), None)
+    found.write(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "runs.csv").open()))
+    assert [(row["policy"], row["seed"], row["protocol.checkpoint_share"]) for row in rows[2:5]] == [
+        ("reclaimnet", "3", "0.1"),
+        ("static", "1", "0.1"),
+        ("static", "2", "0.1"),
+    ]
+    frame = polars.read_parquet(tmp_path / "runs.parquet")
+    assert frame.equals(found.runs)
+    assert frame.schema["protocol.checkpoint_share"] == polars.Float64
+    assert len(set(frame["events_sha256"])) == 12
+    lost = {
+        policy: frame.filter(policy=policy)
+        .filter(polars.col("protocol.checkpoint_share") == 0.3)[FIGURES[0]]
+        .to_list()
+        for policy in ("reclaimnet", "static")
+    }
+    [row] = [
+        row
+        for row in found.rows
+        if (row.policy, row.values[0][1], row.figure) == ("static", "0.3", "interruptions.lost_gpu_s")
+    ]
+    apart = paired(lost["static"], lost["reclaimnet"])
+    assert (row.difference, row.difference_low, row.p_value, row.pairs) == (
+        apart.difference.mean,
+        apart.difference.low,
+        apart.p_value,
+        3,
+    )
+    assert found.intervals.height == 2 * 2 * 2
+    assert ElementTree.parse(tmp_path / "sweep.svg").getroot().tag.endswith("svg")
+    assert "paired" not in (tmp_path / "sweep.html").read_text()  # nothing is left of the template
+    assert "lost gpu" in (tmp_path / "sweep.html").read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_whose_process_is_killed_goes_on_and_gives_the_same_tables(folder: Path) -> None:
+    words = [
+        *CLI,
+        "small.toml",
+        "--policies",
+        "reclaimnet,of_sweeps:mine",
+        "--seeds",
+        "1:7",
+        "--workers",
+        "2",
+    ]
+    with subprocess.Popen([*words, "--out", "out"], stdout=subprocess.PIPE, text=True) as process:
+        runs = folder / "out" / "runs.jsonl"
+        end_s = time.monotonic() + 90.0
+        while not (runs.exists() and runs.read_text().count("\n") >= 1) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    kept = len(runs.read_text().splitlines())
+    assert 1 <= kept < 12
+    again = subprocess.run([*words, "--out", "out"], capture_output=True, text=True, timeout=200, check=False)
+    assert again.returncode == 0, again.stderr
+    keys = [json.loads(line)["key"] for line in runs.read_text().splitlines() if line.endswith("}")]
+    assert len(keys) == len(set(keys)) == 12  # none was played again
+    sweep("small.toml", policies=["reclaimnet", "of_sweeps:mine"], seeds=range(1, 7), out="whole", workers=1)
+    for file in ("runs.csv", "intervals.csv"):
+        assert Path("out", file).read_bytes() == Path("whole", file).read_bytes()
+
+
+def test_a_changed_policy_is_played_again_and_nothing_else(folder: Path) -> None:
+    plan = plan_of(policies=("static", "of_sweeps:mine"), seeds=(1,))
+    told: list[tuple[int, int]] = []
+    run_sweep(plan, Engine(1), folder / "out")
+    (folder / "of_sweeps.py").write_text(POLICY.format("another"))
+    run_sweep(plan, Engine(1), folder / "out", lambda done, total: told.append((done, total)))
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_sweep_file_says_what_the_options_say(folder: Path) -> None:
+    (folder / "sweep.toml").write_text(
+        'scenario = "small.toml"\npolicies = ["reclaimnet", "of_sweeps:mine"]\nseeds = "1:4"\nuntil_over = true\n'
+        'figures = ["jobs.finished"]\n[set]\n"protocol.checkpoint_share" = [0.1, 0.2]\n"owners.hazard" = ["1 /h"]\n'
+    )
+    plan = read_plan("sweep.toml")
+    assert plan == SweepPlan(
+        SMALL,
+        ("reclaimnet", "of_sweeps:mine"),
+        (1, 2, 3),
+        {"protocol.checkpoint_share": (0.1, 0.2), "owners.hazard": ("1 /h",)},
+        until_over=True,
+        figures=("jobs.finished",),
+        folder=Path(),
+    )
+    assert read_plan("sweep.toml", seeds=(7,)).seeds == (7,)
+    assert read_plan("small.toml").policies == ("reclaimnet",)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("protocol.checkpoint_share=0.1,0.2", "protocol.checkpoint_share", (0.1, 0.2)),
+        ("owners.hazard=0.5 /h, 1 /h", "owners.hazard", ("0.5 /h", "1 /h")),
+        ("protocol.head_stores=true,false", "protocol.head_stores", (True, False)),
+        (
+            'jobs.run_time={ law = "exponential", mean = "1 h" }',
+            "jobs.run_time",
+            ({"law": "exponential", "mean": "1 h"},),
+        ),
+        ("campus=example:lab,example:campus54", "campus", ("example:lab", "example:campus54")),
+    ],
+)
+def test_values_are_read_as_toml_has_them(text: str, key: str, values: tuple[Any, ...]) -> None:
+    assert value_of_key(text) == (key, values)
+
+
+def test_seeds_are_a_range_or_a_list() -> None:
+    assert seeds_of("1:4") == (1, 2, 3)
+    assert seeds_of("5, 1") == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({"policies": ("static", "static")}, r"policies = .*each once"),
+        ({"policies": ("nobodys",)}, r"policies = 'nobodys': one of slurm-pr"),
+        ({"seeds": ()}, r"seeds = \[\]: at least one"),
+        ({"seeds": (-1,)}, r"seeds = -1: whole numbers from 0"),
+        ({"figures": ("jobs.done",)}, r"figures = 'jobs.done': figures of summary.json, such as"),
+        ({"figures": ("finished",)}, r"such as jobs.finished"),
+        ({"values": {"seed": (1, 2)}}, r"set.seed = \[1, 2\]: not here: seeds has it"),
+        ({"values": {"protocol.policy": ("static",)}}, r"policies has it"),
+        (
+            {"values": {"protocol.chekpoint_share": (0.1,)}},
+            r"chekpoint_share = 0.1: no key .*nearest: checkpoint_share",
+        ),
+        (
+            {"values": {"protocol.checkpoint_share": (3.0,)}},
+            r"the scenario with protocol.checkpoint_share = 3.0: ",
+        ),
+        ({"values": {"research.rate": (3.0,)}}, r"set.research.rate|research"),
+        ({"values": {"protocol.checkpoint_share": (0.1, 0.1)}}, r"each value of a key once"),
+        ({"values": {"jobs.step": ()}}, r"at least one value"),
+        ({"seeds": tuple(range(600_000))}, r"runs = 1200000: at most 1000000"),
+    ],
+)
+def test_a_wrong_plan_is_refused_before_anything_is_played(changed: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(SpecError, match=wrong):
+        plan_of(**changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        ({"seeds": "3:1"}, "A:B with whole numbers A < B"),
+        ({"seeds": "one"}, "whole numbers with commas"),
+        ({"values": ["protocol.checkpoint_share"]}, "KEY=A,B"),
+        ({"values": ["jobs.step=1 s", "jobs.step=2 s"]}, "each key once"),
+        ({"records": [Path("nowhere.csv")]}, "a file or folder that is there"),
+        ({"policies": "static,nobodys:policy"}, "there is no module nobodys"),
+    ],
+)
+def test_a_wrong_option_says_what_is_allowed(folder: Path, changed: dict[str, Any], wrong: str) -> None:
+    nothing = {
+        "policies": None,
+        "seeds": None,
+        "values": [],
+        "records": [],
+        "figures": None,
+        "workers": 1,
+        "dask": None,
+    }
+    with pytest.raises(SpecError, match=wrong):
+        sweep_file(Console(quiet=True), folder, "small.toml", **{"until_over": False, **nothing, **changed})
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('scenario = "none.toml"', r"none.toml.*does not exist"),
+        ('scenario = "small.toml"\npolicy = ["static"]', r"sweep.toml: policy = .*nearest: policies"),
+        ('scenario = "small.toml"\nset = { "jobs.step" = "1 s" }', r"sweep.toml: set = .*lists of values"),
+        ('scenario = "small.toml"\npolicies = "static"', r"sweep.toml: policies = "),
+        ('scenario = "small.toml"\nseeds = ["a"]', r"seeds = 'a': whole numbers"),
+    ],
+)
+def test_a_wrong_sweep_file_is_named(folder: Path, text: str, wrong: str) -> None:
+    (folder / "sweep.toml").write_text(text)
+    with pytest.raises(SpecError, match=wrong):
+        read_plan("sweep.toml")

@@ -1,0 +1,117 @@
+"""A transformer is trained on a live campus whose owners take three hosts back: its losses are those of a twin left alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.core.model import facts as f
+from controller.persistence.journal import read_facts
+from experiments.inputs.job_file import load_job
+from experiments.results.measurements import measured_curves
+from testbed.workloads.base import load_workload
+from tests.emulation_campuses import kernel
+from tests.live_campus import Run, command, running
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: the extra 'torch'")
+pytestmark = [*kernel, pytest.mark.timeout(300)]
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+JOB = "transformer"
+
+
+def latest(run: Run, kind: type, **named: Any) -> Any:
+    """The last fact of the kind that has these fields; waits for one."""
+    found: list[Any] = []
+
+    def look() -> bool:
+        for _, fact in read_facts(run.out / "journal.sqlite"):
+            if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in named.items()):
+                found.append(fact)
+        return bool(found)
+
+    run.wait_until(look, timeout_s=60.0)
+    return found[-1]
+
+
+def completed(run: Run, attempt: int, step: int, on_other_than: tuple[str, ...] = ()) -> str:
+    """The host that holds a checkpoint of the attempt, of that step or a later one; waits for one."""
+    found: list[str] = []
+
+    def look() -> bool:
+        for _, fact in read_facts(run.out / "journal.sqlite"):
+            is_one = isinstance(fact, f.CheckpointCompleted) and fact.sequence // 1_000_000 == attempt
+            if is_one and fact.step >= step:
+                found.extend({fact.holder} - set(on_other_than))
+        return bool(found)
+
+    run.wait_until(look, timeout_s=60.0)
+    return found[-1]
+
+
+def reclaim(*words: str) -> None:
+    done = command("reclaim", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_three_reclaims_do_not_change_a_bit_of_what_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the campus's agents look for modules
+    for name in ("transformer.py", "transformer.toml", "training.toml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    with running(tmp_path / "out", "run", "training.toml") as run:
+        run.wait_until(lambda: command("jobs").returncode == 0)
+        accepted = command("submit", "transformer.toml")
+        assert accepted.returncode == 0, accepted.stderr
+        completed(run, 1, 15)
+        reclaim(latest(run, f.JobRunning, attempt=1).host, "--notice", "20")
+        second = latest(run, f.JobRunning, attempt=2)
+        completed(run, 2, 40)
+        reclaim(second.host)
+        third = latest(run, f.JobRunning, attempt=3)
+        standby = completed(run, 3, 60)
+        reclaim(standby)
+        completed(run, 3, 61, on_other_than=(standby,))
+        proof = latest(run, f.JobFinished)
+        run.process.send_signal(signal.SIGINT)
+        assert run.finish(60) == 3
+    assert (proof.attempt, proof.host) == (3, third.host)
+    assert second.step >= 15
+    assert third.restored_sequence is not None
+
+    spec = load_job(tmp_path / "transformer.toml")
+    monkeypatch.syspath_prepend(tmp_path)
+    twin = load_workload(spec.workload, spec.params)
+    told = io.StringIO()
+    with redirect_stdout(told):
+        twin.begin()
+        while twin.step_number < twin.steps_total:
+            twin.step()
+    losses = {line["step"]: line["loss"] for line in map(json.loads, told.getvalue().splitlines())}
+    sys.modules.pop("transformer")
+    torch.use_deterministic_algorithms(False)
+
+    [curve] = measured_curves(tmp_path / "out/logs/jobs")
+    assert sorted(curve.attempts) == [1, 2, 3]
+    assert {step: loss for _, points in sorted(curve.attempts.items()) for step, loss in points} == losses
+    assert all(losses[step] == loss for points in curve.attempts.values() for step, loss in points)
+    assert proof.digest == twin.verify().hex()
+
+    page = (tmp_path / "out/report.html").read_text()
+    assert "loss of transformer by step, 3 attempts" in page
+    checkpoints = run.summary()["checkpoints"]
+    assert (
+        checkpoints["stopped"] == 0
+    )  # training went on while they were written, an optimiser that was empty at first too
+    assert checkpoints["coded"] > 0
+    assert checkpoints["coded_mean_bytes"] < 0.85 * checkpoints["plain_mean_bytes"]
+    assert run.summary()["migrations"]["admitted"] == 1
+    assert run.summary()["emergencies"]["restored_verified"] == 1

@@ -1,0 +1,165 @@
+"""What users bring without touching the project: an object of a module of their own (`"module:name"`), or one that an installed
+package offers under a name, by an entry point of a group below.
+
+A module is looked for on Python's path, and then in the folder in which the program was started; it runs with the user's own
+rights. Names of the project's own come first: no package can replace them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING
+
+from topologies.errors import SpecError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+POLICIES, WORKLOADS = "reclaimnet.policies", "reclaimnet.workloads"
+TRACES, TOPOLOGIES = "reclaimnet.traces", "reclaimnet.topologies"
+_REFERENCE = re.compile(r"(?!example:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([\w.-]+)")
+
+
+def is_reference(name: str) -> bool:
+    """Whether a text has the form `module:name`."""
+    return _REFERENCE.fullmatch(name) is not None
+
+
+def offered(group: str) -> tuple[str, ...]:
+    """The names under which installed packages offer objects of a group, in order."""
+    return tuple(sorted(_entries(group)))
+
+
+def is_plugin(name: str, group: str) -> bool:
+    """Whether `find` would look for an object: a text `module:name`, or a name that a package offers."""
+    return is_reference(name) or (name.isprintable() and "/" not in name and name in _entries(group))
+
+
+def target(name: str, group: str) -> str:
+    """`module:name` of a name that a package offers; any other text as it is."""
+    entry = _entries(group).get(name)
+    return f"{entry.module}:{entry.attr}" if entry else name
+
+
+def find(key: str, name: str, group: str, allowed: str, among: str | None = None) -> object:
+    """The object of that name; `among` is a dict of the module that has further names.
+
+    SpecError for `key` says whether the name has no such form, the module was not found or fails (and in which line), or has no
+    such name, and what is allowed.
+    """
+    parts = _REFERENCE.fullmatch(target(name, group))
+    if parts is None:
+        near = f"; installed packages offer {', '.join(offered(group))}" if offered(group) else ""
+        raise SpecError(key, name, f"{allowed}{near}")
+    module = _module(key, name, parts[1], allowed)
+    found: object = module
+    for attribute in parts[2].split("."):
+        found = getattr(found, attribute, None)
+    table = getattr(module, among, None) if among else None
+    if found is None and isinstance(table, dict):
+        found = table.get(parts[2])
+    if found is None:
+        names = [*(table if isinstance(table, dict) else ()), *_public(module)]
+        has = ", ".join(str(each) for each in names[:12]) or "nothing"
+        raise SpecError(key, name, f"module {parts[1]} has no {parts[2]}, it has {has}; allowed: {allowed}")
+    return found
+
+
+def sources(name: str, group: str) -> dict[str, Path]:
+    """The files that an object's code is in, by their names from a folder of Python's path, in order: its module's and those
+    that it imports from the same folder, or all Python files of its package. Empty for a name of the project's own. Files that
+    the code reads while it runs are not among them."""
+    parts = _REFERENCE.fullmatch(target(name, group))
+    if parts is None:
+        return {}
+    top = sys.modules.get(parts[1].partition(".")[0])
+    file = getattr(top, "__file__", None)
+    if top is not None and hasattr(top, "__path__"):
+        folders = [Path(folder) for folder in top.__path__]
+        found = {path: folder.parent for folder in folders for path in folder.rglob("*.py")}
+    else:
+        found = dict.fromkeys(_beside(Path(file)), Path(file).parent) if file else {}
+    return dict(sorted((str(path.relative_to(root)), path) for path, root in found.items()))
+
+
+def _module(key: str, name: str, module_name: str, allowed: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    importlib.invalidate_caches()  # a notebook may have written the file a moment ago
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        why = (
+            f"there is no module {error.name} in {here} or on Python's path"  # type: ignore[attr-defined]
+            if is_missing
+            else f"module {module_name} fails: {_line(error)}{error!r}"
+        )
+        raise SpecError(key, name, f"{why}; allowed: {allowed}") from error
+
+
+def _line(error: BaseException) -> str:
+    """Where an error came from: the innermost file and line that is not Python's own."""
+    place, at = error.__traceback__, ""
+    while place is not None:
+        file = place.tb_frame.f_code.co_filename
+        if not file.startswith("<frozen") and file != __file__ and "importlib" not in file:
+            at = f"{Path(file).name}, line {place.tb_lineno}: "
+        place = place.tb_next
+    return at
+
+
+def _public(module: ModuleType) -> list[str]:
+    """Names that the module itself gives to something."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and not (isinstance(value, type | FunctionType) and value.__module__ != module.__name__)
+    ]
+
+
+def _beside(file: Path) -> set[Path]:
+    """The file, and those that it and they import from its folder."""
+    found, todo = set[Path](), [file]
+    while todo:
+        path = todo.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in _imported(path):
+            below = path.parent.joinpath(*name.split("."))
+            todo += [each for each in (below.with_suffix(".py"), below / "__init__.py") if each.is_file()]
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The names of modules that a file imports, wherever in it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if module:
+                yield module
+            yield from (f"{module}.{each.name}".strip(".") for each in node.names)
+
+
+@cache
+def _entries(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # late: it costs 15 ms, and most programs never ask
+
+    return {entry.name: entry for entry in entry_points(group=group)}
