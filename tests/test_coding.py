@@ -328,7 +328,6 @@ async def test_a_paced_flow_of_coded_chunks_takes_as_long_as_its_wire_bytes_take
         )
         assert result.bytes_sent == told[-1] < 0.9 * len(data)
         assert result.duration_s > 0.85 * (result.bytes_sent - (1 << 18)) / rate_bytes_per_s
-        assert not result.starved
 
 
 # ------------------------------------------------------------ what is told of it
