@@ -19,6 +19,11 @@ from typing import Any
 import pytest
 import trio
 
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.io.processes import JobProcesses
+from testbed.checkpoints import CheckpointStore
+from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import output
 from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
@@ -571,3 +576,46 @@ def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(
     assert text.startswith("first\n")
     assert text.endswith(".last\nlater\n")
     assert "\n[reclaimnet] the log reached 1001 bytes: 701 were dropped here\n" in text
+
+
+# ---------------------------------------------------------------- the agent's side
+
+
+@pytest.mark.trio
+async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder_behind(
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint goes through the store, verified; asked to end it is gone within its grace, and said to be."""
+    program = Program([str(EXAMPLES / "adding.sh")])
+    spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
+    lease = LeaseFile.create(tmp_path / "lease", math.inf)
+    events: list[Any] = []
+    with CheckpointStore(tmp_path / "store") as store:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append)
+
+        async def heard(kind: type) -> Any:
+            with trio.fail_after(20.0):
+                while not (found := [event for event in events if isinstance(event, kind)]):
+                    await trio.sleep(0.01)
+            return found[-1]
+
+        async with trio.open_nursery() as nursery:
+            jobs.expect(("a", 1))
+            nursery.start_soon(jobs.run, spec, 1, None)
+            await heard(ev.WorkloadProgressed)
+            await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
+            stored = (await heard(ev.SnapshotDone)).checkpoint
+            store.verify(store.get("a", 1_000_001))
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
+        events.clear()
+        async with trio.open_nursery() as nursery:
+            jobs.expect(("a", 2))
+            nursery.start_soon(jobs.run, spec, 2, stored)
+            assert (await heard(ev.WorkloadStarted)).step == stored.step > 0
+            began_s = time.monotonic()
+            await jobs.end(("a", 2), 10.0)
+            assert time.monotonic() - began_s < 9.0
+            assert (await heard(ev.WorkloadEnded)).ended.attempt == 2
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
+    assert (tmp_path / "logs/a.2.log").read_text().startswith(f"begins at {stored.step}\n")
+    lease.close()

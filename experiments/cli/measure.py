@@ -28,14 +28,20 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
         def run(*, as_json: bool, out: Path, **given: Any) -> None:
             console.quiet |= as_json
             began_ns = time.time_ns()
-            measure(out=out, **given)
+            ended: typer.Exit | None = None
+            try:
+                measure(out=out, **given)
+            except typer.Exit as end:  # its status, after its results
+                ended = end
             if as_json:
                 written = [each for each in sorted(out.glob("*.json")) if each.stat().st_mtime_ns >= began_ns]
                 found = {each.stem: json.loads(each.read_bytes()) for each in written}
                 print_json({"command": f"measure {name}", "out": str(out), "results": found})
+            if ended is not None:
+                raise ended
 
-        # typer reads a command's options off its signature
-        parameters = list(inspect.signature(measure).parameters.values())
+        # typer reads a command's options off its signature, where annotations may not be text
+        parameters = list(inspect.signature(measure, eval_str=True).parameters.values())
         option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
         vars(run)["__signature__"] = inspect.Signature([*parameters, option])
         run.__annotations__ = {**measure.__annotations__, "as_json": Json}
@@ -45,7 +51,7 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
     return register
 
 
-@app.command("all")
+@command("all")
 def measure_all(
     out: Out = Path("out/measure"),
     only: Annotated[str, typer.Option(help="Parts, with commas between.")] = "",
@@ -417,7 +423,7 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
     console.print(f"{out}/admission.json, {out}/admission.svg")
 
 
-@app.command("sweep")
+@command("sweep")
 def measure_sweep(
     runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
     workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
