@@ -243,7 +243,7 @@ def _match(marks: list[tuple[float, str]], shown: list[tuple[float, str]]) -> li
 def _quantiles(values: list[float]) -> dict[str, float]:
     if len(values) < 2:
         return {}
-    cuts = quantiles(values, n=100)
+    cuts = quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "most": max(values)}
 
 

@@ -79,6 +79,7 @@ function draw(now = true) {
   drawing = true;
   requestAnimationFrame(() => {
     drawing = false;
+    part.drawn = false;
     if (S.campus) render(urgent);
     urgent = false;
   });
@@ -89,14 +90,15 @@ const lately = new Map(), seen = new Set();
 function part(id, everyMs, now, act) {
   if (!seen.has(id)) return;
   const wait = everyMs - (performance.now() - (lately.get(id) ?? -1e9));
-  if (now || wait <= 0) {
+  if (now || (wait <= 0 && !(everyMs && part.drawn))) {
     lately.set(id, performance.now());
+    part.drawn ||= everyMs > 0; // but for the map, one a frame
     act();
   } else if (!part.timer) {
     part.timer = setTimeout(() => {
       part.timer = 0;
       draw(false);
-    }, wait);
+    }, Math.max(wait, 20));
   }
 }
 
