@@ -10,6 +10,8 @@ import pytest
 from controller.core.model import facts as f
 from controller.core.model.entities import JobState, Phase
 from controller.core.model.events import CancelAsked
+from experiments.storms import generate, play
+from experiments.storms.mutants import BY_NAME, planted
 from testbed.messages import JobSpec, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
 
@@ -268,3 +270,15 @@ def test_a_gang_is_cancelled_as_one_by_its_name_or_a_rank_s(until_s: float) -> N
     assert not any(host.jobs for host in world.coordinator.cluster.hosts.values())
     assert not any(world.copies(rank.name) for rank in ranks_of(world))
     calm_and_finish(world)
+
+
+@pytest.mark.parametrize("seed", [1, 58, 121, 176, 387, 459])
+def test_storms_with_gangs_keep_every_promise(seed: int) -> None:
+    """Seeds that found a fault once."""
+    outcome = play(generate(seed, gangs=True))
+    assert outcome.failure is None
+
+
+def test_a_storm_notices_when_ranks_that_stay_are_not_stopped() -> None:
+    with planted(BY_NAME["ranks that stay not stopped"]):
+        assert play(generate(16, gangs=True)).failure is not None
