@@ -423,7 +423,7 @@ def measure_admission(out: Out = Path("out/admission")) -> None:
     console.print(f"{out}/admission.json, {out}/admission.svg")
 
 
-@app.command("sweep")
+@command("sweep")
 def measure_sweep(
     runs: Annotated[int, typer.Option(min=8, help="Of each engine.")] = 60,
     workers: Annotated[int, typer.Option(min=1, help="Processes of each engine.")] = 2,
