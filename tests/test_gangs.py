@@ -9,6 +9,7 @@ import pytest
 
 from controller.core.model import facts as f
 from controller.core.model.entities import JobState, Phase
+from controller.core.model.events import CancelAsked
 from testbed.messages import JobSpec, StopJob
 from tests.cores_world import SETTINGS, CoresWorld, calm_and_finish, small_campus
 
@@ -252,4 +253,18 @@ def test_ranks_that_were_left_are_told_to_stop_once() -> None:
     world.run(24.0)
     told = [m for _, host, m in world.told if isinstance(m, StopJob) and host != hosts[0]]
     assert len(told) == len({m.job for m in told})
+    calm_and_finish(world)
+
+
+@pytest.mark.parametrize("until_s", [0.85, 20.0])
+def test_a_gang_is_cancelled_as_one_by_its_name_or_a_rank_s(until_s: float) -> None:
+    """While its ranks start, and while they compute."""
+    world = a_world()
+    world.submit(gang())
+    world.run(until_s)
+    world.decide(CancelAsked("g" if until_s > 1.0 else "g.2of3"))
+    world.run(until_s + 8.0)
+    assert phases(world) == {Phase.CANCELLED}
+    assert not any(host.jobs for host in world.coordinator.cluster.hosts.values())
+    assert not any(world.copies(rank.name) for rank in ranks_of(world))
     calm_and_finish(world)

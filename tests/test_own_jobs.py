@@ -50,13 +50,14 @@ def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
         taken = command("submit", "failing.toml", "other/adding.toml", "endless.toml")
         assert taken.returncode == 2
         assert "handed over before it: failing; not handed over: endless" in taken.stderr.replace("\n", " ")
-        run.wait_until(lambda: "step 20:" in command("logs", "adding").stdout)
-        assert command("reclaim", host_of("adding"), "--notice", "5").returncode == 0
-        run.wait_until(lambda: "== attempt 2" in command("logs", "adding").stdout)
-        run.wait_until(lambda: "step 60:" in command("logs", "adding").stdout)
-        run.wait_until(lambda: host_of("adding") != "")
-        assert command("reclaim", host_of("adding")).returncode == 0
-        run.wait_until(lambda: "== attempt 3" in command("logs", "adding").stdout)
+        run.wait_until(lambda: "step 20:" in command("logs", "endless").stdout)
+        first = host_of("endless")
+        assert command("reclaim", first, "--notice", "5").returncode == 0
+        run.wait_until(lambda: "== attempt 2" in command("logs", "endless").stdout)
+        assert command("return", first).returncode == 0
+        run.wait_until(lambda: host_of("endless") != "")
+        assert command("reclaim", host_of("endless")).returncode == 0
+        run.wait_until(lambda: "== attempt 3" in command("logs", "endless").stdout)
         endless = host_of("endless")
         cancelled = command("cancel", "endless", "nothing", "failing")
         assert cancelled.returncode == 2
@@ -65,12 +66,12 @@ def test_programs_are_moved_and_cancelled_and_say_why_they_failed(
         assert "it is over: failed" in cancelled.stderr
         run.wait_until(lambda: "cancelled" in command("jobs").stdout)
         assert "endless is already cancelled" in command("cancel", "endless").stdout
-        followed = command("logs", "adding", "--follow").stdout
+        followed = command("logs", "endless", "--follow").stdout
         begins = [int(line.split()[-1]) for line in followed.splitlines() if line.startswith("begins at")]
-        assert followed.endswith(f"the sum is {120 * 121 // 2}\n")
         assert begins[0] == 0
         assert sorted(begins) == begins
         assert begins[-1] > 0
+        assert command("logs", "adding", "--follow").stdout.endswith(f"the sum is {120 * 121 // 2}\n")
         listed = command("jobs").stdout
         assert "finished" in listed
         why = " ".join(line.split("│")[-2] for line in listed.splitlines() if "│" in line)

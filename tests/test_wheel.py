@@ -115,7 +115,8 @@ def test_the_installed_wheel_is_a_program_that_works_without_the_tree(
 def test_the_bpf_programs_of_the_installed_wheel_compile(installed: Path, tmp_path: Path) -> None:
     done = used(installed, tmp_path, "python", "-m", "bpf.build")
     assert done.returncode == 0, done.stderr
-    assert len(list(installed.parent.rglob("*.bpf.o"))) == 3
+    sources = list((ROOT / "bpf/src").glob("*.bpf.c"))
+    assert len(list(installed.parent.rglob("*.bpf.o"))) == len(sources) > 0
 
 
 def test_every_file_of_the_project_tells_the_same_version() -> None:

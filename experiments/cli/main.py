@@ -16,6 +16,7 @@ from experiments.cli.options import (
     HostName,
     Hosts,
     JobName,
+    JobNames,
     Json,
     OfJob,
     Out,
@@ -553,7 +554,7 @@ def submit(
 
 @app.command()
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...")],
+    jobs: JobNames,
     campus: CampusId = None,
 ) -> None:
     """End jobs of a running campus for good, whatever they are doing: their processes end, their checkpoints are dropped."""

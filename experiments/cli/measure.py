@@ -40,8 +40,8 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
             if ended is not None:
                 raise ended
 
-        # typer reads a command's options off its signature
-        parameters = list(inspect.signature(measure).parameters.values())
+        # typer reads a command's options off its signature, where annotations may not be text
+        parameters = list(inspect.signature(measure, eval_str=True).parameters.values())
         option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
         vars(run)["__signature__"] = inspect.Signature([*parameters, option])
         run.__annotations__ = {**measure.__annotations__, "as_json": Json}

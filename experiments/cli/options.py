@@ -153,6 +153,9 @@ CampusId = Annotated[
 ]
 HostName = Annotated[str, typer.Argument(help="A host of a running campus.", autocompletion=_hosts)]
 JobName = Annotated[str, typer.Argument(help="A job of a running campus.", autocompletion=_jobs)]
+JobNames = Annotated[
+    list[str], typer.Argument(help="Jobs of a running campus.", metavar="JOB...", autocompletion=_jobs)
+]
 OfJob = Annotated[
     str | None, typer.Option("--job", help="Only what happens to this job.", autocompletion=_jobs)
 ]

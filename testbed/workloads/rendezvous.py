@@ -52,7 +52,7 @@ class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: bytes
 
 
-class Wish(msgspec.Struct, frozen=True):
+class SnapshotWish(msgspec.Struct, frozen=True):
     """A snapshot of that number (0: none), and whether all are to stand still with it."""
 
     sequence: int = 0
@@ -98,15 +98,18 @@ class Rendezvous:
             raise StateMismatch(f"{place.gang}: ranks are at steps {steps}, which is no state of the gang")
         return cls(place, peers, [each.digest for each in present])
 
-    def agree(self, wish: Wish) -> Wish:
+    def agree(self, wish: SnapshotWish) -> SnapshotWish:
         """What all ranks do before the next step: the highest number that any wishes for; it halts all if one wish does."""
         try:
             if self._place.number:
                 [hub] = self._peers
                 hub.sendall(_WISH.pack(wish.sequence, wish.halts))
-                return Wish(*_WISH.unpack(_exactly(hub, _WISH.size)))
-            wishes = [wish, *(Wish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self._peers)]
-            agreed = Wish(max(each.sequence for each in wishes), any(each.halts for each in wishes))
+                return SnapshotWish(*_WISH.unpack(_exactly(hub, _WISH.size)))
+            wishes = [
+                wish,
+                *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self._peers),
+            ]
+            agreed = SnapshotWish(max(each.sequence for each in wishes), any(each.halts for each in wishes))
             for peer in self._peers:
                 peer.sendall(_WISH.pack(agreed.sequence, agreed.halts))
         except OSError as error:

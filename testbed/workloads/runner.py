@@ -41,7 +41,7 @@ from testbed.workloads.messages import (
     Started,
     Stop,
 )
-from testbed.workloads.rendezvous import PeerLost, Rendezvous, Wish
+from testbed.workloads.rendezvous import PeerLost, Rendezvous, SnapshotWish
 
 EXIT_FAILED: Final = 1
 EXIT_AGENT_GONE: Final = 71
@@ -96,27 +96,27 @@ class RunnerLink:
         return self._arrived.popleft()
 
 
-class Gang:
+class StepAgreement:
     """A rank's part in its gang: what its agent wishes for, and what all agree on."""
 
     def __init__(self, place: Place, snapshots: str, step: int, digest: bytes) -> None:
         """Waits for all others. Raises PeerLost, StateMismatch."""
         self.snapshots = snapshots
         self.rendezvous = Rendezvous.meet(place, step, digest)
-        self._wish = Wish()
+        self._wish = SnapshotWish()
         self._last = 0  # the number of the last snapshot of all
 
     def wish(self, order: SnapshotTogether) -> None:
         """Its agent asks for one; that of this number may be there already, and is its answer, but for a last one."""
         if order.halts:
-            self._wish = Wish(max(order.number, self._last + 1), halts=True)
+            self._wish = SnapshotWish(max(order.number, self._last + 1), halts=True)
         elif order.number > self._last and not self._wish.halts:
-            self._wish = Wish(order.number)
+            self._wish = SnapshotWish(order.number)
 
-    def agree(self) -> Wish:
+    def agree(self) -> SnapshotWish:
         """With all others, before a step."""
         agreed = self.rendezvous.agree(self._wish)
-        self._wish, self._last = Wish(), max(self._last, agreed.sequence)
+        self._wish, self._last = SnapshotWish(), max(self._last, agreed.sequence)
         return agreed
 
 
@@ -126,7 +126,7 @@ class Runner:
     def __init__(self, link: RunnerLink, lease: LeaseFile) -> None:
         self._link, self._lease = link, lease
         self._snapshot: CopiedSnapshot | None = None  # the last one that was begun
-        self._gang: Gang | None = None  # of a rank
+        self._gang: StepAgreement | None = None  # of a rank
 
     def run(self) -> None:
         """Returns when the job is finished or stopped. Whatever the workload raises passes through."""
@@ -147,7 +147,7 @@ class Runner:
         digest = workload.verify()
         try:
             if start.place is not None:
-                self._gang = Gang(start.place, start.snapshots, workload.step_number, digest)
+                self._gang = StepAgreement(start.place, start.snapshots, workload.step_number, digest)
                 workload.meet(self._gang.rendezvous.states)
             self._link.send(Started(workload.step_number, digest))
             self._compute(start, workload)
@@ -212,7 +212,7 @@ class Runner:
             self._snapshot.stood_s = time.monotonic() - began_s
         return time.monotonic() - began_s
 
-    def _agree(self, gang: Gang, workload: Workload) -> float:
+    def _agree(self, gang: StepAgreement, workload: Workload) -> float:
         """All ranks are at this step; takes the snapshot that any of them wishes for. The seconds for which this one stood still.
 
         Does not return from one with which some rank leaves.

@@ -19,7 +19,13 @@ from topologies.errors import SpecError
 
 LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
 SUMMARY, PAGE = "summary.json", "report.html"
-PAGES = ("compare.html", "index.html", "beside.html")  # of commands that play several runs
+PAGES = (
+    "compare.html",
+    "sweep.html",
+    "measure.html",
+    "index.html",
+    "beside.html",
+)  # of commands that play several runs
 MOST_BYTES = 4 << 20  # of a summary that is read
 MOST_FOLDERS = 2000
 DEPTH = 2  # of folders in folders
