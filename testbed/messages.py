@@ -37,6 +37,7 @@ from testbed.bounds import (
     Ticket,
 )
 from testbed.program import Program
+from testbed.ranks import MOST_RANKS
 
 __all__ = ["SEQUENCES_PER_ATTEMPT"]
 
@@ -62,6 +63,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True):
     loss_budget_s: Annotated[float, Meta(gt=0.0, le=1e9)] = 900.0  # L_max of paper A, eq. (9)
     grace_s: Seconds = 2.0  # what its process gets to end by itself when it is asked to, before it is killed
     program: Program | None = None  # of workload "executable"
+    # GPUs that it computes on at once, all or none; each rank has a checkpoint of that size, and needs that memory
+    ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS)] = 1
 
 
 # ---------------------------------------------------------------- agent -> coordinator
@@ -302,6 +305,9 @@ class StartJob(Message, frozen=True):
     attempt: Attempt
     restore: StoredCheckpoint | None
     closures: Count = 0
+    peers: Annotated[
+        list[Address], Meta(max_length=MOST_RANKS)
+    ] = []  # of a rank: the hosts of all, by number
 
 
 class Expect(Message, frozen=True):

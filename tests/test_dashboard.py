@@ -159,6 +159,13 @@ class _Listed:
         return [(n, *timed) for n, timed in enumerate(self._facts[first - 1 : first - 1 + most], first)]
 
 
+def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> None:
+    seen = loaded(open_run(events))
+    hosts = trio.run(seen.at, -1.0).since(0)["hosts"]
+    assert {row["state"] for row in hosts.values()} == {"absent"}
+    assert len(hosts) == 8
+
+
 def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
     rows = Rows()
     for version in range(1, 2 * picture.MOST_GONE):

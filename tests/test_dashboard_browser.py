@@ -141,6 +141,20 @@ def test_all_of_it_fits_a_narrow_screen_and_is_reached_by_keys(browser: Any, rep
     shown.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_by_everybody(browser: Any, replay: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core")
+    shown = Page(browser, replay)
+    shown.page.emulate_media(color_scheme=scheme)
+    shown.page.locator("#time").evaluate("(t) => { t.value = 12; t.dispatchEvent(new Event('input')); }")
+    shown.until("document.querySelectorAll('.node.busy').length > 3")
+    shown.page.locator("[data-host=h1]").click()
+    wcag = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+    found = axe.Axe().run(shown.page, options=wcag).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    shown.close()
+
+
 def test_a_page_follows_a_journal_that_is_written(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     runs.write_journal(path, seconds=12.0)

@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from controller.own_policies import forget
+from experiments.inputs.scenario import demo_scenario
 from experiments.runtime import native
 from experiments.runtime.engines import Engine, chosen
 from experiments.runtime.tasks import Task, results_of
+from experiments.storms.campaign import CampaignPlan, run
+from experiments.sweeps import SweepPlan, run_sweep
 from testbed.errors import InvariantBroken, SetupError
 from tests.dask_cluster import ROOT, Cluster, cluster
 
@@ -92,6 +96,29 @@ def test_a_users_module_travels_with_its_tasks_and_a_changed_one_is_read_anew(
         with engine.opened(1) as play:
             assert [result["answer"] for _, result in play([Task("t", travels.answer, (0,))])] == [answer]
     sys.modules.pop("travels")
+
+
+def test_sweeps_and_storms_by_dask_give_what_this_process_gives(
+    dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_engines.py").write_text(
+        "from controller.core.policies.table import Policy\nmine = Policy('mine', vault=False)\n"
+    )
+    monkeypatch.chdir(tmp_path)  # the workers have other folders
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    scenario = demo_scenario(hosts=4, buildings=2, seconds=10.0)
+    plan = SweepPlan(scenario, ("reclaimnet", "of_engines:mine"), (1, 2), figures=("jobs.finished",))
+    elsewhere = run_sweep(plan, Engine(dask=dask.address), None)
+    here = run_sweep(plan, Engine(1), None)
+    assert elsewhere.runs.equals(here.runs)
+    assert elsewhere.intervals.equals(here.intervals)
+    assert elsewhere.notes == ("1 played twice, by different workers, with the same result",)
+    storms = CampaignPlan(3, 5, policy="of_engines:mine")
+    by_dask = run(storms, Engine(dask=dask.address, modules=plan.modules))
+    assert by_dask == run(storms)
+    assert by_dask.counts["policy: of_engines:mine"] == 2
+    forget(["of_engines"])
+    sys.modules.pop("of_engines")
 
 
 def test_an_address_where_nobody_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from experiments.benchmarks.codecs import codecs_table, measure_codecs
+from experiments.cli.measure import app
 from testbed.checkpoints import CHUNK_BYTES
 from testbed.errors import SetupError
 from tests.test_coding import trained, weights
@@ -39,6 +41,23 @@ def test_files_of_ones_own_are_measured_each_against_the_one_before(tmp_path: Pa
     console = Console(width=160, record=True)
     console.print(codecs_table(result))
     assert "pays below" in console.export_text()
+
+
+def test_files_are_named_on_the_command_line(tmp_path: Path) -> None:
+    for n in (1, 2):
+        (tmp_path / str(n)).write_bytes(weights(seed=n).tobytes())
+    words = [
+        "codecs",
+        str(tmp_path / "1"),
+        str(tmp_path / "2"),
+        "--quick",
+        "--json",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["results"]["codecs"]["chunk_bytes"] == CHUNK_BYTES
 
 
 def test_random_bytes_pay_at_no_rate(tmp_path: Path) -> None:

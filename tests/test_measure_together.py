@@ -96,3 +96,19 @@ def test_the_table_has_a_line_for_each_goal(met: bool, words: str) -> None:
     done = Done("x", "reclaimnet measure x", 1.0, "", "", (Goal("a", "b", "c", met),))
     cells = [list(column.cells) for column in together_table([done]).columns]
     assert [column[1] for column in cells] == ["  a", "b", "c", words]
+
+
+def test_results_are_told_as_json_even_if_a_part_did_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from typer.testing import CliRunner
+
+    from experiments.cli import measure
+
+    monkeypatch.setattr(
+        "experiments.benchmarks.together.PARTS", (Part("links", ("--sideways",), 60.0, no_goals),)
+    )
+    done = CliRunner().invoke(measure.app, ["all", "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 3
+    (told,) = json.loads(done.stdout)["results"]["measure"]
+    assert "--sideways" in told["why"]

@@ -38,6 +38,7 @@ payload = "1 GB"
 memory = "4 GB"
 loss_budget = "5 min"
 params = { steps = 50, fast = true, note = "a" }
+ranks = 2
 """
 
 
@@ -77,7 +78,7 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
     submitted = {fact.job: fact for _, fact in run.facts if isinstance(fact, f.JobSubmitted)}
     assert submitted["shell"] == f.JobSubmitted("shell", 100, 0.1, 20_000_000)
     finished = {fact.job: at_s for at_s, fact in run.facts if isinstance(fact, f.JobFinished)}
-    assert finished.keys() == {"shell", "own2"}
+    assert finished.keys() == {"shell", "own2.0of2", "own2.1of2"}  # a gang of two ranks
     assert 10.0 < finished["shell"] < 20.0
 
 
@@ -96,6 +97,12 @@ def test_in_the_virtual_world_a_job_is_its_steps_its_step_and_its_payload_at_the
         ),
         (OWN.replace('"4 GB"', '"400 GB"'), "jobs.own2", "GPU has"),
         (OWN.replace('at = "2 min"', 'name = "shell"'), "jobs.name", "no job before"),
+        (OWN.replace("ranks = 2", "ranks = 60"), "jobs.own2.ranks", "at most"),
+        (
+            OWN.replace("environment", "ranks = 2\nenvironment"),
+            "jobs.shell.workload",
+            "a program is one process",
+        ),
         (OWN.replace("[[jobs]]", "[[jobs.own]]").replace('"shell"', '"j7"'), "jobs.name", "j1, j2"),
     ],
 )

@@ -19,6 +19,11 @@ from typing import Any
 import pytest
 import trio
 
+from testbed.agent.core import effects as do
+from testbed.agent.core import events as ev
+from testbed.agent.io.processes import JobProcesses
+from testbed.checkpoints import CheckpointStore
+from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun, wrong
 from testbed.workloads import output
 from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
@@ -354,6 +359,19 @@ async def test_a_directory_that_cannot_be_kept_is_said_in_the_log_and_the_progra
         assert at.log().endswith("again\n")
 
 
+@pytest.mark.trio
+async def test_what_a_program_leaves_in_place_of_its_files_stops_nobody(tmp_path: Path) -> None:
+    """A pipe for the file of steps, and one in a directory that need not be kept any more."""
+    program = script(
+        tmp_path / "pipes",
+        """
+        mkfifo "$RECLAIMNET_STEP_FILE" "$RECLAIMNET_CHECKPOINT_DIRECTORY/pipe"; sleep 0.7
+        """,
+    )
+    async with desk(tmp_path) as at:
+        assert isinstance((await to_the_end(await at.start(program)))[-2], Finished)
+
+
 # ---------------------------------------------------------------- directories
 
 
@@ -375,12 +393,12 @@ def test_a_directory_comes_back_as_it_was(tmp_path: Path) -> None:
     assert size == (tmp_path / "archive").stat().st_size
     back.mkdir()
     assert unpack(tmp_path / "archive", back, MANY_BYTES) == Progress(7, told=True)
-    assert digest(back) == digest(folder)
+    assert digest(back, MANY_BYTES) == digest(folder, MANY_BYTES)
     assert (back / "latest").readlink() == Path("deep/er/weights")
     pack(back, tmp_path / "again", Progress(7, told=True), MANY_BYTES)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "archive").read_bytes()
     (back / "run.sh").write_text("y")
-    assert digest(back) != digest(folder)
+    assert digest(back, MANY_BYTES) != digest(folder, MANY_BYTES)
 
 
 def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -> None:
@@ -396,6 +414,11 @@ def test_large_files_stay_where_they_were_when_small_ones_grow(tmp_path: Path) -
 def _socket(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(folder / "s"))
+
+
+def _elsewhere(folder: Path) -> None:
+    folder.rmdir()
+    folder.symlink_to("/etc")
 
 
 def _sparse(folder: Path) -> None:
@@ -415,6 +438,7 @@ def _many(folder: Path) -> None:
         (lambda folder: os.mkfifo(folder / "p"), "p is no file"),
         (lambda folder: (folder / "l").symlink_to("/etc/shadow"), "l links to /etc/shadow, out of"),
         (lambda folder: (folder / "l").symlink_to("../../x"), r"l links to ../../x, out of"),
+        (_elsewhere, "is no directory any more"),
         (_sparse, "1099511627776 bytes, and twice the job's payload"),
         (_many, "more than 20 entries"),
     ],
@@ -552,3 +576,46 @@ def test_a_log_that_grows_too_long_loses_its_middle_and_says_so(
     assert text.startswith("first\n")
     assert text.endswith(".last\nlater\n")
     assert "\n[reclaimnet] the log reached 1001 bytes: 701 were dropped here\n" in text
+
+
+# ---------------------------------------------------------------- the agent's side
+
+
+@pytest.mark.trio
+async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder_behind(
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint goes through the store, verified; asked to end it is gone within its grace, and said to be."""
+    program = Program([str(EXAMPLES / "adding.sh")])
+    spec = JobSpec("a", 100_000, 0.05, 100_000, "executable", program=program)
+    lease = LeaseFile.create(tmp_path / "lease", math.inf)
+    events: list[Any] = []
+    with CheckpointStore(tmp_path / "store") as store:
+        jobs = JobProcesses(store, lease, tmp_path / "logs", events.append)
+
+        async def heard(kind: type) -> Any:
+            with trio.fail_after(20.0):
+                while not (found := [event for event in events if isinstance(event, kind)]):
+                    await trio.sleep(0.01)
+            return found[-1]
+
+        async with trio.open_nursery() as nursery:
+            jobs.expect(("a", 1))
+            nursery.start_soon(jobs.run, spec, 1, None)
+            await heard(ev.WorkloadProgressed)
+            await jobs.take_snapshot(do.TakeSnapshot("a", 1, 1_000_001, True))
+            stored = (await heard(ev.SnapshotDone)).checkpoint
+            store.verify(store.get("a", 1_000_001))
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
+        events.clear()
+        async with trio.open_nursery() as nursery:
+            jobs.expect(("a", 2))
+            nursery.start_soon(jobs.run, spec, 2, stored)
+            assert (await heard(ev.WorkloadStarted)).step == stored.step > 0
+            began_s = time.monotonic()
+            await jobs.end(("a", 2), 10.0)
+            assert time.monotonic() - began_s < 9.0
+            assert (await heard(ev.WorkloadEnded)).ended.attempt == 2
+        assert list((tmp_path / "store/.scratch").iterdir()) == []
+    assert (tmp_path / "logs/a.2.log").read_text().startswith(f"begins at {stored.step}\n")
+    lease.close()

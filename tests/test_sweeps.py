@@ -281,6 +281,7 @@ def test_a_wrong_option_says_what_is_allowed(folder: Path, changed: dict[str, An
         ('scenario = "small.toml"\nset = { "jobs.step" = "1 s" }', r"sweep.toml: set = .*lists of values"),
         ('scenario = "small.toml"\npolicies = "static"', r"sweep.toml: policies = "),
         ('scenario = "small.toml"\nseeds = ["a"]', r"seeds = 'a': whole numbers"),
+        ('scenario = "small.toml"\nseeds = [[1]]', r"seeds = \[1\]: whole numbers"),
     ],
 )
 def test_a_wrong_sweep_file_is_named(folder: Path, text: str, wrong: str) -> None:

@@ -74,7 +74,8 @@ class Coordinator:
             row,
             Routes(campus),
             migration_share(campus.capacity_bytes_per_s, reserve, PAYLOAD_SHARE),
-            SpotQueue(learner, settings.offer_ttl_s, self._choose),
+            # a gang is overtaken for as long as the mean delay may be, and no longer
+            SpotQueue(learner, settings.offer_ttl_s, self._choose, settings.target_delay_s),
             OwnerHistory(
                 settings.hazard_window_s,
                 prior,
@@ -218,6 +219,7 @@ class Coordinator:
         if now_s >= self._tick_s:
             self._tick_s = now_s + cluster.settings.control_period_s
             retry_degraded(cluster)
+            cluster.gangs_look = True
             serve_waiting(cluster)
             improve_standby(cluster)
 

@@ -25,7 +25,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -350,10 +350,13 @@ def _receive(write_fd: int, address: str, begin_s: float, windows: int) -> None:
                     selector.register(sock, selectors.EVENT_READ, peer[0])
                     counted.setdefault(peer[0], [0] * windows)
                     continue
-                taken = 0
-                with suppress(BlockingIOError):
+                try:
                     # MSG_TRUNC: thrown away inside the kernel
                     taken = key.fileobj.recv_into(room, len(room), socket.MSG_TRUNC)  # type: ignore[union-attr]
+                except BlockingIOError:
+                    continue
+                except OSError:  # a connection that was reset
+                    taken = 0
                 if not taken:
                     selector.unregister(key.fileobj)
                 window = int((time.monotonic() - begin_s) // WINDOW_S)

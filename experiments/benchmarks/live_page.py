@@ -9,7 +9,9 @@ when the map has been painted with them. Written and shown on one machine, so al
 from __future__ import annotations
 
 import json
+import math
 import os
+import selectors
 import shutil
 import socket
 import subprocess
@@ -41,7 +43,7 @@ from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SetupError
 
 GOAL_S = 0.2  # p95
-EVERY_S = 0.25  # between two marked facts
+EVERY_S = 0.8  # between two marked facts
 MARKS = 160
 BATCH = 20  # facts an event has, at most
 AHEAD_S = 5.0  # of the run, written before anybody looks
@@ -59,9 +61,10 @@ WATCH = """
 
 
 def measure_live_page(
-    out: Path, hosts: int, clients: int, seconds: float, run: Path | None = None
+    out: Path, hosts: int, clients: int, seconds: float, run: Path | None = None, pace: float = 1.0
 ) -> dict[str, Any]:
-    """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts.
+    """Play so many seconds; `out`/dashboard.json. `run`: the events.jsonl of a virtual run, instead of one of so many hosts;
+    `pace`: facts are written so many times as fast as they happened.
 
     SetupError: no Chromium, or no playwright.
     """
@@ -87,7 +90,6 @@ def measure_live_page(
     writer.found(origin_of(played.campus, settings_of(played), played.seed, began_s))
     writer.close()
     marked = played.volunteers[-1].name
-    readers = [_Reader() for _ in range(clients - 2)]
     with ExitStack() as stack:
         address, page_pid = stack.enter_context(_served(path))
         browser = stack.enter_context(sync_playwright()).chromium.launch(
@@ -98,11 +100,13 @@ def measure_live_page(
         page.on("console", lambda message: said.append(message.text))
         page.goto(address)
         page.wait_for_selector(f'[data-host="{marked}"]')
-        for reader in readers:
-            reader.begin(address)
+        readers = stack.enter_context(_process("--read", address, str(clients - 2), marked))
+        assert readers.stdin is not None
+        assert readers.stdout is not None
+        readers.stdout.readline()
         stalled = _connected(address, 4096)
         before = _cpu_s(page_pid)
-        writing = _Writing(path, facts, began_s, marked, seconds)
+        writing = _Writing(path, facts, began_s, marked, seconds, pace)
         page.evaluate(WATCH, marked)
         page.wait_for_timeout(500)
         writing.start()
@@ -113,20 +117,21 @@ def measure_live_page(
         used = (_cpu_s(page_pid) - before) / writing.took_s
         told = urlopen(address + "metrics", timeout=10).read().decode()
         browser.close()
-        for reader in readers:
-            reader.end()
+        readers.stdin.close()
+        waited = [_waits(told_s, writing.marks) for told_s in json.loads(readers.stdout.readline())]
         stalled.close()
     took_s = _match(writing.marks, shown)
     result = {
-        "hosts": hosts,
+        "hosts": len(played.volunteers),
         "clients": clients,
+        "pace": pace,
         "seconds": writing.took_s,
         "facts": writing.written,
         "facts_per_s": writing.written / writing.took_s,
         "marked": len(writing.marks),
         "shown": len(took_s),
         "on_screen_s": _quantiles(took_s),
-        "to_reader_s": _quantiles([s for reader in readers for s in reader.took_s(writing.marks, marked)]),
+        "to_reader_s": _quantiles([s for each in waited for s in each]),
         "page_processor_share": used,
         "stalled_closed": "reclaimnet_dashboard_stalled_streams_total 1.0" in told,
         "console": said,
@@ -141,7 +146,7 @@ class _Writing(threading.Thread):
     """The coordinator's part: facts at their times, and marked ones between."""
 
     def __init__(
-        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float
+        self, path: Path, facts: Sequence[Timed], began_s: float, marked: str, seconds: float, pace: float
     ) -> None:
         super().__init__(daemon=True)
         self._path, self._facts, self._began_s, self._host, self._seconds = (
@@ -151,6 +156,7 @@ class _Writing(threading.Thread):
             marked,
             seconds,
         )
+        self._pace = pace
         self.marks: list[
             tuple[float, str]
         ] = []  # (time.time() of the commit, the look that the host has then)
@@ -172,7 +178,7 @@ class _Writing(threading.Thread):
                 writer.commit()
                 self.marks.append((time.time(), "reclaimed" if away else ""))
                 self.written += 1
-            due_s, first = AHEAD_S + now_s - began_s, index
+            due_s, first = AHEAD_S + self._pace * (now_s - began_s), index
             writer.begin()
             while index < len(self._facts) and self._facts[index][0] <= due_s and index - first < BATCH:
                 if getattr(self._facts[index][1], "host", "") != self._host:
@@ -186,56 +192,51 @@ class _Writing(threading.Thread):
         writer.close()
 
 
-class _Reader(threading.Thread):
-    """A client that reads the stream as it comes, and notes when it is told of the marked host."""
+def _read(address: str, clients: int, host: str) -> None:
+    """The process of the other readers: read their streams as they come; at the end of standard input print, of each, when it
+    was told of the host (one thread, so that no reader waits for another's turn at the interpreter)."""
+    name = f'"{host}":{{'.encode()
+    streams = {_connected(address): n for n in range(clients)}
+    told: list[list[float]] = [[] for _ in streams]
+    rest = dict.fromkeys(streams, b"")
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            stream.setblocking(False)
+            selector.register(stream, selectors.EVENT_READ)
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        print("reading", flush=True)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is sys.stdin:
+                    print(json.dumps(told), flush=True)
+                    return
+                found: Any = key.fileobj
+                part = found.recv(1 << 18)
+                if not part:
+                    selector.unregister(found)
+                    continue
+                if name in rest[found] + part:
+                    told[streams[found]].append(time.time())
+                rest[found] = part[-len(name) :]
 
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._chunks: list[tuple[float, bytes]] = []
 
-    def begin(self, address: str) -> None:
-        """Connect, and read on in a thread."""
-        self._socket = _connected(address)
-        self.start()
-
-    def run(self) -> None:
-        """Until it is ended."""
-        rest = b""
-        try:
-            while part := self._socket.recv(1 << 16):
-                rest += part
-                if b"\n\n" in rest:
-                    whole, _, rest = rest.rpartition(b"\n\n")
-                    self._chunks.append((time.time(), whole))
-                    del self._chunks[:-4000]
-        except OSError:
-            pass
-
-    def end(self) -> None:
-        """Leave."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self.join(5)
-        self._socket.close()
-
-    def took_s(self, marks: list[tuple[float, str]], host: str) -> list[float]:
-        """From each mark's commit to its coming."""
-        name = f'"{host}":{{'.encode()
-        told = [at for at, chunk in self._chunks if name in chunk]
-        return [min((at - made for at in told if at >= made), default=float("inf")) for made, _ in marks]
+def _waits(told: list[float], marks: list[tuple[float, str]]) -> list[float]:
+    """From each mark's commit to a reader's being told."""
+    return [min((at - made for at in told if at >= made), default=math.inf) for made, _ in marks]
 
 
 def _match(marks: list[tuple[float, str]], shown: list[tuple[float, str]]) -> list[float]:
     """Of each mark, seconds until the host was first painted as it says; infinite: it never was."""
     took = []
     for n, (made_s, look) in enumerate(marks):
-        until_s = marks[n + 1][0] if n + 1 < len(marks) else float("inf")
+        until_s = marks[n + 1][0] if n + 1 < len(marks) else math.inf
         seen = (
             at / 1e3 - made_s
             for at, classes in shown
             if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
         )
-        first = next(seen, float("inf"))
-        took.append(first if made_s + first <= until_s + EVERY_S else float("inf"))
+        first = next(seen, math.inf)
+        took.append(first if made_s + first <= until_s + EVERY_S else math.inf)
     return took
 
 
@@ -248,12 +249,20 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 @contextmanager
 def _served(journal: Path) -> Iterator[tuple[str, int]]:
-    argv = [sys.executable, "-m", "experiments.benchmarks.live_page", str(journal), str(os.getpid())]
+    with _process(str(journal), str(os.getpid())) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1], process.pid
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """This module in a process of its own, which ends with its standard input."""
+    argv = [sys.executable, "-m", "experiments.benchmarks.live_page", *arguments]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield process.stdout.readline().split()[-1], process.pid
+        yield process
     finally:
         process.stdin.close()
         try:
@@ -289,7 +298,10 @@ def live_page_table(result: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    """The page's process."""
+    """The page's process, or the other readers'."""
+    if sys.argv[1] == "--read":
+        _read(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        return
     path, owner_pid = Path(sys.argv[1]), int(sys.argv[2])
     campus = RunningCampus("measured", "measured", path.parent, owner_pid, (), path.parent)
     shown = serve.Shown(JournalSource(path, live=True), path, campus)

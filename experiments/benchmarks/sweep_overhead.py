@@ -1,7 +1,7 @@
 """What a sweep adds to its runs: the time for which a worker waits between two of them, in processes here and under Dask on
 loopback.
 
-Each task says when it began and ended (CLOCK_MONOTONIC, one machine) and by which process. From a process's tasks in order
+Each task notes when it began and ended (CLOCK_MONOTONIC, one machine) and in which process. From a process's tasks in order
 follow the gaps between them: the time for which the engine, and not a run, had the worker. A gap does not depend on how long
 the run before was, so short tasks show it, and a share of a longer run follows. Runs are real ones, with their figures and the
 digest of their events. Apart from the gaps stands the start: until each process has begun its first run, with all that it
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -40,7 +40,7 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EngineOverhead:
-    """Of one engine. `start_s`: until the last of its processes began its first run."""
+    """Of one engine; a run that was played twice counts twice. `start_s`: until the last of its processes began its first run."""
 
     engine: str
     processes: int
@@ -57,11 +57,14 @@ class EngineOverhead:
         return self.gap_mean_s / RUN_S
 
 
-def timed(scenario: Any, number: int) -> dict[str, Any]:
-    """A run, and when it was played and by whom."""
+def timed(scenario: Any, number: int, folder: str) -> dict[str, Any]:
+    """A run. When it was played is noted in a file of this process: no part of its result, which is the same wherever it is
+    played."""
     began_s = time.monotonic()
     result = play_case(replace(scenario, seed=number), (), "", False)
-    return {**result, "process": os.getpid(), "began_s": began_s, "ended_s": time.monotonic()}
+    with Path(folder, f"{os.getpid()}.times").open("a") as times:
+        times.write(f"{began_s} {time.monotonic()}\n")
+    return result
 
 
 def measure_sweep_overhead(out: Path, runs: int, processes: int) -> dict[str, Any]:
@@ -104,34 +107,27 @@ def sweep_table(told: dict[str, Any]) -> Table:
 
 def _measured(name: str, engine: Engine, runs: int, processes: int) -> EngineOverhead:
     scenario = demo_scenario(hosts=4, buildings=2, seconds=20.0)
-    tasks = [Task(f"run {number}", timed, (scenario, number)) for number in range(runs)]
-    began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        results = list(results_of(tasks, Path(folder, RUNS), "", engine.opened).values())
-    gaps_s, starts_s = _gaps(results)
+        tasks = [Task(f"run {number}", timed, (scenario, number, folder)) for number in range(runs)]
+        began_s = time.monotonic()
+        results_of(tasks, Path(folder, RUNS), "", engine.opened)
+        of_each = [
+            sorted(tuple(map(float, line.split())) for line in path.read_text().splitlines())
+            for path in Path(folder).glob("*.times")
+        ]
+    gaps_s = [
+        after[0] - before[1] for spans in of_each for before, after in list(pairwise(spans))[WARM:]
+    ] or [0.0]
     return EngineOverhead(
         name,
-        processes,
-        runs,
-        max(starts_s) - began_s,
-        statistics.median(each["ended_s"] - each["began_s"] for each in results),
+        len(of_each),
+        sum(map(len, of_each)),
+        max(spans[0][0] for spans in of_each) - began_s,
+        statistics.median(ended - began for spans in of_each for began, ended in spans),
         statistics.median(gaps_s),
         statistics.fmean(gaps_s),
         max(gaps_s),
     )
-
-
-def _gaps(results: Sequence[Any]) -> tuple[list[float], list[float]]:
-    """(seconds between two runs of a process, but for the first; when each process began)."""
-    of: dict[int, list[tuple[float, float]]] = {}
-    for each in results:
-        of.setdefault(each["process"], []).append((each["began_s"], each["ended_s"]))
-    gaps_s, starts_s = [], []
-    for spans in of.values():
-        spans.sort()
-        starts_s.append(spans[0][0])
-        gaps_s += [after[0] - before[1] for before, after in pairwise(spans)][WARM:]
-    return gaps_s or [0.0], starts_s
 
 
 @contextmanager
@@ -157,7 +153,7 @@ def _scheduler(workers: int) -> Iterator[str]:
             yield json.loads(file.read_text())["address"]
         finally:
             for process in reversed(started):
-                process.terminate()
+                process.kill()  # asked to end, a worker would wait for its scheduler
             for process in started:
                 process.wait()
 

@@ -201,7 +201,7 @@ PARTS = (
     Part("rates", ("--quick",), 300.0, _rates),
     Part("fabric", ("--quick",), 180.0, _fabric),
     Part("snapshots", ("--size", "100", "--quick"), 120.0, _snapshots),
-    Part("decisions", ("--quick",), 120.0, _decisions),
+    Part("decisions", ("--quick",), 180.0, _decisions),
     Part("bringup", ("--hosts", "100"), 120.0, _bringup),
 )
 

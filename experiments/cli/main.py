@@ -263,6 +263,7 @@ def storm(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; as many as there are cores.")] = None,
     dask: Dask = None,
     result: Annotated[Path | None, typer.Option(help="Write the page of results there too.")] = None,
+    gangs: Annotated[bool, typer.Option("--gangs", help="Some of the jobs have several ranks.")] = False,
     out: Out = Path("out/storm"),
 ) -> None:
     """Random campuses and faults in virtual time; every promise is checked after every event.
@@ -280,7 +281,15 @@ def storm(
         raise typer.Exit(command.replay(console, replay))
     raise typer.Exit(
         command.storm(
-            console, out, seeds, campus=campus, policy=policy, workers=workers, result=result, dask=dask
+            console,
+            out,
+            seeds,
+            campus=campus,
+            policy=policy,
+            workers=workers,
+            result=result,
+            dask=dask,
+            gangs=gangs,
         )
     )
 

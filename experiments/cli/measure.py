@@ -28,11 +28,11 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
         def run(*, as_json: bool, out: Path, **given: Any) -> None:
             console.quiet |= as_json
             began_ns = time.time_ns()
-            ended = None
+            ended: typer.Exit | None = None
             try:
                 measure(out=out, **given)
-            except typer.Exit as early:
-                ended = early
+            except typer.Exit as end:  # its status, after its results
+                ended = end
             if as_json:
                 written = [each for each in sorted(out.glob("*.json")) if each.stat().st_mtime_ns >= began_ns]
                 found = {each.stem: json.loads(each.read_bytes()) for each in written}
@@ -40,8 +40,8 @@ def command(name: str) -> Callable[[Benchmark], Benchmark]:
             if ended is not None:
                 raise ended
 
-        # typer reads a command's options off its signature
-        parameters = list(inspect.signature(measure).parameters.values())
+        # typer reads a command's options off its signature, where annotations may not be text
+        parameters = list(inspect.signature(measure, eval_str=True).parameters.values())
         option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
         vars(run)["__signature__"] = inspect.Signature([*parameters, option])
         run.__annotations__ = {**measure.__annotations__, "as_json": Json}
@@ -93,6 +93,10 @@ def measure_dashboard(
         Path | None,
         typer.Option(help="The events.jsonl of a virtual run, instead of one that is played first."),
     ] = None,
+    pace: Annotated[
+        float,
+        typer.Option(min=0.01, max=10.0, help="How many times as fast as they happened facts are written."),
+    ] = 1.0,
     out: Out = Path("out/dashboard"),
 ) -> None:
     """How long an event takes from the journal to the screen of a browser, with other clients and one that stalls."""
@@ -100,7 +104,7 @@ def measure_dashboard(
     from experiments.benchmarks.live_page import live_page_table
     from experiments.benchmarks.live_page import measure_live_page as measure
 
-    console.print(live_page_table(measure(out, hosts, clients, seconds, run)))
+    console.print(live_page_table(measure(out, hosts, clients, seconds, run, pace)))
     console.print(f"{out}/dashboard.json")
 
 

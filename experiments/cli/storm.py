@@ -42,14 +42,15 @@ def storm(
     workers: int | None = None,
     result: Path | None = None,
     dask: str | None = None,
+    gangs: bool = False,
 ) -> int:
     """Play the storms of `seeds` (A:B, from A to B - 1) and write what they reached. Returns 0, or 1 if one broke a promise.
 
-    `result` gets the Markdown page too (for the docs); `dask` is a scheduler whose workers play. SpecError: seeds, campus or
-    policy cannot be read.
+    `gangs`: some of the jobs have several ranks. `result` gets the Markdown page too (for the docs); `dask` is a scheduler whose
+    workers play. SpecError: seeds, campus or policy cannot be read.
     """
     chosen = seed_range(seeds)
-    plan = CampaignPlan(chosen.start, chosen.stop, campus, policy)
+    plan = CampaignPlan(chosen.start, chosen.stop, campus, policy, gangs)
     if policy is not None:
         find_policy(policy, "--policy")
     compile_once()

@@ -23,12 +23,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bpf.errors import BpfError
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.health import Health
 from experiments.dashboard.kept import Answers
 from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
-from experiments.dashboard.switches import BpfError, Switches, Wish
+from experiments.dashboard.switches import Switches, Wish
 from experiments.results import pages
 from testbed.errors import TestbedError
 

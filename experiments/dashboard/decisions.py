@@ -3,7 +3,7 @@
 The core is deterministic: handed the events of a journal (or, of a virtual run, played again from its scenario and seed) it comes
 to the same decisions, and what it records is compared with what the run recorded, fact for fact. So nothing more has to be
 written while a campus works, and no decision of the live coordinator waits for an explanation. The process begins at the first
-question, has the lowest priority, and follows a journal that is in use.
+question, has a low priority, and follows a journal that is in use.
 
 python -m experiments.dashboard.decisions RUN KEPT [--follow]
 """
@@ -44,7 +44,7 @@ from topologies import files
 
 FOLLOW_S = 0.25  # between two looks at a journal that is in use
 READ = 1000  # events at a time
-NICE = 19
+NICE = 10  # below all that plays a campus, and not so low that a busy machine never comes to it
 _EVENTS: msgspec.msgpack.Decoder[ev.Event] = msgspec.msgpack.Decoder(ev.Event)
 
 
@@ -97,7 +97,9 @@ def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
     kept.tell(sys.maxsize >> 1, "done", now=True)
 
 
-def _events(db: sqlite3.Connection, follow: bool, caught_up: Any) -> Iterator[tuple[float, ev.Event]]:
+def _events(
+    db: sqlite3.Connection, follow: bool, caught_up: Callable[[], None]
+) -> Iterator[tuple[float, ev.Event]]:
     number = 0
     while True:
         rows = db.execute(

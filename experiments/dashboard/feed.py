@@ -239,7 +239,7 @@ def line(number: int, at_s: float, fact: Any) -> Row:
         "at_s": at_s,
         "text": describe(fact),
         "tone": "bad" if name in BAD else "good" if name in GOOD else "calm" if name in MOVES else "",
-        "notable": notable(fact) and name not in ("CheckpointPlanned",),
+        "notable": notable(fact) and name != "CheckpointPlanned",
         "why": isinstance(fact, DECIDED),
         "job": getattr(fact, "job", ""),
         "host": getattr(fact, "host", "") or getattr(fact, "source", ""),

@@ -125,7 +125,11 @@ class Picture:
             for number, cable in enumerate(campus.links)
             for way, link in enumerate((DirectedLink(cable.a, cable.b), DirectedLink(cable.b, cable.a)))
         }
-        self.version, self.at_s, self.number = 0, 0.0, 0
+        self.version, self.at_s, self.number = (
+            1,
+            0.0,
+            0,
+        )  # of what is there before the first fact: 0 is nothing
         self.hosts, self.jobs, self.flows, self.links = Rows(), Rows(), Rows(), Rows()
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []

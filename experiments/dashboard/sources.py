@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -36,16 +35,6 @@ class _Timed(msgspec.Struct):
 
 
 _TIMED = msgspec.json.Decoder(_Timed)
-
-
-class Source(Protocol):
-    """What a feed reads."""
-
-    campus: Campus
-    world: str  # live, recorded, virtual
-
-    def facts(self, first: int, most: int) -> list[Numbered]:
-        """Facts from that number on, as many as there are by now."""
 
 
 @dataclass
@@ -80,10 +69,7 @@ class Meter:
 
 
 class JournalSource:
-    """A journal. `owner_pid`: the campus's process, while it stands; None: the run is over.
-
-    SetupError: it is none, or not this user's to read.
-    """
+    """A journal: of a campus that stands (`live`), or of a run that is over. SetupError: it is none, or not this user's."""
 
     def __init__(self, path: Path, *, live: bool) -> None:
         self.path, self.world = path, "live" if live else "recorded"
@@ -104,7 +90,7 @@ class JournalSource:
         return None if self._started_s is None else time.monotonic() - self._started_s
 
     def facts(self, first: int, most: int) -> list[Numbered]:
-        """See `Source`."""
+        """Facts from that number on, as many as there are by now."""
         rows = self._db.execute(
             "SELECT number, at_s, body FROM fact WHERE number >= ? ORDER BY number LIMIT ?", (first, most)
         ).fetchall()
@@ -143,7 +129,7 @@ class JournalSource:
 
 
 class EventsFile:
-    """A file of facts (events.jsonl). SpecError names the line that is none."""
+    """A file of facts (events.jsonl)."""
 
     def __init__(self, path: Path, campus: Campus) -> None:
         self.path, self.campus, self.world = path, campus, "virtual"
@@ -153,7 +139,7 @@ class EventsFile:
             self._ends.append(self._ends[-1] + len(line))
 
     def facts(self, first: int, most: int) -> list[Numbered]:
-        """See `Source`."""
+        """Facts from that number on. SpecError names the line that is none."""
         last = min(len(self._ends) - 1, first + most - 1)
         if last < first:
             return []

@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 import trio
 
-from bpf.errors import BpfError
 from testbed import owner
 from testbed.emulation.safety.ledger import RunningCampus
 from testbed.errors import SpecError
@@ -67,6 +66,3 @@ class Switches:
             else "no agent answered; the kernel's switch is set all the same"
         )
         return f"{host} {what}: switched in {done.set_s * 1e6:.0f} µs; {heard}"
-
-
-__all__ = ["BpfError", "Switches", "Wish"]

@@ -13,7 +13,8 @@ import msgspec
 
 from testbed.bounds import LARGEST_PAYLOAD_BYTES, LARGEST_STEP
 from testbed.messages import JobSpec
-from testbed.program import CHECKPOINT_EXIT_CODE, NO_SIGNAL, SIGNALS, Program, wrong
+from testbed.program import CHECKPOINT_EXIT_CODE, GRACE_S, NO_SIGNAL, SIGNALS, Program, wrong
+from testbed.ranks import MOST_RANKS
 from testbed.workloads.base import load_workload
 from testbed.workloads.submission import EXECUTABLE, cannot_run, params_of
 from topologies import toml
@@ -43,6 +44,7 @@ JOB: Final = Section(
     min_capability=Key(
         Quantity(Dimension.NUMBER, high=1000.0), "CUDA compute capability that its GPU must have", 0.0
     ),
+    ranks=Key(Whole(1, MOST_RANKS), "GPUs that it computes on at once, all or none: a gang", 1),
     loss_budget=Key(
         Quantity(Dimension.DURATION, above=True, high=1e9),
         "work that a reclaim without notice may cost (L_max)",
@@ -50,7 +52,7 @@ JOB: Final = Section(
     ),
     grace=Key(
         Quantity(Dimension.DURATION, high=1e6),
-        "for its process to end when it is cancelled, and for a program to checkpoint, before it is killed; real time",
+        f"for its process to end when it is cancelled, and for a program ({GRACE_S:g} s) to checkpoint; real time",
         2.0,
     ),
 )
@@ -135,6 +137,8 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
     given = _scalars(table, "params") if program is None else {}
     if program is not None and not table.has("workload"):
         read["workload"] = EXECUTABLE
+    if program is not None and not table.has("grace"):
+        read["grace"] = GRACE_S
     table.done()
     spec = JobSpec(
         read["name"] or name,
@@ -148,6 +152,7 @@ def read_job(table: Table, name: str, folder: Path) -> JobSpec:
         read["loss_budget"],
         read["grace"],
         program,
+        read["ranks"],
     )
     try:  # what the message itself asks of a name, above all
         return msgspec.convert(msgspec.to_builtins(spec), JobSpec)

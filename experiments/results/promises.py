@@ -40,6 +40,7 @@ from experiments.results.run_context import (
     migration_share,
     research_shares,
 )
+from testbed.ranks import rank_of
 from topologies.errors import SpecError
 from topologies.paths import Routes
 from topologies.spec import DirectedLink
@@ -535,6 +536,39 @@ def closed_hosts_admit_nobody(facts: Sequence[Timed], context: RunContext) -> It
             )
 
 
+def ranks_share_their_fate(facts: Sequence[Timed], context: RunContext) -> Iterator[Breach]:
+    """The ranks of a gang are dispatched in one moment, all of them, as one attempt from one step; and they finish together.
+
+    It follows that none is ever started alone, and that what is restored is one checkpoint of all.
+    """
+    kinds = (f.JobDispatched, f.JobFinished)
+    for at_s, moment in groupby(only(facts, kinds), key=lambda timed: timed[0]):
+        begun: dict[tuple[str, int], dict[int, tuple[int, int | None]]] = {}
+        done: dict[str, set[int]] = {}
+        sizes: dict[str, int] = {}
+        for _, fact in moment:
+            if not isinstance(fact, f.JobDispatched | f.JobFinished) or (rank := rank_of(fact.job)) is None:
+                continue
+            sizes[rank.gang] = rank.ranks
+            if isinstance(fact, f.JobFinished):
+                done.setdefault(rank.gang, set()).add(rank.number)
+            else:
+                began = fact.restore_step, fact.restore_sequence
+                begun.setdefault((rank.gang, fact.attempt), {})[rank.number] = began
+        for (gang, attempt), states in begun.items():
+            if len(states) != sizes[gang]:
+                yield Breach(
+                    gang, at_s, f"attempt {attempt} begins with ranks {sorted(states)} of {sizes[gang]}"
+                )
+            if len(set(states.values())) > 1:
+                yield Breach(
+                    gang, at_s, f"attempt {attempt} begins at {sorted(set(states.values()), key=str)}"
+                )
+        for gang, numbers in done.items():
+            if len(numbers) != sizes[gang]:
+                yield Breach(gang, at_s, f"ranks {sorted(numbers)} of {sizes[gang]} finish")
+
+
 COMPLETED_ONCE = "a checkpoint completes at most once"
 OF_COMPLETED = "a restore uses a completed checkpoint, at its step"
 GRANTED = "grants stay within a link's migration share"
@@ -554,6 +588,7 @@ RULES: dict[str, Rule] = {
     COMPLETED_ONCE: checkpoints_complete_once,
     OF_COMPLETED: restores_are_of_completed_checkpoints,
     "a checkpoint restores to one state": restores_give_the_same_state,
+    "a gang starts, resumes and finishes as one": ranks_share_their_fate,
     GRANTED: grants_stay_within_the_share,
     IN_SHARE: migrations_leave_within_the_share,
     IN_TIME: admitted_migrations_are_in_time,

@@ -85,9 +85,8 @@ class _Dask:
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._address = engine, engine.dask or ""
-        self._same = self._alone = (
-            0  # tasks that were played twice alike, and that no second worker could play
-        )
+        # tasks that were played twice alike, and those that no second worker could play
+        self._same = self._alone = 0
         files = {name: path.read_bytes() for name, path in engine.modules.items()}
         if sum(map(len, files.values())) > MOST_BYTES:
             raise SetupError(
@@ -143,15 +142,16 @@ class _Dask:
     def _result(self, future: Future) -> tuple[str, Any]:
         from concurrent.futures import CancelledError
 
+        from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
 
         try:
             found: tuple[str, Any] = future.result()
         except KilledWorker as error:
             raise SetupError(
-                f"{self._address}: {error}. It is no accident any more: is there memory enough for a run? What was played is kept"
+                f"{self._address}: {error}. Is there memory enough for a run? What was played is kept: run it again"
             ) from None
-        except (CancelledError, OSError) as error:
+        except (CancelledError, CommClosedError) as error:
             raise SetupError(
                 f"{self._address}: the scheduler was lost ({error}); what was played is kept: run it again"
             ) from None

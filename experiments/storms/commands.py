@@ -186,6 +186,7 @@ def _submit(world: StormWorld, line: Line, host: str) -> bool:
         params={"dirty_fraction": float(given.get("dirty", 0.1))},
         loss_budget_s=float(given.get("budget", 900.0)),
         memory_bytes=float(given.get("memory", 0.0)),
+        ranks=int(given.get("ranks", 1)),
     )
     world.submit(spec, float(given.get("draw", 0.0)))
     return True

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from controller.core.policies.table import LEARNERS, POLICIES
 from experiments.storms.script import Line, Script
 from experiments.storms.setup import ground_of
+from testbed.ranks import rank_name
 from topologies.spec import Campus, Role
 
 RESEARCH_SHARE = 0.5  # of storms: traffic that is not ours
 STORM_S = 30.0
 SUBMIT_S = 20.0
 MOST_HOSTS = 20
+GANG_SHARE = 0.4  # of the jobs of a storm with gangs
+MOST_IN_A_GANG = 4
 QUIET_SHARE = 0.2  # of storms: what can change nothing is left out, as in runs over months
 SKEWED_SHARE = 0.5
 FORGETFUL_SHARE = 0.2  # of storms that are not gentle: the coordinator's journal is cut
@@ -101,8 +104,13 @@ class _Draft:
         return rng.choice("@@>^") + rng.choice(self.jobs) if rng.random() < 0.4 else rng.choice(names)
 
 
-def generate(seed: int, *, campus_file: str | None = None, policy: str | None = None) -> Script:
-    """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one."""
+def generate(
+    seed: int, *, campus_file: str | None = None, policy: str | None = None, gangs: bool = False
+) -> Script:
+    """The storm of a seed, on a random campus or the one of a file, under a random row of the policies or this one.
+
+    `gangs`: the same storm, and some of its jobs have several ranks.
+    """
     rng = random.Random(f"storm {seed}")
     quiet, gentle = rng.random() < QUIET_SHARE, rng.random() < GENTLE_SHARE
     script = Script(
@@ -131,6 +139,8 @@ def generate(seed: int, *, campus_file: str | None = None, policy: str | None = 
         rng.choice(drawn)(draft, rng.uniform(0.5, STORM_S))
     _plan_forgetting(draft, random.Random(f"forget {seed}"), gentle=gentle)
     _plan_cancels(draft, random.Random(f"cancel {seed}"))
+    if gangs:
+        _make_gangs(draft, random.Random(f"gangs {seed}"))
     draft.lines.sort(key=lambda line: line.at_s)
     return script.with_lines(draft.lines)
 
@@ -244,6 +254,27 @@ def _plan_forgetting(draft: _Draft, rng: random.Random, *, gentle: bool) -> None
         )
         when = ["upon", upon, "*", f"after={rng.choice([0.0, 0.1, 1.0])}"] if upon else []
         draft.say(at_s, *when, "forget", events, down_s)
+
+
+def _make_gangs(draft: _Draft, rng: random.Random) -> None:
+    """Some jobs have ranks; what was to befall such a job befalls one of them. Its stream is its own."""
+    gpus = {Role.VOLUNTEER: 0, Role.ON_DEMAND: 0}
+    for host in draft.campus.hosts:
+        gpus[host.role] = gpus.get(host.role, 0) + host.gpus
+    most = min([n for n in (gpus[Role.VOLUNTEER], gpus[Role.ON_DEMAND]) if n] + [MOST_IN_A_GANG])
+    if most < 2:
+        return
+    ranks = {name: rng.randint(2, most) for name in draft.jobs if rng.random() < GANG_SHARE}
+    for n, line in enumerate(draft.lines):
+        if line.verb == "submit" and line.positional[0] in ranks:
+            draft.lines[n] = replace(line, words=(*line.words, f"ranks={ranks[line.positional[0]]}"))
+        elif named := {word.lstrip("@>^") for word in line.words} & ranks.keys():
+            rank = {name: rank_name(name, rng.randrange(ranks[name]), ranks[name]) for name in sorted(named)}
+            words = [
+                word.replace(bare, rank[bare]) if (bare := word.lstrip("@>^")) in rank else word
+                for word in line.words
+            ]
+            draft.lines[n] = replace(line, words=tuple(words))
 
 
 def _plan_cancels(draft: _Draft, rng: random.Random) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
-from controller.core.model.entities import OVER, JobState, Phase
+from controller.core.model.entities import OVER, Gang, JobState, Phase
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
@@ -71,6 +71,8 @@ class StormJudges:
         hosts = world.coordinator.cluster.hosts
         for job in world.coordinator.cluster.unfinished():
             goes_to = job.host if job.phase is Phase.FETCHING else job.move.destination if job.move else None
+            if job.stays:
+                continue  # a rank that waits where it is
             if goes_to is not None and not hosts[goes_to].usable:
                 raise broken(
                     world, job.name, f"it is on its way to {goes_to}, which is known to be closed or gone"
@@ -134,6 +136,8 @@ class StormJudges:
             job = world.jobs.get(end.job)
             if job is None or end.outcome != "finished" or end.step != job.spec.steps:
                 continue
+            if job.gang is not None:
+                continue  # it is lost with any rank that has not done its last step
             if (job.attempt, job.host) == (end.attempt, host) and job.phase is not Phase.FETCHING:
                 self._ended[end.job] = host
 
@@ -168,6 +172,9 @@ class StormJudges:
     def _check_freshest(self, world: StormWorld, job: JobState, step: int) -> None:
         if world.policy.stays or job.landing is not None:
             return  # it goes on where it was, or from what it was stopped with; a better checkpoint is taken up after
+        if job.gang is not None:
+            self._check_common(world, job.gang, step)
+            return
         for machine in world.machines.values():
             if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
                 continue
@@ -177,6 +184,28 @@ class StormJudges:
                 if stored.step > step:
                     words = f"it goes on from step {step}, and {machine.name} holds step {stored.step}"
                     raise broken(world, job.name, words)
+
+    def _check_common(self, world: StormWorld, gang: Gang, step: int) -> None:
+        """No checkpoint of which usable hosts hold every rank's part has more work in it."""
+        if any(rank.landing is not None for rank in gang.ranks):
+            return
+        held: dict[int, set[str]] = {}
+        steps: dict[int, int] = {}
+        for machine in world.machines.values():
+            if machine.core is None or not world.coordinator.cluster.hosts[machine.name].usable:
+                continue
+            if not in_touch(world, machine):
+                continue
+            for rank in gang.ranks:
+                for stored in self._useful(machine, rank.name):
+                    held.setdefault(stored.sequence, set()).add(rank.name)
+                    steps[stored.sequence] = stored.step
+        for sequence, names in held.items():
+            if len(names) == len(gang.ranks) and steps[sequence] > step:
+                words = (
+                    f"it goes on from step {step}, and all parts of one of step {steps[sequence]} are held"
+                )
+                raise broken(world, gang.spec.name, words)
 
     def _check_known(self, world: StormWorld, machine: Machine) -> None:
         assert machine.core is not None

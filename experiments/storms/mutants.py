@@ -37,6 +37,7 @@ class Mutant:
     name: str
     target: str
     change: Change
+    gangs: bool = False  # of a rule of gangs: storms that have some are played
 
 
 @contextmanager
@@ -358,6 +359,38 @@ def _no_holders(cluster: Any, job: Any, host: Any, stored: Any) -> None:
         checkpoint.holders.clear()
 
 
+def _older_dropped(original: Any) -> Any:
+    return lambda job, held, arrived: [sequence for sequence in held if sequence < arrived]
+
+
+def _any_part(original: Any) -> Any:
+    """The newest checkpoint of the first rank, whether or not the others have their parts."""
+
+    def newest(cluster: Any, gang: Any, counts: Any) -> int | None:
+        first = gang.ranks[0]
+        held = [n for n, known in first.checkpoints.items() if counts(first, known)]
+        common = [n for n in held if all(n in rank.checkpoints for rank in gang.ranks)]
+        return max(common, default=None)
+
+    return newest
+
+
+def _at_once(original: Any) -> Any:
+    """The ranks that were told to stop count as dead."""
+
+    def end(cluster: Any, gang: Any, cause: str) -> None:
+        stop = import_module(f"{LIFE}.offers")._stop
+        if not gang.ending:
+            gang.ending = cause
+            for rank in gang.ranks:
+                if rank.host is not None:
+                    cluster.tell(rank.host, m.StopJob(rank.name, rank.attempt))
+                    stop(cluster, rank, cause)
+        original(cluster, gang, cause)
+
+    return end
+
+
 ALL += [
     Mutant("loss halved", f"{LIFE}.attempts:begin_attempt", _posting(_half_the_loss)),
     Mutant("loss not told", f"{LIFE}.attempts:begin_attempt", _unsent(facts.WorkLost)),
@@ -397,5 +430,10 @@ ALL += [
     Mutant("agent's lease is long", f"{AGENT}.lease:Lease.acknowledged", _lease_of(1.5)),
     Mutant("agent claims no jobs", f"{AGENT}.agent:AgentCore._claims", _nothing),
     Mutant("agent does not try again", f"{AGENT}.outbound:Outbound.retry", _nothing),
+    Mutant("ranks that stay not stopped", f"{LIFE}.gangs:halt", _nothing, gangs=True),
+    Mutant("parts dropped like checkpoints", "testbed.ranks:superseded", _older_dropped, gangs=True),
+    Mutant("a gang of any parts", "controller.core.model.cluster:Cluster.common", _any_part, gangs=True),
+    Mutant("old parts kept", f"{LIFE}.checkpoints:_forget_older", _nothing, gangs=True),
+    Mutant("gang back before all are dead", f"{LIFE}.offers:end_gang", _at_once, gangs=True),
 ]
 BY_NAME = {mutant.name: mutant for mutant in ALL}

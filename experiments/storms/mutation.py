@@ -37,9 +37,10 @@ def unmutated(seeds: range) -> StormFailure | None:
 
 def attempt(name: str, seeds: range) -> Tried:
     """Plant one, and play until a storm notices. AssertionError: the mutant itself fails, which is no finding."""
-    with planted(BY_NAME[name]):
+    mutant = BY_NAME[name]
+    with planted(mutant):
         for seed in seeds:
-            if (failure := play(generate(seed)).failure) is not None:
+            if (failure := play(generate(seed, gangs=mutant.gangs)).failure) is not None:
                 if "in mutants.py" in failure.rule:
                     raise AssertionError(
                         f"the mutant {name} does not fit the program any more: {failure.rule}"

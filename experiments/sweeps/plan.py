@@ -82,12 +82,12 @@ class SweepPlan:
     folder: Path = Path()  # where paths of campus files begin
 
     def __post_init__(self) -> None:
-        for key, some in (("policies", self.policies), ("seeds", self.seeds), ("figures", self.figures)):
-            if not some or len(set(some)) < len(some):
-                raise SpecError(key, list(some)[:20], "at least one, each once")
         for seed in self.seeds:
             if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
                 raise SpecError("seeds", seed, f"whole numbers from 0 to {MAX_SEED}")
+        for key, some in (("policies", self.policies), ("seeds", self.seeds), ("figures", self.figures)):
+            if not some or len(set(some)) < len(some):
+                raise SpecError(key, list(some)[:20], "at least one, each once")
         for policy in self.policies:
             find_policy(policy, "policies")
         for key, some in self.values.items():

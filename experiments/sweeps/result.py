@@ -167,6 +167,7 @@ class SweepResult:
             columns,
             (COLUMN_IN * columns, height * rows),
             f"{self.plan.scenario.name}: {self._size}",
+            sharey=along is None,  # the same names of rows beside each other
         ) as (drawn, panels):
             if along is not None and len(self.plan.policies) > 1:
                 marks = [

@@ -113,10 +113,10 @@ def unpack(archive: Path, folder: Path, most_bytes: int) -> Progress:
         raise StateMismatch(f"{archive}: no archive of a program's state ({error})") from error
 
 
-def digest(folder: Path) -> bytes:
-    """BLAKE3 of all that `pack` would keep of it, but times."""
+def digest(folder: Path, most_bytes: int) -> bytes:
+    """BLAKE3 of all that `pack` would keep of it, but times. CannotKeep, OSError, as `pack`."""
     whole = blake3()
-    for entry in sorted(_entries(folder, 1 << 62), key=lambda entry: entry.path):
+    for entry in sorted(_entries(folder, most_bytes), key=lambda entry: entry.path):
         kind = stat.S_IFMT(entry.status.st_mode)
         size = entry.status.st_size if stat.S_ISREG(kind) else 0
         head = f"{kind} {entry.status.st_mode & 0o777} {size} {entry.path}\0{entry.target}\0"
@@ -130,6 +130,8 @@ def digest(folder: Path) -> bytes:
 
 def _entries(folder: Path, most_bytes: int) -> Iterator[_Entry]:
     """What is in it, in the order of the archive. CannotKeep: something that cannot be kept is."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise CannotKeep("the checkpoint directory is no directory any more")
     found: list[_Entry] = []
     size_bytes = 0
     for top, directories, files, fd in os.fwalk(folder, follow_symlinks=False, onerror=_raise):

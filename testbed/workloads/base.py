@@ -23,6 +23,8 @@ from topologies import plugins
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from testbed.workloads.messages import Place
+
 BUILT_IN: Final = {"synthetic": "testbed.workloads.synthetic:Synthetic"}
 ALLOWED: Final = 'one of {}, or "module:Class" of a testbed.workloads.base.Workload'
 
@@ -41,6 +43,9 @@ class Workload(ABC):
 
     step_number: int = 0
     step_s: float = 0.0
+    place: Place | None = (
+        None  # of a gang's rank: which it is, and where the others are; set before `begin` or `load`
+    )
 
     def __init__(self, params: Mapping[str, object]) -> None:
         """Checks and keeps the parameters; allocates nothing large. Raises SpecError."""
@@ -58,6 +63,13 @@ class Workload(ABC):
     @abstractmethod
     def step(self) -> None:
         """Advances the state by one step, and `step_number` with it."""
+
+    def meet(self, states: Sequence[bytes]) -> None:  # noqa: B027 - most workloads have nothing to do here
+        """Of a rank: all ranks are there, at this step, and these are the digests that each proved (`verify`), by number.
+
+        Called once, after `begin` or `load`. Here a workload connects to the others, for which rank 0 may listen at
+        `testbed.workloads.rendezvous.own_port(place)`, or says that their states do not fit its own (StateMismatch).
+        """
 
     @abstractmethod
     def save(self, path: Path) -> None:

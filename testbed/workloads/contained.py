@@ -150,6 +150,8 @@ def _become_program(
         os.chdir(folder)
         os.execvpe(argv[0], list(argv), dict(environment))
     except OSError as error:
-        outside.send(_FAILED + f"{argv[0]}: {error.strerror}".encode()[: _MESSAGE_BYTES - 1])
+        outside.send(
+            _FAILED + f"{error.filename or argv[0]}: {error.strerror}".encode()[: _MESSAGE_BYTES - 1]
+        )
     finally:
         os._exit(127)

@@ -80,7 +80,7 @@ class ExecutableRunner:
         if restore is not None:
             self._from = unpack(Path(restore), self._state, self._run.most_bytes)
         self._step_now = self._from.step
-        proof = digest(self._state)
+        proof = self._proof()
         program = self._start()
         self._link.send(Started(self._from.step, proof))
         while True:
@@ -129,7 +129,7 @@ class ExecutableRunner:
         if status == 0:
             if asked is not None:
                 self._fail(asked, "it has finished")
-            self._link.send(Finished(self._run.steps, digest(self._state)))
+            self._link.send(Finished(self._run.steps, self._proof()))
             return True
         if status == self._run.program.checkpoint_exit_code:
             if asked is not None:
@@ -137,16 +137,22 @@ class ExecutableRunner:
             else:
                 time.sleep(max(0.0, LEAST_RUN_S - ran_s))
             return False
+        if status == -signal.SIGKILL:  # by the kernel for want of memory, or by a person: no fault of its own
+            say("the program was killed from outside")
+            os.kill(os.getpid(), signal.SIGKILL)
         if asked is not None and asked.signalled:
             raise CannotRun(
                 f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(status)}, and not with its "
                 f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
             )
-        if (
-            status == -signal.SIGKILL
-        ):  # by the kernel for want of memory, or by a person: not a fault of its own
-            os.kill(os.getpid(), signal.SIGKILL)
         raise CannotRun(f"it {_how(status)}{_last_line()}")
+
+    def _proof(self) -> bytes:
+        """The digest of its state; empty if that could be no checkpoint, which need not trouble a program that has finished."""
+        try:
+            return digest(self._state, self._run.most_bytes)
+        except (CannotKeep, OSError):
+            return b""
 
     def _end(self, program: Contained) -> None:
         """Asked to end; who asked kills what is not gone in time."""
@@ -223,7 +229,10 @@ class ExecutableRunner:
 
     def _read_step(self) -> int:
         try:
-            with self._step_file.open("rb") as file:
+            flags = (
+                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )  # whatever the program put there
+            with os.fdopen(os.open(self._step_file, flags), "rb") as file:
                 return int(file.read(32))
         except (OSError, ValueError):
             return 0

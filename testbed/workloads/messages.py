@@ -19,11 +19,25 @@ class WorkloadSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: ProgramRun | None = None
 
 
+class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rank of a gang's attempt a process is, and the addresses of all ranks' hosts, by number."""
+
+    gang: str
+    attempt: int
+    number: int
+    addresses: list[str]
+
+
 class Start(msgspec.Struct, tag="start", frozen=True):
-    """Begin, or go on from the state in the file `restore`."""
+    """Begin, or go on from the state in the file `restore`.
+
+    A rank is told its place, and writes its snapshots to `snapshots` and their number, whichever rank's agent asks for them.
+    """
 
     spec: WorkloadSpec
     restore: str | None
+    place: Place | None = None
+    snapshots: str = ""
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
@@ -32,6 +46,16 @@ class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
     number: int
     path: str
     stop: bool
+
+
+class SnapshotTogether(msgspec.Struct, tag="snapshot_together", frozen=True):
+    """To a rank: have all ranks save their states after the step that they are at, under that number.
+
+    `halts`: this one leaves with it, and no rank goes on. Answered by SnapshotTaken (or Failed) of a number at least as high.
+    """
+
+    number: int
+    halts: bool
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -63,6 +87,7 @@ class SnapshotTaken(msgspec.Struct, tag="snapshot_taken", frozen=True):
     write_s: float
     size_bytes: int
     stopped: str = ""
+    halted: bool = False  # a rank's, with which some rank leaves: no rank goes on
 
 
 class SnapshotFailed(msgspec.Struct, tag="snapshot_failed", frozen=True):
@@ -85,7 +110,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     reason: str
 
 
-Order = Start | Snapshot | Stop
+Order = Start | Snapshot | SnapshotTogether | Stop
 Report = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed
 
 CODEC: Final[Codec[Order | Report]] = Codec(Order | Report)

@@ -29,17 +29,19 @@ from testbed.workloads.messages import (
     Failed,
     Finished,
     Order,
+    Place,
     Progress,
     Report,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
+    SnapshotTogether,
     Start,
     Started,
     Stop,
     WorkloadSpec,
 )
-from testbed.workloads.runner import EXIT_AGENT_GONE, EXIT_FAILED, EXIT_LEASE_LAPSED
+from testbed.workloads.runner import EXIT_AGENT_GONE, EXIT_FAILED, EXIT_LEASE_LAPSED, EXIT_PEER_LOST
 
 STOP_GRACE_S: Final = 2.0
 # sent by the OOM killer, by people, and by the end of their sessions; other signals are a program's own faults
@@ -48,6 +50,7 @@ _REASONS: Final = {
     0: "ended",
     EXIT_FAILED: "failed; see its log",
     EXIT_AGENT_GONE: "its agent was gone",
+    EXIT_PEER_LOST: "another rank of its gang was gone",
     EXIT_LEASE_LAPSED: "its lease lapsed",
 }
 
@@ -68,8 +71,13 @@ class Exited:
         """Whether it ended because its lease was not extended."""
         return self.status == EXIT_LEASE_LAPSED
 
+    @property
+    def peer_lost(self) -> bool:
+        """Whether it ended because another rank of its gang was gone."""
+        return self.status == EXIT_PEER_LOST
 
-Event = Started | Progress | Finished | Failed | Exited
+
+Event = Started | Progress | SnapshotTaken | SnapshotFailed | Finished | Failed | Exited
 
 
 class WorkloadEnded(TestbedError):
@@ -87,7 +95,10 @@ class WorkloadProcess:
     process is reaped and its socket closed.
     """
 
-    def __init__(self, launched: Launched, channel: Channel[Order | Report]) -> None:
+    def __init__(
+        self, launched: Launched, channel: Channel[Order | Report], *, is_rank: bool = False
+    ) -> None:
+        self._is_rank = is_rank
         self.exited: Exited | None = None
         self._killed_here = False
         self._reaped = False
@@ -106,9 +117,12 @@ class WorkloadProcess:
         lease: LeaseFile,
         log: Path,
         launch: Launch = start_interpreter,
+        place: Place | None = None,
+        snapshots: str = "",
     ) -> Self:
         """Starts the process and tells it what to run; `Started` or `Failed` comes as its first event.
 
+        A rank is told its `place`; the snapshots that all ranks take are files whose names begin with `snapshots`, and events.
         Its output is appended to `log`. Only in the main thread, where trio runs: LocalProtocolError elsewhere.
         """
         if threading.current_thread() is not threading.main_thread():
@@ -127,8 +141,8 @@ class WorkloadProcess:
             except BaseException:
                 ours.close()
                 raise
-            process = cls(launched, channel)
-            await process._send(Start(spec, None if restore is None else str(restore)))
+            process = cls(launched, channel, is_rank=place is not None)
+            await process._send(Start(spec, None if restore is None else str(restore), place, snapshots))
         return process
 
     @property
@@ -178,6 +192,10 @@ class WorkloadProcess:
             raise WorkloadEnded(f"no snapshot: the job's process has gone ({self.exited})")
         return answer
 
+    async def snapshot_together(self, number: int, *, halts: bool) -> None:
+        """Has all ranks of its gang take a snapshot at one step; an event of each says so."""
+        await self._send(SnapshotTogether(number, halts))
+
     def kill(self) -> None:
         """SIGKILL to the process and its group, now. The events tell when it is gone."""
         self._killed_here = True
@@ -226,6 +244,8 @@ class WorkloadProcess:
             case SnapshotTaken() | SnapshotFailed():
                 if message.number in self._answers:
                     self._answers[message.number] = message
+                elif self._is_rank:
+                    self._events.append(message)
             case Started() | Progress() | Finished() | Failed():
                 self._events.append(message)
             case _:

@@ -70,6 +70,16 @@ _TREE: Final = "reclaimnet.tree"
 # its length grows with digits of counters: in steps of this, so that tensors seldom change their place
 _TREE_BYTES: Final = 4096
 _ALIGNED_BYTES: Final = 8
+# what reading a file that is no state of this model may raise, here and in torch
+MALFORMED: Final = (
+    SafetensorError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class CannotBeSaved(TestbedError):
@@ -165,7 +175,7 @@ class TorchTraining(Workload):
             for name, each in self._built.items():
                 each.load_state_dict(state[name])
             _set_generators(_unflattened(generators, tensors))
-        except (SafetensorError, KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
+        except MALFORMED as error:
             raise StateMismatch(f"{path}: no state of this model: {error}") from error
         self.step_number = step
         self._loaded = step, blake3(content).digest()

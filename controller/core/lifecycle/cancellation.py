@@ -21,7 +21,8 @@ from testbed.messages import Cancelled, Rejected, StopJob
 
 def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
     """End the job, and answer; a job that is unknown, or over by itself, is refused with the reason."""
-    job, answer = cluster.jobs.get(event.job), do.Answer
+    gang, answer = cluster.gangs.get(event.job), do.Answer
+    job = gang.ranks[0] if gang is not None else cluster.jobs.get(event.job)
     if job is None:
         refusal = Rejected(event.job, "no job of this name was submitted")
         cluster.outbox.append(answer(event.operator, refusal))
@@ -31,8 +32,9 @@ def cancel(cluster: Cluster, event: ev.CancelAsked) -> None:
         return
     before = job.phase in (Phase.CANCELLING, Phase.CANCELLED)
     if not before:
-        _end(cluster, job)
-    cluster.outbox.append(answer(event.operator, Cancelled(job.name, job.host or "", before)))
+        for rank in job.all_ranks:  # with one rank all: none computes alone
+            _end(cluster, rank)
+    cluster.outbox.append(answer(event.operator, Cancelled(event.job, job.host or "", before)))
 
 
 def _end(cluster: Cluster, job: JobState) -> None:

@@ -8,7 +8,7 @@ agent is told of a change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,8 +38,29 @@ def plan_all(cluster: Cluster, jobs: Sequence[JobState], now_s: float) -> Planne
     hazards = cluster.hazards_now_per_s(jobs, now_s)
     counted = np.array([job.checkpoint_bytes for job in jobs], dtype=float)
     if isinstance(cluster.policy.plan, ExactPlanner):
-        return _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
-    return _in_objects(cluster, jobs, hazards, counted, now_s)
+        planned = _in_columns(cluster, cluster.policy.plan, jobs, hazards, counted, now_s)
+    else:
+        planned = _in_objects(cluster, jobs, hazards, counted, now_s)
+    return _in_step(planned, jobs) if cluster.gangs else planned
+
+
+def _in_step(planned: Planned, jobs: Sequence[JobState]) -> Planned:
+    """The same with one interval for each gang, the longest of its ranks': they take their checkpoints at one step, and none may
+    be begun before the slowest stream has carried the last."""
+    rows: dict[str, list[int]] = {}
+    for row, job in enumerate(jobs):
+        if job.gang is not None:
+            rows.setdefault(job.gang.spec.name, []).append(row)
+    intervals_s = planned.intervals_s.copy()
+    for of_gang in rows.values():
+        intervals_s[of_gang] = planned.intervals_s[of_gang].max()
+
+    def interval(row: int) -> Interval:
+        own, common_s = planned.interval(row), float(intervals_s[row])
+        later_s = common_s - own.interval_s
+        return replace(own, interval_s=common_s, expected_loss_s=own.expected_loss_s + later_s / 2.0)
+
+    return replace(planned, intervals_s=intervals_s, interval=interval)
 
 
 def _in_columns(
@@ -72,8 +93,14 @@ def _in_columns(
 
 
 def _stands_still_s(cluster: Cluster, job: JobState) -> float:
-    """For a snapshot at its host."""
-    speed = cluster.hosts[job.host or ""].speed
+    """For a snapshot at its host; all ranks of a gang for that of the slowest."""
+    if job.gang is not None:
+        return max(_stands_still_at_s(cluster, job, rank.host or job.host or "") for rank in job.all_ranks)
+    return _stands_still_at_s(cluster, job, job.host or "")
+
+
+def _stands_still_at_s(cluster: Cluster, job: JobState, host: str) -> float:
+    speed = cluster.hosts[host].speed
     measured = None if speed is None else speed.pause_bytes_per_s
     return cluster.settings.pauses_s(job.spec.payload_bytes, measured)
 

@@ -5,6 +5,7 @@ A checkpoint is completed by the word of a host that has it verified and fsynced
 
 from __future__ import annotations
 
+from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, start
 from controller.core.lifecycle.grants import close_flows
 from controller.core.lifecycle.migration import land, replan
@@ -16,11 +17,13 @@ from controller.core.model.cluster import Cluster
 from controller.core.model.entities import (
     OVER,
     Checkpoint,
+    Gang,
     HostState,
     JobState,
     Phase,
 )
 from testbed import messages as m
+from testbed.ranks import superseded
 from topologies.spec import DirectedLink
 
 UNFIT_PERIODS = 10  # control periods for which a host is avoided that would not take a job's checkpoint
@@ -45,9 +48,22 @@ def stored_by(cluster: Cluster, host: HostState, stored: m.StoredCheckpoint) -> 
     if job.phase is not Phase.FETCHING or job.host != host.name or job.restore is None:
         land_if_there(cluster, job)
     elif job.restore.stored.sequence == stored.sequence:
-        cluster.advance(job, "stored")
         close_flows(cluster, job=job.name)
-        start(cluster, job, host)
+        _start_fetched(cluster, job)
+
+
+def _start_fetched(cluster: Cluster, job: JobState) -> None:
+    """Its checkpoint is at its host. The ranks of a gang are started when all of them have theirs."""
+    ranks = job.all_ranks
+    if job.gang is not None and not all(
+        rank.phase is Phase.FETCHING and rank.restore is not None and rank.host in rank.restore.holders
+        for rank in ranks
+    ):
+        cluster.waits.pop(job.name, None)
+        return
+    for rank in ranks:
+        cluster.advance(rank, "stored")
+        start(cluster, rank, cluster.hosts[rank.host or ""])
 
 
 def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> str:
@@ -70,9 +86,10 @@ def _not_ordered(cluster: Cluster, job: JobState, host: HostState, stored: m.Sto
 
 def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.StoredCheckpoint) -> None:
     """Note the holder; the first one completes the checkpoint, and hosts that are of no use to the job forget theirs."""
-    for sequence, earlier in job.checkpoints.items():
-        if sequence < stored.sequence:
-            earlier.holders.discard(host.name)  # a store keeps a job's latest only
+    here = [sequence for sequence, known in job.checkpoints.items() if host.name in known.holders]
+    for sequence in superseded(job.name, here, stored.sequence):
+        if sequence != stored.sequence:
+            job.checkpoints[sequence].holders.discard(host.name)  # a store keeps a job's latest only
     job.traces.add(host.name)
     known = job.checkpoints.setdefault(stored.sequence, Checkpoint(stored))
     if host.name in known.holders:
@@ -85,6 +102,9 @@ def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
     cluster.record(
         facts.CheckpointCompleted(job.name, stored.sequence, stored.step, host.name, stored.payload_bytes)
     )
+    if job.gang is not None:
+        _forget_older(cluster, job.gang)
+        return
     if host.name == job.host or not host.usable:
         return  # it may be gone in a moment, with its host
     of_use = {job.host, job.standby, job.vault, job.move.destination if job.move else None}
@@ -99,13 +119,37 @@ def _complete(cluster: Cluster, job: JobState, host: HostState, stored: m.Stored
         cluster.tell(name, m.Forget(job.name, stored.sequence))
 
 
-def land_if_there(cluster: Cluster, job: JobState) -> None:
-    """Both halves of a hand-over are known: the source has stopped the job, the destination has its last state."""
-    if job.phase is not Phase.MOVING or job.move is None or job.final_sequence is None:
+def _forget_older(cluster: Cluster, gang: Gang) -> None:
+    """Parts that are older than the latest checkpoint which is whole, and safe from the loss of any rank's host, may go."""
+
+    def is_safe(rank: JobState, known: Checkpoint) -> bool:
+        return any(name != rank.host and cluster.hosts[name].usable for name in known.holders)
+
+    safe = cluster.common(gang, is_safe)
+    if safe is None:
         return
-    final = job.checkpoints.get(job.final_sequence)
-    if final is not None and job.move.destination in final.holders:
-        land(cluster, job, final)
+    for rank in gang.ranks:
+        step = rank.checkpoints[safe].stored.step
+        older = {n: c for n, c in rank.checkpoints.items() if n < safe and c.stored.step <= step}
+        for name in sorted({name for known in older.values() for name in known.holders}):
+            if all(n >= safe or n in older for n, c in rank.checkpoints.items() if name in c.holders):
+                cluster.tell(name, m.Forget(rank.name, safe))
+                for known in older.values():
+                    known.holders.discard(name)
+        rank.checkpoints = {n: c for n, c in rank.checkpoints.items() if c.holders}
+
+
+def land_if_there(cluster: Cluster, job: JobState) -> None:
+    """Both halves of a hand-over are known: the source has stopped the job, the destination has its last state.
+
+    The ranks of a gang land together, and begin where each is then.
+    """
+    ranks = job.all_ranks
+    if (
+        all(gangs.is_handed_over(rank) for rank in ranks)
+        and len({rank.final_sequence for rank in ranks}) == 1
+    ):
+        land(cluster, job)
 
 
 def transfer_ended(cluster: Cluster, host: HostState, message: m.TransferEnded) -> None:

@@ -5,6 +5,7 @@ An agent may speak of an attempt that is no longer the present one (its message 
 
 from __future__ import annotations
 
+from controller.core.lifecycle import gangs
 from controller.core.lifecycle.attempts import EVERYTHING, cancelled, over
 from controller.core.lifecycle.checkpoints import land_if_there
 from controller.core.lifecycle.migration import landed, plan_moves, turn_begins
@@ -12,7 +13,7 @@ from controller.core.lifecycle.offers import interrupt
 from controller.core.lifecycle.rollforward import further, take_up_better
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import OVER, TOLD, HostState, Phase
+from controller.core.model.entities import OVER, TOLD, HostState, JobState, Phase
 from testbed import messages as m
 
 # a machine that is short of memory for a moment is worth another try, and a job that is killed wherever it runs is not
@@ -45,7 +46,9 @@ def job_started(cluster: Cluster, host: HostState, message: m.JobStarted) -> Non
     )
     landed(cluster, job)
     job.stopped_at_s, job.stopped_cause = None, ""
-    if host.reclaim_at_s is not None:
+    if job.gang is not None:
+        plan_moves(cluster, gangs.to_move(cluster, job.gang))
+    elif host.reclaim_at_s is not None:
         plan_moves(cluster, [job])
     take_up_better(cluster, job)
 
@@ -78,17 +81,42 @@ def job_ended(cluster: Cluster, host: HostState, message: m.JobEnded) -> None:
         job.restore.holders.discard(host.name)  # of no use: another holder's, or an older one
         cause = "failed_start"
     elif outcome == "stopped":
+        if gangs.stayed(cluster, job):
+            land_if_there(cluster, job)
+            return
         cause = "superseded" if further(cluster, job) else "stopped"
+    if job.gang is not None and job.gang.ending and outcome != "failed":
+        cause = job.gang.ending
     if cause:
         interrupt(cluster, job, cause)
+    elif outcome == "finished":
+        _finished(cluster, job, message.digest)
     else:
-        if outcome == "finished":
-            done = facts.JobFinished(job.name, job.attempt, host.name, message.step, message.digest)
-            cluster.record(done)
-        else:
-            job.reason = reason
-            cluster.record(facts.JobFailed(job.name, job.attempt, host.name, reason))
-        over(cluster, job, outcome)
+        _failed(cluster, job, reason)
+
+
+def _finished(cluster: Cluster, job: JobState, digest: str) -> None:
+    """All steps are done. A gang is finished when every rank is: until then what is done is lost with the others."""
+    gang = job.gang
+    digests = {job.name: digest} if gang is None else gang.done
+    if gang is not None:
+        gang.done[job.name] = digest
+        if len(gang.done) < len(gang.ranks):
+            return
+    for rank in job.all_ranks:
+        done = facts.JobFinished(rank.name, rank.attempt, rank.host or "", rank.step, digests[rank.name])
+        cluster.record(done)
+        over(cluster, rank, "finished")
+
+
+def _failed(cluster: Cluster, job: JobState, reason: str) -> None:
+    """For good; and with a rank its gang, whose other ranks are stopped."""
+    for rank in job.all_ranks:
+        rank.reason = reason if rank is job else f"{job.name} failed: {reason}"
+        cluster.record(facts.JobFailed(rank.name, rank.attempt, rank.host or "", rank.reason))
+        if rank is not job and rank.host is not None and rank.phase in TOLD:
+            cluster.tell(rank.host, m.StopJob(rank.name, rank.attempt))
+        over(cluster, rank, "failed")
 
 
 def _is_news(known: m.SnapshotSpeed | None, told: m.SnapshotSpeed) -> bool:
@@ -128,11 +156,15 @@ def snapshot_taken(cluster: Cluster, host: HostState, message: m.SnapshotTaken) 
         )
     )
     if not message.final or job.phase is Phase.CANCELLING:
+        if job.gang is not None:
+            gangs.halt(cluster, job.gang)
         return
     job.final_sequence, job.stopped_at_s = message.sequence, cluster.now_s
     job.stopped_cause, job.step = "final_checkpoint", message.step
     if job.phase is not Phase.MOVING:  # no move waits for it any more: it goes on from this very checkpoint
         cluster.tell(host.name, m.StopJob(job.name, job.attempt))
         return
+    if job.gang is not None:
+        gangs.halt(cluster, job.gang)
     turn_begins(cluster, job)
     land_if_there(cluster, job)

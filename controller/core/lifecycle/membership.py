@@ -12,6 +12,7 @@ from controller.core.lifecycle.announcements import announce_again
 from controller.core.lifecycle.attempts import withdraw_offers
 from controller.core.lifecycle.cancellation import tell_to_end
 from controller.core.lifecycle.checkpoints import stored_by
+from controller.core.lifecycle.gangs import to_move
 from controller.core.lifecycle.grants import tell_grants
 from controller.core.lifecycle.job_reports import job_ended
 from controller.core.lifecycle.migration import (
@@ -28,7 +29,7 @@ from controller.core.lifecycle.second_copy import stop_copying
 from controller.core.model import effects as do
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster, present
-from controller.core.model.entities import HostState, Phase
+from controller.core.model.entities import HostState, JobState, Phase
 from testbed.messages import (
     CancelTransfers,
     Heartbeat,
@@ -109,8 +110,12 @@ def agree(cluster: Cluster, host: HostState, hello: Hello, told: list[tuple[str,
         if job is None:
             continue
         claim = claimed.pop((name, attempt), None)
+        if job.gang is not None and (name in job.gang.done or name in job.gang.stopped):
+            continue  # it has ended, and waits for the other ranks
         if claim is not None:
             job.step, job.interval_s = max(job.step, claim.step), None
+            if job.gang is not None and job.gang.ending:
+                cluster.tell(host.name, StopJob(name, attempt))
         elif not land_unheard(cluster, job):
             interrupt(cluster, job, "agent_lost")
     for name, attempt in sorted(claimed):
@@ -124,18 +129,22 @@ def remind(cluster: Cluster, host: HostState) -> None:
     """Say again what the host may have missed: rates, and what was decided for its jobs, or what its owner did, meanwhile."""
     tell_grants(cluster, host.name)
     here = [job for job in cluster.jobs_on(host) if job.host == host.name]
-    moving = [job for job in here if job.phase is Phase.MOVING]
+    moving = [job for job in here if job.phase is Phase.MOVING and not job.stays]
     for job in here:
         if job.phase is Phase.CANCELLING:
             tell_to_end(cluster, job)
+        elif job.stays and job.final_sequence is not None:  # the order to stop may have been lost
+            cluster.tell(host.name, StopJob(job.name, job.attempt))
     if host.reclaim_at_s is not None:
         for job in moving:
             order(cluster, job)
         plan_moves(cluster, [job for job in here if job.phase is Phase.RUNNING])
         return
     for job in moving:
-        if job.final_sequence is None:
-            abandon(cluster, job)
+        if job.phase is not Phase.MOVING:
+            continue  # abandoned with another rank of its gang
+        if all(rank.final_sequence is None for rank in job.all_ranks):
+            abandon_here(cluster, job)
         else:  # it has stopped: it goes where it was sent
             order(cluster, job)
 
@@ -195,8 +204,14 @@ def lose(cluster: Cluster, host: HostState, reason: str) -> None:
 def fence(cluster: Cluster, host: HostState) -> None:
     """The lease has lapsed: no copy runs there any more."""
     cluster.fence(host, inf)
+    _interrupt_all(cluster, host, "agent_lost")
+
+
+def _interrupt_all(cluster: Cluster, host: HostState, cause: str) -> None:
+    """All that was on the host is dead. (A rank may have been interrupted with another of its gang that was there too.)"""
     for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
-        interrupt(cluster, job, "agent_lost")
+        if job.host == host.name:
+            interrupt(cluster, job, cause)
 
 
 def silent(cluster: Cluster, host: HostState) -> None:
@@ -222,7 +237,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
         cluster.hazards.withdraw(host.name, now_s, message.notice_s)
         for job in here:  # a second notice with an earlier end: moves that were promised the later one
             if job.move is not None and job.move.deadline_s > reclaim_at_s + 1e-9:
-                replan(cluster, job)
+                replan(cluster, job)  # a rank that stays while others move has to leave as well
         running = [
             job for job in cluster.jobs_on(host) if job.host == host.name and job.phase is Phase.RUNNING
         ]
@@ -234,8 +249,7 @@ def owner_reclaims(cluster: Cluster, host: HostState, message: OwnerReclaims) ->
     else:
         cluster.hazards.emergency(host.name, now_s)
     let_go(cluster, host)
-    for job in [job for job in cluster.jobs_on(host) if job.host == host.name]:
-        interrupt(cluster, job, "deadline" if announced else "emergency")
+    _interrupt_all(cluster, host, "deadline" if announced else "emergency")
 
 
 def owner_returns(cluster: Cluster, host: HostState) -> None:
@@ -247,10 +261,17 @@ def owner_returns(cluster: Cluster, host: HostState) -> None:
     for job in cluster.jobs_on(host):
         if job.host == host.name:
             job.degraded = False
-            if job.phase is Phase.MOVING and job.final_sequence is None:
-                abandon(cluster, job)
+            if job.phase is Phase.MOVING and all(rank.final_sequence is None for rank in job.all_ranks):
+                abandon_here(cluster, job)
     offer_all(cluster, host)
     take_up(cluster, host)
+
+
+def abandon_here(cluster: Cluster, job: JobState) -> None:
+    """The job need not leave this host any more. Other ranks of its gang may have to leave theirs."""
+    abandon(cluster, job)
+    if job.gang is not None:
+        plan_moves(cluster, to_move(cluster, job.gang))
 
 
 def let_go(cluster: Cluster, host: HostState) -> None:
@@ -265,7 +286,8 @@ def let_go(cluster: Cluster, host: HostState) -> None:
         if job.phase is Phase.FETCHING and job.host == host.name:
             interrupt(cluster, job, "destination_lost")
         elif job.move is not None and job.move.destination == host.name:
-            replan(cluster, job)
+            if not job.stays:  # else it is lost with its host, or that returns
+                replan(cluster, job)
         elif job.standby == host.name:
             forget_standby(cluster, job)
     if cluster.can_send(host.name):

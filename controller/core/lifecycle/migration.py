@@ -29,8 +29,9 @@ from controller.core.admission.reservation import (
     Pledge,
 )
 from controller.core.checkpointing.intervals import latest_final_start_s
-from controller.core.lifecycle.attempts import begin_attempt, drop_move, reserve, start
+from controller.core.lifecycle.attempts import began, begin_attempt, drop_move, reserve, start
 from controller.core.lifecycle.candidates import candidates, request, residual
+from controller.core.lifecycle.gangs import is_handed_over, is_whole, shared_risk, to_move
 from controller.core.lifecycle.grants import (
     LEAST_SPAN_S,
     close_flows,
@@ -38,6 +39,8 @@ from controller.core.lifecycle.grants import (
     open_flow,
     pledged,
 )
+from controller.core.lifecycle.offers import end_gang
+from controller.core.lifecycle.protection import forget_standby
 from controller.core.model import facts
 from controller.core.model.cluster import LEAST_LEASES, Cluster
 from controller.core.model.entities import (
@@ -63,7 +66,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             notice_s, reason = _notice_s(cluster, job), "this system does not migrate"
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
         return
-    jobs = [job for job in jobs if _can_be_told(cluster, job)]
+    jobs = [job for job in with_ranks(cluster, jobs) if _can_be_told(cluster, job)]
     reasons: dict[str, str] = {}
     for _ in range(2):
         reasons = _move_some(cluster, [job for job in jobs if job.move is None])
@@ -76,6 +79,7 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             job.interval_s, job.last_checkpoint_s, job.protected_since_s = None, None, -inf
             notice_s, reason = _notice_s(cluster, job), reasons[job.name]
             cluster.record(facts.MigrationDegraded(job.name, job.attempt, job.host or "", notice_s, reason))
+    stand_still(cluster, moving)
     for job in moving:
         job.degraded = False
         cluster.advance(job, "migrate")
@@ -89,6 +93,31 @@ def plan_moves(cluster: Cluster, jobs: list[JobState]) -> None:
             cluster.expect_word(job, within_s)
 
 
+def with_ranks(cluster: Cluster, jobs: list[JobState]) -> list[JobState]:
+    """These jobs, and of each gang among them all ranks that have to leave their hosts."""
+    if not any(job.gang is not None for job in jobs):
+        return jobs
+    found: dict[str, JobState] = {}
+    for job in jobs:
+        leaving = [job] if job.gang is None else to_move(cluster, job.gang)
+        found.update({rank.name: rank for rank in leaving})
+    return list(found.values())
+
+
+def stand_still(cluster: Cluster, moving: list[JobState]) -> None:
+    """The other ranks of gangs that move wait where they are; their checkpoints go nowhere meanwhile."""
+    gangs = {job.gang.spec.name: job.gang for job in moving if job.gang is not None}
+    for gang in gangs.values():
+        moves = [rank.move for rank in gang.ranks if rank.move is not None]
+        for rank in [rank for rank in gang.ranks if rank.move is None]:
+            forget_standby(cluster, rank)
+            assert rank.host is not None
+            rank.move = Move(rank.host, inf, 0.0, inf, cluster.now_s)
+            cluster.advance(rank, "migrate")
+            within_s = max(move.deadline_s for move in moves) - cluster.now_s
+            cluster.expect_word(rank, within_s + LEAST_LEASES * cluster.settings.lease_s)
+
+
 def retry_degraded(cluster: Cluster) -> None:
     """A GPU or some bandwidth may have become free while the notice still runs."""
     jobs = [job for job in cluster.unfinished() if job.degraded and _can_be_told(cluster, job)]
@@ -97,7 +126,14 @@ def retry_degraded(cluster: Cluster) -> None:
 
 
 def replan(cluster: Cluster, job: JobState) -> None:
-    """The destination is gone: find another, or give the migration up."""
+    """The destination is gone: find another, or give the migration up. A gang that has stopped already ends."""
+    if job.gang is not None:
+        if any(rank.final_sequence is not None for rank in job.all_ranks):
+            end_gang(cluster, job.gang, "destination_lost")
+        else:
+            abandon(cluster, job)
+            plan_moves(cluster, to_move(cluster, job.gang))
+        return
     abandon(cluster, job)
     if _notice_s(cluster, job) > 0.0:
         plan_moves(cluster, [job])
@@ -107,35 +143,57 @@ def replan(cluster: Cluster, job: JobState) -> None:
 
 def _can_be_told(cluster: Cluster, job: JobState) -> bool:
     """Whether it runs on a host that hears: one that is not connected is planned for when it comes back."""
+    if job.gang is not None and not is_whole(cluster, job.gang):
+        return False
     return job.phase is Phase.RUNNING and job.host is not None and cluster.hosts[job.host].connected
 
 
 def abandon(cluster: Cluster, job: JobState) -> None:
     """The job stays where it is: its destination is gone, or the owner changed his mind before it was stopped."""
-    destination = job.move.destination if job.move else None
-    close_flows(cluster, job=job.name, destination=destination, tell=True)
-    drop_move(cluster, job)
-    cluster.advance(job, "abandoned")
+    for rank in job.all_ranks:
+        destination = rank.move.destination if rank.move else None
+        close_flows(cluster, job=rank.name, destination=destination, tell=True)
+        drop_move(cluster, rank)
+        cluster.advance(rank, "abandoned")
 
 
-def land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
-    """The final checkpoint is stored at the destination: the job goes on there."""
+def land(cluster: Cluster, job: JobState) -> None:
+    """The final checkpoint is stored at the destination: the job goes on there; of a gang, every rank where it then is."""
+    for rank in job.all_ranks:
+        assert rank.final_sequence is not None
+        _land(cluster, rank, rank.checkpoints[rank.final_sequence])
+    if job.gang is not None:
+        began(job.gang)
+    for rank in job.all_ranks:
+        start(cluster, rank, cluster.hosts[rank.host or ""])
+
+
+def _land(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
+    """Its next attempt is to begin at its destination."""
     assert job.move is not None
     assert job.host is not None
-    source, move = cluster.hosts[job.host], job.move
+    source, move, stays = cluster.hosts[job.host], job.move, job.stays
     close_flows(cluster, job=job.name, source=source.name)
     close_flows(cluster, job=job.name, tell=True)  # a copy on its way to the vault
-    cluster.free_gpu(job, source)
-    job.move, job.landing, job.standby, job.degraded = None, (source.name, move), None, False
+    if not stays:
+        cluster.free_gpu(job, source)
+    job.move, job.landing, job.standby, job.degraded = (
+        None,
+        None if stays else (source.name, move),
+        None,
+        False,
+    )
     job.step = max(job.step, checkpoint.stored.step)
     cluster.advance(job, "landed")
-    destination = cluster.hosts[move.destination]
-    begin_attempt(cluster, job, destination, checkpoint)
-    start(cluster, job, destination)
+    begin_attempt(cluster, job, cluster.hosts[move.destination], checkpoint)
 
 
 def land_unheard(cluster: Cluster, job: JobState) -> bool:
     """Whether the job goes on at its destination: its source has it no more, and only the news of its last state was lost."""
+    if (
+        job.gang is not None
+    ):  # the last state of all ranks together is not known by one's: they come back from what is
+        return is_handed_over(job) and not job.gang.ending
     newest = cluster.freshest(job)
     if job.move is None or newest is None or job.move.destination not in cluster.holders(newest):
         return False
@@ -145,7 +203,8 @@ def land_unheard(cluster: Cluster, job: JobState) -> bool:
     job.stopped_at_s = cluster.now_s if job.stopped_at_s is None else job.stopped_at_s
     step = newest.stored.step
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", job.stopped_cause, step))
-    land(cluster, job, newest)
+    job.final_sequence = newest.stored.sequence
+    land(cluster, job)
     return True
 
 
@@ -191,12 +250,10 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
             reasons[job.name] = f"{choice.reason}{near}"
     if not found:
         return reasons
-    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
-    promises = committed(cluster, movable=True)
-    answer = cluster.policy.admit(list(asked.values()), cluster.now_s, cluster.spendable, promises)
-    if cluster.witness is not None:
-        cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
+    asked, answer = _admit(cluster, found, reasons, rescue=rescue)
     for job, choice in found:
+        if job.name not in asked:
+            continue  # another rank of its gang has no way out
         if job.name in answer.admitted:
             _begin_move(cluster, job, choice, asked[job.name], answer, rescue=rescue)
         else:
@@ -220,6 +277,36 @@ def _move_some(cluster: Cluster, jobs: list[JobState], *, rescue: bool = False) 
     return reasons
 
 
+def _admit(
+    cluster: Cluster,
+    found: list[tuple[JobState, DestinationChoice]],
+    reasons: dict[str, str],
+    *,
+    rescue: bool,
+) -> tuple[dict[str, MigrationRequest], Admission]:
+    """P3's answer to these jobs, without the ranks of gangs of which it, or P2 before it, refuses any."""
+    asked = {job.name: _request(cluster, job, choice, rescue=rescue) for job, choice in found}
+    refused = set(reasons)
+    while True:
+        torn = {
+            job.name
+            for job, _ in found
+            if job.gang is not None and any(rank.name in refused for rank in to_move(cluster, job.gang))
+        }
+        for name in sorted(torn & asked.keys()):
+            del asked[name]
+            reasons.setdefault(name, "another rank of its gang cannot move")
+        promises = committed(cluster, movable=True)
+        answer = cluster.policy.admit(list(asked.values()), cluster.now_s, cluster.spendable, promises)
+        if cluster.witness is not None:
+            cluster.witness.admitted(list(asked.values()), cluster.spendable, promises, answer)
+        refused |= answer.refused.keys()
+        if not any(job.gang is not None and job.name in answer.refused for job, _ in found):
+            return asked, answer
+        for name, refusal in answer.refused.items():
+            reasons[name] = f"{refusal.reason}: {refusal.link}" if refusal.link else str(refusal.reason)
+
+
 def _choose_destination(
     cluster: Cluster, job: JobState, *, rescue: bool
 ) -> DestinationChoice | NoDestination:
@@ -236,8 +323,19 @@ def _choose_destination(
     if rescue:
         wanted = replace(wanted, notice_s=notice_s + wanted.restart_s)
     free, among = residual(cluster, now_s, taken), cluster.fit_hosts(job)
+    draw = cluster.draw()
+    if job.gang is not None:  # beside the others, if that can be
+        beside = {cluster.hosts[rank.host or ""].spec.building for rank in job.all_ranks if rank is not job}
+        near = {name for name in among if cluster.hosts[name].spec.building in beside}
+        hosts = [rank.host for rank in job.all_ranks if rank.host is not None and rank is not job]
+        found = candidates(cluster, wanted, [job.host], free, now_s, among=near)
+        choice = cluster.policy.select(wanted, shared_risk(found, hosts, job.spec.ranks), draw=draw)
+        if isinstance(choice, DestinationChoice):
+            if cluster.witness is not None:
+                cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
+            return choice
     found = candidates(cluster, wanted, [job.host], free, now_s, among=among)
-    choice = cluster.policy.select(wanted, found, draw=cluster.draw())
+    choice = cluster.policy.select(wanted, found, draw=draw)
     if cluster.witness is not None:
         cluster.witness.chose_host("rescue" if rescue else "destination", job, wanted, found, choice)
     return choice
@@ -344,6 +442,8 @@ def _lead_s(cluster: Cluster, job: JobState) -> float:
     lag_s = LAG_S if cluster.policy.rates_vary else 0.0
     payload_bytes, speed = job.spec.payload_bytes, cluster.hosts[job.host or ""].speed
     writes_s = cluster.settings.writes_s(payload_bytes)
+    if job.gang is not None:  # ranks agree on a snapshot at the end of a step
+        lag_s += job.spec.step_s
     if speed is not None:  # a promise is kept by a slow disk too
         writes_s = max(writes_s, cluster.settings.snapshot_s + payload_bytes / speed.write_bytes_per_s)
     return 2.0 * writes_s + lag_s

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from controller.core.lifecycle.attempts import cancelled, dispatch, release, replica_of
+from msgspec import structs
+
+from controller.core.lifecycle import gangs
+from controller.core.lifecycle.attempts import cancelled, dispatch, dispatch_gang, release, replica_of
 from controller.core.lifecycle.candidates import candidates, promised, request, residual
 from controller.core.lifecycle.grants import close_flows
 from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.model.cluster import Cluster
-from controller.core.model.entities import HostState, JobState, Phase
+from controller.core.model.entities import Gang, HostState, JobState, Phase
 from controller.core.placement.select import NoDestination
 from controller.core.queueing.queue import Dispatch, Lapsed, Offer, Queued, SpotJob, Standing
+from testbed.bounds import LONGEST_NAME
 from testbed.messages import Accepted, JobSpec, Rejected
+from testbed.ranks import rank_name, rank_of
 from topologies.spec import Role
 
 
 def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     """Whether this is a new job that can be run. Then paper B chooses: an offer that stands, the queue, or on-demand."""
     spec = event.job
-    known = cluster.jobs.get(spec.name)
+    known = cluster.gangs.get(spec.name) or cluster.jobs.get(spec.name)
     if known is not None and known.spec == spec:  # said again: the first answer was not heard
         cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
         return False
@@ -32,38 +37,73 @@ def submit(cluster: Cluster, event: ev.JobSubmitted) -> bool:
     if refusal:
         cluster.outbox.append(do.Answer(event.operator, Rejected(spec.name, refusal)))
         return False
-    job = JobState(spec, cluster.now_s, attempts_above=cluster.attempts_above)
-    cluster.jobs[spec.name] = job
-    cluster.record(facts.JobSubmitted(spec.name, spec.steps, spec.step_s, spec.payload_bytes))
+    job = _accept(cluster, spec)
+    for rank in job.all_ranks:
+        cluster.record(facts.JobSubmitted(rank.name, spec.steps, spec.step_s, spec.payload_bytes))
     cluster.outbox.append(do.Answer(event.operator, Accepted(spec.name)))
     queue = cluster.queue
     if cluster.witness is not None:
         chance, age_s = queue.chance(cluster.now_s), queue.gap_age_s(cluster.now_s)
         cluster.witness.arrived(job, event.draw, len(queue), chance, age_s)
-    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw)
+    ready = job.gang is not None and _has_room(cluster, job, spec.ranks + len(queue), first=True)
+    answer = queue.submit(_spot_job(job), cluster.now_s, event.draw, ready=ready)
     level = cluster.queue.controller.level
     if isinstance(answer, Dispatch):
         _take_offer(cluster, answer)
     elif isinstance(answer, Queued):
-        cluster.record(facts.JobQueued(job.name, answer.ahead, level))
+        for rank in job.all_ranks:
+            cluster.record(facts.JobQueued(rank.name, answer.ahead, level))
+        cluster.gangs_look |= job.gang is not None
     else:
-        job.on_demand = True
-        cluster.record(facts.JobRedirected(job.name, answer.ahead, level))
-        _to_on_demand(cluster, job)
+        _redirect(cluster, job, answer.ahead)
     return True
 
 
+def _accept(cluster: Cluster, spec: JobSpec) -> JobState:
+    """The job is known from now on; of a gang, its first rank."""
+    gang = Gang(spec) if spec.ranks > 1 else None
+    names = [spec.name] if gang is None else [rank_name(spec.name, n, spec.ranks) for n in range(spec.ranks)]
+    jobs = [
+        JobState(
+            spec if gang is None else structs.replace(spec, name=name),
+            cluster.now_s,
+            attempts_above=cluster.attempts_above,
+            gang=gang,
+        )
+        for name in names
+    ]
+    cluster.jobs.update({job.name: job for job in jobs})
+    if gang is not None:
+        gang.ranks, cluster.gangs[spec.name] = jobs, gang
+    return jobs[0]
+
+
 def _unfit(cluster: Cluster, spec: JobSpec) -> str:
-    """Why no host of some role can ever run the job; empty if each role has one that can."""
+    """Why no host of some role can ever run the job; empty if each role has one that can, or enough of them for a gang."""
+    if rank_of(spec.name) is not None:
+        return "a name that ends so is that of a gang's rank"
+    if spec.ranks > 1 and len(longest := rank_name(spec.name, spec.ranks - 1, spec.ranks)) > LONGEST_NAME:
+        return f"its ranks would be called {longest} and so on: at most {LONGEST_NAME} characters"
     probe = JobState(spec, 0.0)
     for role in (Role.VOLUNTEER, Role.ON_DEMAND):
         hosts = [host for host in cluster.hosts.values() if host.spec.role is role]
-        if hosts and not any(cluster.fits(probe, host) for host in hosts):
+        fitting = [host for host in hosts if cluster.fits(probe, host)]
+        if hosts and sum(host.spec.gpus for host in fitting) < spec.ranks:
+            few = f"have {spec.ranks} GPUs" if fitting else "has a GPU"
             return (
-                f"no {role.value} host has a GPU with {spec.memory_bytes:.4g} bytes of memory "
+                f"no {role.value} host{'s' if fitting else ''} {few} with {spec.memory_bytes:.4g} bytes of memory "
                 f"and compute capability {spec.min_capability:g}"
             )
     return ""
+
+
+def _redirect(cluster: Cluster, job: JobState, ahead: int, waited_s: float = 0.0) -> None:
+    """Paper B sends the job to on-demand, at cost k."""
+    level = cluster.queue.controller.level
+    for rank in job.all_ranks:
+        rank.on_demand, rank.waited_s = True, waited_s
+        cluster.record(facts.JobRedirected(rank.name, ahead, level, waited_s))
+    _to_on_demand(cluster, job)
 
 
 def gpu_freed(cluster: Cluster, host: HostState) -> None:
@@ -112,9 +152,32 @@ def offer_all(cluster: Cluster, host: HostState) -> None:
 
 
 def offer_freed(cluster: Cluster) -> None:
-    """Offer all GPUs that have become idle."""
+    """Offer all GPUs that have become idle; gangs that wait look first whether they have enough now."""
+    if cluster.gangs and (cluster.freed or cluster.gangs_look):
+        start_gangs(cluster)
     while cluster.freed:
         gpu_freed(cluster, cluster.hosts[cluster.freed.pop(0)])
+
+
+def start_gangs(cluster: Cluster) -> None:
+    """Start each gang that waits and for which enough GPUs are idle, beside those for the jobs before it."""
+    cluster.gangs_look = False
+    for waiting in cluster.queue.gangs(cluster.now_s):
+        job = cluster.jobs[waiting.job]
+        if not _has_room(cluster, job, waiting.gpus + waiting.ahead, first=waiting.first):
+            continue
+        assert job.gang is not None
+        if (hosts := gangs.choose_places(cluster, job.gang)) is not None:
+            delay_s, first = cluster.queue.start(waiting.job, cluster.now_s)
+            dispatch_gang(cluster, job.gang, hosts, (1.0, delay_s) if first else None)
+
+
+def _has_room(cluster: Cluster, job: JobState, gpus: int, *, first: bool) -> bool:
+    """Whether so many GPUs of volunteers that fit the job are idle; a first start leaves the spare ones, if there are so many."""
+    fitting = [host for host in cluster.volunteers if cluster.fits(job, host)]
+    spare = cluster.settings.spare_gpus if first else 0
+    needed = max(gpus, min(gpus + spare, sum(host.spec.gpus for host in fitting)))
+    return sum(host.free_gpus for host in fitting if host.usable) >= needed
 
 
 def serve_waiting(cluster: Cluster) -> None:
@@ -132,11 +195,7 @@ def expire_offers(cluster: Cluster) -> None:
 def send_off_waiting(cluster: Cluster) -> None:
     """Jobs that the queue lets wait no longer: to on-demand, at cost k, their wait counted (the gap's age, or theirs)."""
     for left in cluster.queue.renege(cluster.now_s):
-        job = cluster.jobs[left.job]
-        job.on_demand, job.waited_s = True, left.delay_s
-        level, ahead = cluster.queue.controller.level, len(cluster.queue)
-        cluster.record(facts.JobRedirected(job.name, ahead, level, left.delay_s))
-        _to_on_demand(cluster, job)
+        _redirect(cluster, cluster.jobs[left.job], len(cluster.queue), left.delay_s)
 
 
 def choose_offer(cluster: Cluster, job: SpotJob, offers: Sequence[Offer]) -> int | None:
@@ -161,42 +220,66 @@ def _lapsed(cluster: Cluster, number: int) -> None:
 
 
 def _spot_job(job: JobState) -> SpotJob:
-    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability)
+    return SpotJob(job.name, job.spec.memory_bytes, job.spec.min_capability, job.spec.ranks)
 
 
 def _to_on_demand(cluster: Cluster, job: JobState) -> None:
-    """The emptiest on-demand host that fits, or the backlog."""
+    """The emptiest on-demand host that fits, or the backlog. A gang takes slots of as few hosts as hold it; in the backlog
+    nothing overtakes it."""
     hosts = [h for h in cluster.hosts.values() if not h.is_volunteer and h.usable and h.free_gpus > 0]
     fitting = [h for h in hosts if cluster.fits(job, h)]
-    if not fitting:
+    held_up = bool(cluster.gangs) and any(cluster.jobs[name].gang is not None for name in cluster.backlog)
+    if held_up or sum(host.free_gpus for host in fitting) < job.spec.ranks:
         cluster.backlog.append(job.name)
-        cluster.record(facts.JobWaits(job.name, "no on-demand host is ready for it"))
+        for rank in job.all_ranks:
+            cluster.record(facts.JobWaits(rank.name, "no on-demand host is ready for it"))
         return
-    host = min(fitting, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name))
-    dispatch(
-        cluster, job, host, (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
-    )
+    first = (cluster.settings.on_demand_cost, job.waited_s) if job.attempt == 0 else None
+    if job.gang is None:
+        dispatch(cluster, job, min(fitting, key=lambda h: (len(h.jobs) / h.spec.gpus, h.name)), first)
+        return
+    emptiest = sorted(fitting, key=lambda h: (-h.free_gpus, h.name))
+    slots = [host.name for host in emptiest for _ in range(host.free_gpus)]
+    dispatch_gang(cluster, job.gang, slots[: job.spec.ranks], first)
 
 
 def interrupt(cluster: Cluster, job: JobState, cause: str) -> None:
     """The attempt is dead for certain: resume from the freshest checkpoint, elsewhere or at the head of the queue.
 
     GPUs that become free by it are offered to others only after all jobs that the event interrupts. A job that its user cancelled
-    is not resumed.
+    is not resumed. With a rank its gang ends, and comes back once no rank of it may be alive.
     """
     if job.phase is Phase.CANCELLING:
         cancelled(cluster, job, "gone")
         return
+    replica, home = replica_of(cluster, job), job.host or ""
+    _stop(cluster, job, cause)
+    if job.gang is None:
+        _come_back(cluster, job, home, replica)
+    else:
+        end_gang(cluster, job.gang, cause)
+
+
+def end_gang(cluster: Cluster, gang: Gang, cause: str) -> None:
+    """The attempt of all ranks ends, for this cause; they come back when none of them can be alive any more."""
+    gangs.end(cluster, gang, cause)
+    for rank in gang.ranks:
+        if rank.phase is Phase.FETCHING or (rank.name in gang.done and rank.host is not None):
+            _stop(cluster, rank, gang.ending)
+    if all(rank.phase is Phase.WAITING for rank in gang.ranks):
+        _come_back(cluster, gang.ranks[0], "", None)
+
+
+def _stop(cluster: Cluster, job: JobState, cause: str) -> None:
+    """Nothing of the attempt is anywhere any more."""
     cluster.record(facts.JobStopped(job.name, job.attempt, job.host or "", cause, job.step))
     close_flows(cluster, job=job.name, tell=True)
     if job.stopped_at_s is None:
         job.stopped_at_s = cluster.now_s
     job.stopped_cause = cause
-    replica, home = replica_of(cluster, job), job.host or ""
     release(cluster, job)
     job.landing, job.degraded, job.standby = None, False, None
     cluster.advance(job, "interrupted")
-    _come_back(cluster, job, home, replica)
 
 
 def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) -> None:
@@ -209,7 +292,8 @@ def _come_back(cluster: Cluster, job: JobState, home: str, replica: str | None) 
         cluster.record(facts.JobWaits(job.name, f"its checkpoints are on {home}, which its owner has"))
     elif wait_s > 0.0 and not job.on_demand:
         cluster.requeued[job.name] = cluster.now_s + wait_s
-        cluster.record(facts.JobWaits(job.name, f"requeued, and may start again in {wait_s:g} s"))
+        for rank in job.all_ranks:
+            cluster.record(facts.JobWaits(rank.name, f"requeued, and may start again in {wait_s:g} s"))
     else:
         resume(cluster, job)
 
@@ -227,6 +311,13 @@ def resume(cluster: Cluster, job: JobState) -> None:
     """Where P2 likes best; nowhere: to the head of the queue."""
     if job.on_demand:
         _to_on_demand(cluster, job)
+    elif job.gang is not None:
+        if (hosts := gangs.choose_places(cluster, job.gang)) is not None:
+            dispatch_gang(cluster, job.gang, hosts)
+            return
+        cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s)
+        for rank in job.all_ranks:
+            cluster.record(facts.JobWaits(rank.name, f"no {job.spec.ranks} GPUs are idle at once"))
     elif (chosen := _choose_host(cluster, job, cluster.fit_hosts(job))) is not None:
         dispatch(cluster, job, cluster.hosts[chosen])
     elif isinstance(answer := cluster.queue.requeue_at_head(_spot_job(job), cluster.now_s), Dispatch):

@@ -161,12 +161,15 @@ def improve_standby(cluster: Cluster) -> None:
 def _needs_protection(cluster: Cluster, job: JobState) -> bool:
     if job.phase is not Phase.RUNNING or job.host is None or job.final_sequence is not None:
         return False
+    if job.gang is not None and job.gang.ending:
+        return False
     return job.host in cluster.places.number and cluster.hosts[job.host].connected
 
 
 def _keep_standby(cluster: Cluster, job: JobState) -> None:
     """Choose a standby for a job that has none of use, or, where jobs have replicas, one with a GPU for it."""
-    lacks_replica = cluster.policy.replication is not None and replica_of(cluster, job) is None
+    replicates = cluster.policy.replication is not None and job.gang is None
+    lacks_replica = replicates and replica_of(cluster, job) is None
     kept = job.standby is not None and cluster.hosts[job.standby].usable
     if kept and not lacks_replica:
         return

@@ -37,6 +37,8 @@ FULL = 0.98  # of a link: what is given out of it is a little less than it has
 
 def keep_safe(cluster: Cluster, job: JobState, checkpoint: Checkpoint) -> None:
     """The standby has stored this one: on to the vault with it, if that is due."""
+    if job.gang is not None:
+        return  # copies of single ranks, taken at different times, are no copy of the gang
     if not cluster.policy.vault or job.phase is not Phase.RUNNING or job.interval_s is None:
         return
     if job.standby is None or not cluster.hosts[job.standby].is_volunteer:

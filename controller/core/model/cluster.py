@@ -17,6 +17,7 @@ from controller.core.model.entities import (
     OVER,
     Checkpoint,
     CheckpointFlow,
+    Gang,
     HostState,
     JobState,
     Phase,
@@ -25,7 +26,7 @@ from controller.core.model.entities import (
 from controller.core.model.facts import Fact
 from controller.core.model.witness import Witness
 from controller.core.network.bandwidth import LinkBandwidth
-from controller.core.network.links import Floats, Mask, Network, Paths
+from controller.core.network.links import Floats, Mask, Network, Paths, filled
 from controller.core.placement.exposure import HOURS
 from controller.core.placement.owner_history import OwnerHistory
 from controller.core.placement.tree_rates import Known, Places
@@ -64,6 +65,8 @@ class Cluster:
     rates_stale: bool = False  # links are to be shared anew
     orders: dict[str, None] = field(default_factory=dict)  # flows whose senders are to be told what to send
     jobs: dict[str, JobState] = field(default_factory=dict)
+    gangs: dict[str, Gang] = field(default_factory=dict)  # by the name under which they were submitted
+    gangs_look: bool = False  # a GPU, or a gang, has come: gangs that wait look whether they can start
     flows: dict[str, CheckpointFlow] = field(default_factory=dict)
     offers: dict[int, str] = field(default_factory=dict)  # spot offers that stand -> their host
     offers_made: int = 0
@@ -375,8 +378,30 @@ class Cluster:
 
     def freshest(self, job: JobState) -> Checkpoint | None:
         """The completed checkpoint with the most work in it that some host can still send."""
+        if job.gang is not None:
+            common = self.common(job.gang, lambda _, known: bool(self.holders(known)))
+            return None if common is None else job.checkpoints[common]
         reachable = [c for c in job.checkpoints.values() if self.holders(c)]
         return max(reachable, key=lambda c: (c.stored.step, c.stored.sequence), default=None)
+
+    def common(self, gang: Gang, counts: Callable[[JobState, Checkpoint], bool]) -> int | None:
+        """The number of the checkpoint with the most work in it of which every rank's part is held and `counts`.
+
+        Its parts are of one step, or it is none.
+        """
+        steps: dict[int, set[int]] = {}
+        found: dict[int, int] = {}  # how many parts of it count
+        for rank in gang.ranks:
+            for sequence, known in rank.checkpoints.items():
+                if counts(rank, known):
+                    found[sequence] = found.get(sequence, 0) + 1
+                    steps.setdefault(sequence, set()).add(known.stored.step)
+        whole = [
+            (min(steps[sequence]), sequence)
+            for sequence, parts in found.items()
+            if parts == len(gang.ranks) and len(steps[sequence]) == 1
+        ]
+        return max(whole)[1] if whole else None
 
     # ------------------------------------------------------------ hazards
 
@@ -403,7 +428,22 @@ class Cluster:
         there = np.array(places, dtype=np.intp)
         payloads = np.array([job.spec.payload_bytes for job in jobs], dtype=float)
         factor = profile[self.hour(now_s)]
-        return levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+        hazards = levels[there] * factor * self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+        if self.gangs:
+            for row, job in enumerate(jobs):
+                if job.gang is not None:
+                    hazards[row] = self._gang_hazard_per_s(job.gang, levels, now_s) * factor
+        return hazards
+
+    def _gang_hazard_per_s(self, gang: Gang, levels: Floats, now_s: float) -> float:
+        """Of a departure that hurts any of the hosts that it is on: all its ranks lose what one does."""
+        hosts = {rank.host for rank in gang.ranks} & self.places.number.keys()
+        there = np.array(
+            sorted(self.places.number[host] for host in hosts if host is not None), dtype=np.intp
+        )
+        payloads = filled(float(gang.spec.payload_bytes), len(there))
+        short = self.too_short(payloads, self.uplinks_bytes_per_s[there], now_s)
+        return float((levels[there] * short).sum())
 
     @property
     def uplinks_bytes_per_s(self) -> Floats:

@@ -49,6 +49,8 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     **{(phase, "interrupted"): Phase.WAITING for phase in (*TOLD, Phase.FETCHING)},
     **{(phase, "finished"): Phase.FINISHED for phase in TOLD},
     **{(phase, "failed"): Phase.FAILED for phase in TOLD},
+    # another rank of its gang did
+    **{(phase, "failed"): Phase.FAILED for phase in (Phase.WAITING, Phase.FETCHING)},
     **{(phase, "cancel"): Phase.CANCELLING for phase in TOLD},
     **{(phase, "cancel"): Phase.CANCELLED for phase in (Phase.WAITING, Phase.FETCHING)},
 }
@@ -124,6 +126,9 @@ class JobState:
     last_host: str = ""  # of a job that is over
     ended_s: float = inf  # when it was over
     reason: str = ""  # why it failed
+    gang: Gang | None = field(
+        default=None, repr=False, compare=False
+    )  # whose rank it is; None: it computes alone
 
     @property
     def name(self) -> str:
@@ -141,12 +146,41 @@ class JobState:
         """Work that is left, seconds, from the last step that it is known to have done."""
         return (self.spec.steps - self.step) * self.spec.step_s
 
+    @property
+    def all_ranks(self) -> list[JobState]:
+        """What starts, moves and ends with it: the ranks of its gang, by number; itself, if it computes alone."""
+        return [self] if self.gang is None else self.gang.ranks
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is a rank that waits where it is while others of its gang move."""
+        return self.move is not None and self.move.destination == self.host
+
     def to(self, trigger: str) -> None:
         """Take the transition that the table has for `trigger`; anything else is a bug that carries its story."""
         try:
             self.phase = TRANSITIONS[self.phase, trigger]
         except KeyError:
             raise InvariantBroken(self.name, f"no transition {trigger!r} from {self.phase}") from None
+
+
+@dataclass
+class Gang:
+    """A job of several ranks, each a `JobState`: their attempts have the same numbers, and so have their checkpoints.
+
+    The first rank stands for all of them in the queue and wherever else a job waits.
+    """
+
+    spec: JobSpec  # as submitted
+    ranks: list[JobState] = field(default_factory=list)  # by number
+    # why the present attempt ends, while some rank may still be alive; empty: it goes on
+    ending: str = ""
+    done: dict[str, str] = field(
+        default_factory=dict
+    )  # ranks that did their last step -> digest of their state
+    stopped: set[str] = field(
+        default_factory=set
+    )  # ranks that were stopped to begin again beside one that moves
 
 
 @dataclass

@@ -167,7 +167,7 @@ export class CampusMap {
       const left = row.until_s == null ? "" : ` ${Math.max(0, row.until_s - atS).toFixed(0)} s`;
       const few = row.jobs.length > 1 ? `${row.jobs.length} jobs` : row.jobs[0] || "";
       const words = { busy: few, lent: "idle", noticed: `notice${left}`, reclaimed: "owner", lost: "silent", absent: "absent" }[state] || state;
-      const parts = link ? [link.up, link.down].map((way) => [way.part.toFixed(2), way.usedPart.toFixed(2)]) : [];
+      const parts = link ? [link.up, link.down].map((way) => [way.part.toFixed(1), way.usedPart.toFixed(1)]) : [];
       const drawn = `${state}|${words}|${parts}|${link?.bad}|${picked === name}|${row.jobs}`;
       if (this.shown.get(name) === drawn) continue;
       this.shown.set(name, drawn);

@@ -193,15 +193,16 @@ function render(now) {
   $("now").hidden = !live();
   $("now").setAttribute("aria-pressed", S.mode === "follow");
   part("tiles", 200, now, () => tiles(view));
+  const many = S.line.hosts.length > 100 ? 3 : 1; // a large campus is drawn less often, but for its map
   part("map", 0, now, () => S.map.draw(view, at, S.host));
-  part("line-scroll", 250, now, () => {
+  part("line-scroll", 250 * many, now, () => {
     S.line.end = end;
     S.line.draw(at, S.job, S.mode !== "follow" && live());
   });
   host(view, at);
-  part("jobs", 500, now, () => jobs(view));
-  part("flows", 500, now, () => flows(view));
-  part("story", 100, now, () => story(view));
+  part("jobs", 500 * many, now, () => jobs(view));
+  part("flows", 500 * many, now, () => flows(view));
+  part("story", 100 * many, now, () => story(view));
 }
 
 function tiles(view) {

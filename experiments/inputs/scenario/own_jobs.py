@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from experiments.inputs.job_file import JOB, PROGRAM, read_job
 from testbed.messages import JobSpec
@@ -20,6 +20,15 @@ from topologies.keys import Key, Quantity
 from topologies.tables import Table
 
 AT: Final = Key(Quantity(Dimension.DURATION), "when it is submitted, from the run's beginning", 0.0)
+
+# the field of a JobSpec for a key, where it is called otherwise
+_FIELDS: Final = {
+    "step": "step_s",
+    "payload": "payload_bytes",
+    "memory": "memory_bytes",
+    "loss_budget": "loss_budget_s",
+    "grace": "grace_s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +90,11 @@ def check_names(jobs: Iterable[OwnJob], *, beside_generated: bool) -> None:
 def toml_of(job: OwnJob) -> Iterator[str]:
     """The lines of its table, without the head."""
     given = job.given
-    figures: dict[str, Any] = {
-        "name": given.name,
-        "workload": given.workload,
-        "steps": given.steps,
-        "step": given.step_s,
-        "payload": given.payload_bytes,
-        "memory": given.memory_bytes,
-        "min_capability": given.min_capability,
-        "loss_budget": given.loss_budget_s,
-        "grace": given.grace_s,
-    }
     yield f"at = {AT.kind.text(job.at_s)}"
-    for key, value in figures.items():
+    for key, declared in JOB.items():
+        value = getattr(given, _FIELDS.get(key, key))
         if not (key == "workload" and value == EXECUTABLE):
-            yield f"{key} = {JOB[key].kind.text(value)}"
+            yield f"{key} = {declared.kind.text(value)}"
     if given.params:
         yield f"params = {toml.inline((key, _scalar(value)) for key, value in given.params.items())}"
     if (program := given.program) is not None:

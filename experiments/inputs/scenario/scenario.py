@@ -119,6 +119,13 @@ class Scenario:
                 if not any(m.compute_capability >= capability and m.memory_bytes >= memory for m in models):
                     allowed = f"what some {role} GPU has"
                     raise SpecError(key, f"{memory:g} bytes of memory, capability {capability:g}", allowed)
+        for job in self.own_jobs:
+            known, need = self.campus.gpu_by_name, job.memory_bytes
+            fitting = [h for h in self.volunteers if h.gpu_model and known[h.gpu_model].memory_bytes >= need]
+            if (most := sum(host.gpus for host in fitting)) < job.given.ranks:
+                raise SpecError(
+                    f"jobs.{job.name}.ranks", job.given.ranks, f"at most {most}, as volunteers have such GPUs"
+                )
         self._check_generated()
 
     def _check_generated(self) -> None:

@@ -10,6 +10,7 @@ from math import inf
 from testbed.agent.core.agent import AgentCore
 from testbed.agent.core.effects import StartSending
 from testbed.messages import JobSpec, StoredCheckpoint
+from testbed.ranks import superseded
 
 DEFAULT_DIRTY = (
     0.1  # share of its state that a step of the synthetic workload rewrites, if the job does not say
@@ -43,6 +44,7 @@ class Process:
     alive: bool = True
     paused_until_s: float = -inf
     told_step: int = -1
+    halted_step: int = -1  # at which it stands still, for good
     pace: float = 1.0  # how many times as long as its `step_s` a step takes here
 
     @property
@@ -53,7 +55,7 @@ class Process:
     def step(self, now_s: float) -> int:
         """The last step that is complete."""
         if now_s < self.running_from_s:
-            return self.base_step
+            return max(self.base_step, self.halted_step)
         done = int((now_s - self.running_from_s) / self.step_s + 1e-9)
         return min(self.spec.steps, self.base_step + done)
 
@@ -62,6 +64,10 @@ class Process:
         longer_s = max(0.0, from_s + for_s - max(from_s, self.paused_until_s))
         self.running_from_s += longer_s
         self.paused_until_s = max(self.paused_until_s, from_s + for_s)
+
+    def stand_still(self, now_s: float) -> None:
+        """It does no further step."""
+        self.halted_step, self.running_from_s = self.step(now_s), inf
 
     def end_s(self) -> float:
         """When its last step is done."""
@@ -88,6 +94,13 @@ class Disk:
             del self.stored[key]
         if job in self.partial and not any(key[0] == job for key in self.stored):
             del self.partial[job]
+
+    def put(self, checkpoint: StoredCheckpoint) -> None:
+        """It has arrived, and what is of no use beside it is dropped."""
+        job, arrived = checkpoint.job, checkpoint.sequence
+        for sequence in superseded(job, [number for name, number in self.stored if name == job], arrived):
+            self.stored.pop((job, sequence), None)
+        self.stored[job, arrived] = checkpoint
 
     def keep_latest(self, job: str, count: int) -> None:
         """Only the last `count` of a job remain."""

@@ -6,10 +6,13 @@ core is needed for, in `ground_truth`.
 
 from __future__ import annotations
 
+from math import inf
+
 from controller.core.model.cluster import Cluster
 from controller.core.model.entities import ON_HOST, OVER, JobState, Phase
 from experiments.worlds.virtual.ground_truth import Excess, GroundTruth, Journalled, broken
 from experiments.worlds.virtual.world import VirtualWorld
+from testbed.ranks import rank_of
 from topologies.spec import DirectedLink
 
 __all__ = ["Invariants", "broken"]
@@ -50,6 +53,8 @@ class Invariants:
         for name, copies in alive.items():
             if len(copies) > 1:
                 raise broken(world, name, f"more than one copy computes: {copies}")
+        if known.gangs:
+            _check_gangs(world)
         self._journalled.check(world)
         self._ground_truth.check(world)
         waiting = known.queue.waiting()
@@ -66,9 +71,28 @@ class Invariants:
         _check_flows(world, known, self._ground_truth.share(world))
 
 
+def _check_gangs(world: VirtualWorld) -> None:
+    """No rank computes alone, and none is ahead: those of an attempt that do a step are all of it, and at the same one."""
+    at: dict[tuple[str, int], list[int]] = {}
+    sizes: dict[tuple[str, int], int] = {}
+    for machine in world.machines.values():
+        for (name, attempt), process in machine.processes.items():
+            rank = rank_of(name)
+            if rank is not None and process.alive and process.running_from_s < inf:
+                at.setdefault((rank.gang, attempt), []).append(process.step(world.now_s))
+                sizes[rank.gang, attempt] = rank.ranks
+    for (gang, attempt), steps in at.items():
+        if len(steps) != sizes[gang, attempt] or len(set(steps)) > 1:
+            rule = f"of {sizes[gang, attempt]} ranks of attempt {attempt} those that compute are at steps {steps}"
+            raise broken(world, gang, rule)
+
+
 def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
     known, name = world.coordinator.cluster, job.name
-    waits = name in waiting or name in known.backlog or name in known.requeued or name in known.homes
+    first = job.all_ranks[0].name  # stands for a gang wherever that waits
+    waits = first in waiting or first in known.backlog or first in known.requeued or first in known.homes
+    if any(rank.phase is not Phase.WAITING for rank in job.all_ranks) and job.gang is not None:
+        waits |= job.phase is Phase.WAITING  # until no other rank can be alive
     if waits != (job.phase is Phase.WAITING):
         raise broken(world, name, f"{job.phase}, and it {'waits' if waits else 'does not wait'}")
     if (job.phase in ON_HOST) != (job.host is not None):
@@ -77,7 +101,7 @@ def _check_job(world: VirtualWorld, job: JobState, waiting: list[str]) -> None:
         raise broken(world, name, f"no GPU is held for it on {job.host}")
     if (job.phase is Phase.MOVING) != (job.move is not None):
         raise broken(world, name, f"{job.phase} with move {job.move}")
-    if job.phase is Phase.FAILED and name not in world.workloads.may_fail:
+    if job.phase is Phase.FAILED and not any(rank.name in world.workloads.may_fail for rank in job.all_ranks):
         raise broken(world, name, "it failed, and its workload never did")
 
 

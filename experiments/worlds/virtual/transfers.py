@@ -15,6 +15,7 @@ from testbed.agent.core import events as aev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.enforcement import DROP_BURST_BYTES, PACING_SHARE, Enforcement
 from testbed.messages import StoredCheckpoint, TransferEnded
+from testbed.ranks import rank_of
 from topologies.units import WIRE_PER_PAYLOAD
 
 LEAST_RATE_BYTES_PER_S = 8192.0  # a flow that is granted nothing trickles, as the live agent lets it
@@ -183,9 +184,10 @@ class Transfers:
         if failure is not None:
             self._fail_later(machine, transfer, 0.0, failure.reason, retryable=failure.retryable)
             return
-        target.disk.drop(order.job, order.sequence)
+        if rank_of(order.job) is None:
+            target.disk.drop(order.job, order.sequence)
         target.disk.partial.pop(order.job, None)
-        target.store[order.job, order.sequence] = transfer.stored
+        target.disk.put(transfer.stored)
         target.disk.rotten.discard((order.job, order.sequence))
         env.tell_agent(target, aev.CheckpointReceived(transfer.stored))
         ended = self._account_of(transfer, transfer.stored, arrived_s)

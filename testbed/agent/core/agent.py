@@ -110,16 +110,8 @@ class AgentCore:
                 return []
             case ev.SendEnded():
                 return self._send_ended(event, now_s)
-            case ev.SnapshotDone(attempt, checkpoint, final, cost):
-                if cost is not None:
-                    self.speeds.observe(checkpoint.payload_bytes, cost, final=final)
-                if (job := self._of(checkpoint.job, attempt)) is None:
-                    return []
-                if job.phase is AttemptPhase.ENDING:  # nobody wants it; a final one has ended the process
-                    return self._stop(checkpoint.job, attempt, ASKED_TO_END) if final else []
-                job.snapshot_taken(checkpoint, final=final)
-                told = do.Send(job.taken(checkpoint, final=final, cost=cost, speed=self.speeds.told))
-                return [told, *self._send_snapshot(job, checkpoint.sequence)]
+            case ev.SnapshotDone():
+                return self._snapshot_done(event, now_s)
             case ev.CheckpointReceived(checkpoint):
                 return self._keep(checkpoint)
             case ev.Connected():
@@ -146,9 +138,10 @@ class AgentCore:
                 return []
             case ev.WorkloadEnded():
                 return self._workload_ended(event)
-            case ev.SnapshotFailed(name, attempt, _, final, reason):
+            case ev.SnapshotFailed(name, attempt, sequence, final, reason):
                 if (job := self._of(name, attempt)) is None:
                     return []
+                job.last_sequence = max(job.last_sequence, sequence)
                 if final:
                     return self._stop(name, attempt, f"no final checkpoint: {reason}")
                 job.snapshot_failed(now_s + RETRY_S)
@@ -196,6 +189,10 @@ class AgentCore:
                 job.move_to(to, rate, now_s + final_within_s)
                 if job.final is not None:
                     return [*aborts, *self._send_snapshot(job, job.final.sequence)]
+                if (
+                    job.halted and job.latest is not None
+                ):  # it stands still, with another rank's last snapshot
+                    return [*aborts, *self._leave_with(job, job.latest)]
                 return [*aborts, *self.outbound.regrant(name, to.host, rate)]
             case m.SendStored(job=name, sequence=sequence, destination=to, rate_bytes_per_s=rate):
                 if self.closed:
@@ -301,7 +298,39 @@ class AgentCore:
         self.ended.pop(name, None)
         self.running[name] = Running.ordered(order)
         self.lease.busy(now_s)
-        return [*before, do.StartWorkload(order.job, order.attempt, order.restore)]
+        return [*before, do.StartWorkload(order.job, order.attempt, order.restore, order.peers)]
+
+    def _snapshot_done(self, event: ev.SnapshotDone, now_s: float) -> list[do.Effect]:
+        """It is told, and sent to where it goes. If it is another rank's last, this rank leaves with it too, if it is to move."""
+        checkpoint = event.checkpoint
+        if event.cost is not None:
+            self.speeds.observe(checkpoint.payload_bytes, event.cost, final=event.final)
+        if (job := self._of(checkpoint.job, event.attempt)) is None:
+            return []
+        if job.phase is AttemptPhase.ENDING:  # nobody wants it; a final one has ended the process
+            return self._stop(checkpoint.job, event.attempt, ASKED_TO_END) if event.final else []
+        asked = job.snapshotting
+        job.snapshot_taken(checkpoint, final=event.final)
+        job.halted |= event.halted
+        if event.halted and not event.final and job.migration is not None:
+            return self._leave_with(job, checkpoint)
+        told = do.Send(job.taken(checkpoint, final=event.final, cost=event.cost, speed=self.speeds.told))
+        if not asked:  # another rank's agent did: the next is due when it would be if this one had
+            if job.protection is not None:
+                job.protection.next_s = now_s + job.protection.interval_s
+            if self.outbound.of(job.spec.name) or checkpoint is not job.latest:
+                return [told]  # an earlier part is still on its way, and whole is better than new
+        return [told, *self._send_snapshot(job, checkpoint.sequence)]
+
+    def _leave_with(self, job: Running, checkpoint: m.StoredCheckpoint) -> list[do.Effect]:
+        """A rank that is to move stands still with another's last snapshot: this part of it is its own last."""
+        job.to("final snapshot")
+        kill = do.KillWorkload(job.spec.name, job.attempt)
+        return [
+            kill,
+            do.Send(job.taken(checkpoint, final=True)),
+            *self._send_snapshot(job, checkpoint.sequence),
+        ]
 
     def _workload_ended(self, event: ev.WorkloadEnded) -> list[do.Effect]:
         ended = event.ended
@@ -313,12 +342,17 @@ class AgentCore:
         if event.fenced:  # an extension came too late for it: it was stopped, it did not fail
             return self._stop(ended.job, ended.attempt, "the lease lapsed")
         self.ended[ended.job] = ended
-        if ended.outcome == "killed":  # it goes on somewhere, from its latest snapshot perhaps
+        if ended.outcome in ("killed", "stopped"):  # it goes on somewhere, from its latest snapshot perhaps
             return [*self._end(job), do.Send(ended)]
         del self.running[ended.job]
-        if job.latest is not None:  # said with the next Hello, unless the coordinator forgets the job before
+        kept: list[do.Effect] = []
+        if job.latest is not None and job.spec.ranks > 1:  # of use until the other ranks have finished too
+            kept = self._keep(job.latest)
+        elif (
+            job.latest is not None
+        ):  # said with the next Hello, unless the coordinator forgets the job before
             self.stored.put(job.latest)
-        return [*self.outbound.abort_job(ended.job), do.Send(ended)]
+        return [*self.outbound.abort_job(ended.job), *kept, do.Send(ended)]
 
     def _stop(self, name: str, attempt: int, reason: str) -> list[do.Effect]:
         """End an attempt and say so; of one that is not here too, since the coordinator believes that it is."""

@@ -74,6 +74,7 @@ class Running:
     protection: Protection | None = None
     migration: Migration | None = None
     snapshotting: bool = False
+    halted: bool = False  # a rank that stands still, at `latest`, since another took its last snapshot
     started: JobStarted | None = None  # what was said of its start, to be said again on a new connection
     latest: StoredCheckpoint | None = None  # its last snapshot, in the local store
 
@@ -149,7 +150,10 @@ class Running:
 
     def snapshot_taken(self, snapshot: StoredCheckpoint, *, final: bool) -> None:
         """It is in the local store."""
-        self.snapshotting, self.step, self.latest = False, max(self.step, snapshot.step), snapshot
+        self.snapshotting, self.step = False, max(self.step, snapshot.step)
+        if self.latest is None or snapshot.sequence > self.latest.sequence:
+            self.latest = snapshot
+        self.last_sequence = max(self.last_sequence, snapshot.sequence)
         if final:
             self.to("final snapshot")
         elif self.migration is not None:

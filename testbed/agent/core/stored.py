@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from testbed.messages import StoredCheckpoint
+from testbed.ranks import superseded
 
 
 class StoredCheckpoints(dict[tuple[str, int], StoredCheckpoint]):
     """By job and sequence."""
 
     def put(self, checkpoint: StoredCheckpoint) -> None:
-        """It is there, and what was older of the job is not."""
-        self.forget(checkpoint.job, checkpoint.sequence)
-        self[checkpoint.job, checkpoint.sequence] = checkpoint
+        """It is there, and what is of no use beside it is not."""
+        job, arrived = checkpoint.job, checkpoint.sequence
+        self[job, arrived] = checkpoint
+        for sequence in superseded(job, [number for name, number in self if name == job], arrived):
+            del self[job, sequence]
 
     def forget(self, job: str, before: int) -> None:
         """Those of the job with a sequence below `before` are gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,22 @@ from testbed import messages as m
 from testbed.agent.core import effects as do
 from testbed.agent.core import events as ev
 from testbed.bounds import most_checkpoint_bytes
-from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest
+from testbed.checkpoints import CheckpointError, CheckpointStore, Manifest, NotStored
 from testbed.errors import SpecError
 from testbed.program import Program, ProgramRun
+from testbed.ranks import rank_of, superseded
 from testbed.workloads.launch import Launch, start_interpreter
 from testbed.workloads.lease import LeaseFile
-from testbed.workloads.messages import Failed, Finished, Progress, Started, WorkloadSpec
+from testbed.workloads.messages import (
+    Failed,
+    Finished,
+    Place,
+    Progress,
+    SnapshotFailed,
+    SnapshotTaken,
+    Started,
+    WorkloadSpec,
+)
 from testbed.workloads.output import LONGEST_BYTES, LOOK_S, output_file, shorten
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadEnded, WorkloadProcess
 from testbed.workloads.submission import params_of
@@ -53,6 +63,7 @@ class JobProcesses:
         self._expected: set[Key] = set()  # started and not killed
         self._ending: set[Key] = set()  # asked to end
         self._snapshots: set[Key] = set()  # being taken, of attempts that were not killed meanwhile
+        self._leaving: set[Key] = set()  # ranks whose next snapshot at which all stand still is their last
 
     def expect(self, key: Key) -> None:
         """It will be run: from now on `kill` is heard, even before its process exists."""
@@ -79,9 +90,16 @@ class JobProcesses:
         for process in self._running.values():
             process.kill()
 
-    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
-        """The whole life of one attempt."""
-        key = (spec.name, attempt)
+    async def run(
+        self,
+        spec: m.JobSpec,
+        attempt: int,
+        restore: m.StoredCheckpoint | None,
+        peers: Sequence[str] = (),
+    ) -> None:
+        """The whole life of one attempt; of a rank, whose gang's hosts have the addresses `peers`."""
+        key, rank = (spec.name, attempt), rank_of(spec.name) if spec.ranks > 1 else None
+        place = None if rank is None else Place(rank.gang, attempt, rank.number, list(peers))
         output = output_file(self._logs, *key)
         program = None if spec.program is None else self._program_run(spec, spec.program, attempt)
         try:
@@ -96,6 +114,8 @@ class JobProcesses:
                 lease=self._lease,
                 log=output,
                 launch=self._launch,
+                place=place,
+                snapshots="" if place is None else str(self._store.scratch(spec.name)).removesuffix("0"),
             )
         except (OSError, SpecError, CheckpointError) as error:
             self._ending.discard(key)
@@ -116,18 +136,25 @@ class JobProcesses:
                             self._handle(ev.WorkloadProgressed(*key, step))
                         case Finished(step=step, digest=proof):
                             finished, digest = True, proof.hex()
+                        case SnapshotTaken() | SnapshotFailed():
+                            await self._taken_together(key, event)
                         case Failed(reason=reason):
                             pass
                         case Exited():
-                            outcome: m.Outcome = (
-                                "finished" if finished else "killed" if event.from_outside else "failed"
-                            )
+                            outcome: m.Outcome = "failed"
+                            if finished:
+                                outcome = "finished"
+                            elif event.from_outside:
+                                outcome = "killed"
+                            elif event.peer_lost:
+                                outcome = "stopped"
                             ended = m.JobEnded(*key, outcome, step, digest, reason or event.reason)
                             self._over(key, ev.WorkloadEnded(ended, event.lease_lapsed))
                 nursery.cancel_scope.cancel()
         finally:
             del self._running[key]
             self._ending.discard(key)
+            self._leaving.discard(key)
             with suppress(OSError):
                 if output.stat().st_size == 0:
                     output.unlink()
@@ -145,6 +172,11 @@ class JobProcesses:
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         """Into the store; a final one ends the job's process. Of an attempt that is killed meanwhile nothing is kept."""
         key, path = (order.job, order.attempt), None
+        if rank_of(order.job) is not None and (rank := self._running.get(key)) is not None:
+            if order.final:
+                self._leaving.add(key)
+            await rank.snapshot_together(order.sequence, halts=order.final)
+            return
         self._snapshots.add(key)
         try:
             process = self._running.get(key)
@@ -172,6 +204,33 @@ class JobProcesses:
         finally:
             self._snapshots.discard(key)
 
+    async def _taken_together(self, key: Key, taken: SnapshotTaken | SnapshotFailed) -> None:
+        """A rank's part of a snapshot of all ranks, whichever agent asked for it: into the store."""
+        final = key in self._leaving
+        if isinstance(taken, SnapshotFailed):
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, taken.reason))
+            return
+        final &= taken.halted
+        path = Path(f"{str(self._store.scratch(key[0])).removesuffix('0')}{taken.number}")
+        if final:
+            self._end(key)
+        self._snapshots.add(key)
+        try:
+            order = do.TakeSnapshot(*key, taken.number, final)
+            manifest, stored_s = await trio.to_thread.run_sync(self._ingest, order, taken.step, path)
+            if key not in self._snapshots:
+                await trio.to_thread.run_sync(self._store.drop, *manifest.key)
+                return
+        except (CheckpointError, OSError) as error:
+            LOG.warning("no snapshot %d of %s: %s", taken.number, key[0], error)
+            await trio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
+            self._handle(ev.SnapshotFailed(*key, taken.number, final, str(error)))
+        else:
+            cost = m.SnapshotCost(taken.pause_s, taken.write_s + stored_s, taken.stopped)
+            self._handle(ev.SnapshotDone(key[1], stored_checkpoint(manifest), final, cost, taken.halted))
+        finally:
+            self._snapshots.discard(key)
+
     def _still_wanted(self, key: Key) -> None:
         if key not in self._snapshots:
             raise WorkloadEnded("the job was killed meanwhile")
@@ -181,7 +240,10 @@ class JobProcesses:
         began_s = time.monotonic()
         manifest = self._store.ingest(order.job, order.sequence, step, path)
         took_s = time.monotonic() - began_s
-        self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+        if rank_of(order.job) is None:
+            self._store.keep_latest(order.job, KEPT_SNAPSHOTS)
+        else:
+            drop_superseded(self._store, order.job, order.sequence)
         return manifest, took_s
 
     def _over(self, key: Key, event: ev.WorkloadEnded) -> None:
@@ -197,6 +259,14 @@ async def _bound(output: Path) -> None:
         with suppress(OSError):  # it is removed, or no disk has room: the job goes on
             if output.stat().st_size > LONGEST_BYTES and shorten(output):
                 LOG.warning("%s had grown too long: its middle is gone", output.name)
+
+
+def drop_superseded(store: CheckpointStore, job: str, arrived: int) -> None:
+    """What is of no use beside the checkpoint of that number is dropped."""
+    held = [manifest.sequence for manifest in store.manifests() if manifest.job == job]
+    for sequence in superseded(job, held, arrived):
+        with suppress(NotStored):  # another order dropped it first
+            store.drop(job, sequence)
 
 
 def stored_checkpoint(manifest: Manifest) -> m.StoredCheckpoint:

@@ -16,10 +16,11 @@ from testbed.agent.core import events as ev
 from testbed.agent.core.announced import ANNOUNCED_WITHIN_S, LOOK_AGAIN_S, Announced
 from testbed.agent.io.kernel_maps import KernelMaps
 from testbed.agent.io.outbound_transfer import Outgoing
-from testbed.agent.io.processes import stored_checkpoint
+from testbed.agent.io.processes import drop_superseded, stored_checkpoint
 from testbed.checkpoints import CheckpointStore, NotStored
 from testbed.namespaces import OWN_NETWORK, NetworkNamespace
 from testbed.peers import Occasions
+from testbed.ranks import rank_of
 from testbed.transfer import (
     Hello,
     ReceiveCompleted,
@@ -193,7 +194,12 @@ class Transfers:
     async def _received(self, event: ReceiveEvent) -> None:
         match event:
             case ReceiveCompleted(manifest=manifest):
-                await self.drop(manifest.job, manifest.sequence)
+                if rank_of(manifest.job) is None:
+                    await self.drop(manifest.job, manifest.sequence)
+                else:
+                    await trio.to_thread.run_sync(
+                        drop_superseded, self._store, manifest.job, manifest.sequence
+                    )
                 self._handle(ev.CheckpointReceived(stored_checkpoint(manifest)))
             case ReceiveRepeated(job=job, sequence=sequence):
                 # the word that it is here may have been lost, or is waited for

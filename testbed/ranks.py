@@ -1,0 +1,52 @@
+"""Names of a gang's ranks, and which of their checkpoints a store keeps.
+
+A gang is a job of several ranks. Each rank is a job of its own to all that carries, stores or counts, under a name that says
+whose it is: `train.0of4` is rank 0 of the four of `train`. So nothing that knows a checkpoint only by its job needs to be told
+that it is a part, on a disk neither.
+
+A checkpoint of a gang is the parts of all ranks under one sequence number, and is complete when all of them are. So a store
+may not drop a part because a newer one has come: that newer one may never be complete. It keeps the oldest part, below which
+the coordinator has had everything dropped (`Forget`), and the two newest: the one that completes, and the one that follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from testbed.bounds import LONGEST_NAME
+
+MOST_RANKS: Final = 64
+NEWEST_KEPT: Final = 2  # parts of a rank, beside the oldest
+_RANK: Final = re.compile(r"(.+)\.(0|[1-9][0-9]?)of([1-9][0-9]?)")
+LONGEST_GANG_NAME: Final = LONGEST_NAME - len(f".{MOST_RANKS - 1}of{MOST_RANKS}")
+
+
+class Rank(NamedTuple):
+    """Which rank of which gang."""
+
+    gang: str
+    number: int  # from 0
+    ranks: int
+
+
+def rank_name(gang: str, number: int, ranks: int) -> str:
+    """What that rank is called."""
+    return f"{gang}.{number}of{ranks}"
+
+
+def rank_of(job: str) -> Rank | None:
+    """Whose rank a job of this name is; None: it is a job of one."""
+    found = _RANK.fullmatch(job)
+    if found is None:
+        return None
+    number, ranks = int(found[2]), int(found[3])
+    return Rank(found[1], number, ranks) if number < ranks and ranks > 1 else None
+
+
+def superseded(job: str, held: Iterable[int], arrived: int) -> list[int]:
+    """Of the checkpoints of a job that a store holds, those that are of no use to it since `arrived` is there too."""
+    if rank_of(job) is None:
+        return [sequence for sequence in held if sequence < arrived]
+    return sorted({*held, arrived})[1:-NEWEST_KEPT]

@@ -1,0 +1,194 @@
+"""How the processes of a gang's ranks find one another, and agree before each step.
+
+A star of TCP connections over the campus's network: rank 0 listens at its host's address, the others connect. At the meeting each
+says which attempt of which gang it is, at which step, with which digest; rank 0 tells all digests to all. It is refused when
+not all are at one step: what was restored would be no checkpoint of the gang.
+
+Then, before each step, each rank says whether its agent wants a snapshot and rank 0 answers for all (`agree`). So no rank
+begins a step before all have done the last one, and a snapshot that any agent asks for is taken by every rank at the same step
+under the same number. It costs a round trip to rank 0 a step; training frameworks agree in this way too, by a flag that is
+reduced over all ranks.
+
+A rank whose process has gone is known by its connection's end; one whose host is closed, or cut off, by its silence (TCP's
+keep-alives) after some seconds.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Final, Self
+from zlib import crc32
+
+import msgspec
+
+from testbed.errors import TestbedError
+from testbed.workloads.base import StateMismatch
+from testbed.workloads.messages import Place
+
+FIRST_PORT: Final = 20_000
+PORTS: Final = 5_000  # pairs of them: a workload has the one above for connections of its own
+RETRY_S: Final = 0.05
+PATIENCE_S: Final = 2.0  # for the first word on a connection
+MOST_WORDS: Final = 1 << 15  # bytes of what is said at the meeting: 64 times 300, and more
+SILENT_S: Final = 10  # a peer that answers no keep-alive for so long is gone
+_LENGTH: Final = struct.Struct("!I")
+_WISH: Final = struct.Struct("!q?")
+
+
+class PeerLost(TestbedError):
+    """Another rank of the gang is gone: this one can do nothing more."""
+
+
+class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a rank says first."""
+
+    gang: str
+    attempt: int
+    number: int
+    step: int
+    digest: bytes
+
+
+class SnapshotWish(msgspec.Struct, frozen=True):
+    """A snapshot of that number (0: none), and whether all are to stand still with it."""
+
+    sequence: int = 0
+    halts: bool = False
+
+
+def rendezvous_port(place: Place) -> int:
+    """Where rank 0 of this attempt listens."""
+    return FIRST_PORT + 2 * (crc32(f"{place.gang} {place.attempt}".encode()) % PORTS)
+
+
+def own_port(place: Place) -> int:
+    """A port of rank 0's host that is this attempt's workload's own."""
+    return rendezvous_port(place) + 1
+
+
+class Rendezvous:
+    """One rank's connections: rank 0's to all others, each other's to rank 0."""
+
+    def __init__(self, place: Place, peers: Sequence[socket.socket], states: Sequence[bytes]) -> None:
+        self._place, self._peers = place, peers
+        self.states = states  # digests of all ranks' states, by number
+
+    @classmethod
+    def meet(cls, place: Place, step: int, digest: bytes) -> Self:
+        """Returns when all ranks of the attempt are there. Raises PeerLost, StateMismatch (not all are at this step)."""
+        own = Presence(place.gang, place.attempt, place.number, step, digest)
+        try:
+            if place.number:
+                hub = _connect(place, own)
+                present = msgspec.msgpack.decode(_receive(hub), type=list[Presence])
+                peers = [hub]
+            else:
+                found = _gather(place)
+                present = [own, *(found[number][1] for number in range(1, len(place.addresses)))]
+                peers = [found[number][0] for number in range(1, len(place.addresses))]
+                for peer in peers:
+                    _send(peer, msgspec.msgpack.encode(present))
+        except (OSError, msgspec.MsgspecError) as error:
+            raise PeerLost(f"{place.gang}: the ranks did not meet: {error}") from error
+        if len({each.step for each in present}) > 1:
+            steps = [each.step for each in present]
+            raise StateMismatch(f"{place.gang}: ranks are at steps {steps}, which is no state of the gang")
+        return cls(place, peers, [each.digest for each in present])
+
+    def agree(self, wish: SnapshotWish) -> SnapshotWish:
+        """What all ranks do before the next step: the highest number that any wishes for; it halts all if one wish does."""
+        try:
+            if self._place.number:
+                [hub] = self._peers
+                hub.sendall(_WISH.pack(wish.sequence, wish.halts))
+                return SnapshotWish(*_WISH.unpack(_exactly(hub, _WISH.size)))
+            wishes = [
+                wish,
+                *(SnapshotWish(*_WISH.unpack(_exactly(peer, _WISH.size))) for peer in self._peers),
+            ]
+            agreed = SnapshotWish(max(each.sequence for each in wishes), any(each.halts for each in wishes))
+            for peer in self._peers:
+                peer.sendall(_WISH.pack(agreed.sequence, agreed.halts))
+        except OSError as error:
+            raise PeerLost(f"{self._place.gang}: a rank has gone: {error}") from error
+        return agreed
+
+
+def _gather(place: Place) -> dict[int, tuple[socket.socket, Presence]]:
+    """Rank 0 waits for all others. Whoever is none of them is turned away."""
+    found: dict[int, tuple[socket.socket, Presence]] = {}
+    address = place.addresses[0]
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, rendezvous_port(place)))
+        listener.listen(len(place.addresses))
+        while len(found) < len(place.addresses) - 1:
+            peer, source = listener.accept()
+            try:
+                peer.settimeout(PATIENCE_S)
+                said = msgspec.msgpack.decode(_receive(peer), type=Presence)
+                expected = (place.gang, place.attempt)
+                if (said.gang, said.attempt) != expected or source[0] != place.addresses[said.number]:
+                    raise OSError(f"{source[0]} is none of the ranks that are expected")
+                if not said.number > 0:
+                    raise OSError(f"{source[0]} says that it is rank {said.number}")
+            except (OSError, LookupError, msgspec.MsgspecError):
+                peer.close()
+                continue
+            if said.number in found:  # it has tried again
+                found[said.number][0].close()
+            _watched(peer)
+            found[said.number] = (peer, said)
+    return found
+
+
+def _connect(place: Place, own: Presence) -> socket.socket:
+    """To rank 0, as soon as it listens; its host's address is the source, also where both are on one host."""
+    while True:
+        try:
+            hub = socket.create_connection(
+                (place.addresses[0], rendezvous_port(place)),
+                timeout=PATIENCE_S,
+                source_address=(place.addresses[place.number], 0),
+            )
+        except OSError:
+            time.sleep(RETRY_S)  # until the agent, or the lease, ends this process
+            continue
+        _watched(hub)
+        _send(hub, msgspec.msgpack.encode(own))
+        return hub
+
+
+def _watched(peer: socket.socket) -> None:
+    peer.settimeout(None)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_S)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
+
+
+def _send(peer: socket.socket, words: bytes) -> None:
+    peer.sendall(_LENGTH.pack(len(words)) + words)
+
+
+def _receive(peer: socket.socket) -> bytes:
+    [length] = _LENGTH.unpack(_exactly(peer, _LENGTH.size))
+    if length > MOST_WORDS:
+        raise OSError(f"a word of {length} bytes; at most {MOST_WORDS}")
+    return _exactly(peer, length)
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes:
+    found = bytearray()
+    while len(found) < count:
+        more = peer.recv(count - len(found))
+        if not more:
+            raise ConnectionResetError("the connection has ended")
+        found += more
+    return bytes(found)

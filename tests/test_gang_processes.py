@@ -1,0 +1,198 @@
+"""The processes of a gang's ranks: they meet, agree on every snapshot, and none computes without the others."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from testbed.workloads.launch import Interpreter, Launched
+from testbed.workloads.lease import LeaseFile
+from testbed.workloads.messages import Failed, Finished, Place, SnapshotTaken, Started, WorkloadSpec
+from testbed.workloads.process import Event, Exited, WorkloadProcess
+from testbed.workloads.rendezvous import rendezvous_port
+
+pytestmark = pytest.mark.alone
+
+SPEC = WorkloadSpec(
+    "synthetic", {"payload_bytes": 200_000, "steps": 60, "step_s": 0.01}, progress_per_s=1000.0
+)
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+HOSTS = ["127.0.0.1", "127.0.0.2", "127.0.0.2"]
+
+
+@dataclass
+class Ranks:
+    """The processes of one attempt, and all that each of them said."""
+
+    path: Path
+    lease: LeaseFile
+    nursery: trio.Nursery
+    processes: list[WorkloadProcess] = field(default_factory=list)
+    said: list[list[Event]] = field(default_factory=list)
+
+    async def launch(self, *descriptors: int) -> Launched:
+        return Interpreter(*descriptors, cwd=EXAMPLES)
+
+    async def start(self, attempt: int = 1, restore: list[Path | None] | None = None, **given: Any) -> None:
+        """All ranks, or those of `numbers`."""
+        hosts = given.get("hosts", HOSTS)
+        self.processes, self.said = [], [[] for _ in hosts]
+        for number in given.get("numbers", range(len(hosts))):
+            place = Place("g", attempt, number, hosts)
+            process = await WorkloadProcess.start(
+                given.get("specs", [SPEC] * len(hosts))[number],
+                launch=self.launch,
+                restore=None if restore is None else restore[number],
+                lease=self.lease,
+                log=self.path / f"log{number}",
+                place=place,
+                snapshots=f"{self.path}/r{number}.",
+            )
+            self.processes.append(process)
+            self.nursery.start_soon(self._follow, number, process)
+
+    async def _follow(self, number: int, process: WorkloadProcess) -> None:
+        async for event in process.events:
+            self.said[number].append(event)
+
+    async def wait(self, kind: type, number: int | None = None) -> list[Any]:
+        """The first event of a kind, of every rank or of that one."""
+        numbers = range(len(self.said)) if number is None else [number]
+        with trio.fail_after(20.0):
+            while True:
+                found = [[e for e in self.said[n] if isinstance(e, kind)] for n in numbers]
+                if all(found):
+                    return [events[0] for events in found]
+                await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def ranks(path: Path) -> AsyncIterator[Ranks]:
+    lease = LeaseFile.create(path / "lease", time.monotonic() + 60.0)
+    async with trio.open_nursery() as nursery:
+        desk = Ranks(path, lease, nursery)
+        try:
+            yield desk
+        finally:
+            for process in desk.processes:
+                with suppress(ProcessLookupError):
+                    process.kill()
+
+
+@pytest.mark.trio
+async def test_ranks_begin_when_all_are_there_and_end_together(tmp_path: Path) -> None:
+    async with ranks(tmp_path) as desk:
+        await desk.start(numbers=[0, 2])
+        await trio.sleep(1.0)
+        assert not any(isinstance(event, Started) for said in desk.said for event in said)
+        alone = desk.processes
+        await_all = desk.said
+        await desk.start(attempt=2)  # another attempt does not mix with the first
+        done = await desk.wait(Finished)
+        assert {event.step for event in done} == {60}
+        assert len({event.digest for event in done}) == 3
+        assert not any(isinstance(event, Started) for said in await_all for event in said)
+        for process in alone:
+            process.kill()
+
+
+@pytest.mark.trio
+async def test_a_snapshot_that_one_asks_for_is_taken_by_all_at_one_step_and_restores(tmp_path: Path) -> None:
+    async with ranks(tmp_path) as desk:
+        await desk.start()
+        await desk.wait(Started)
+        await desk.processes[1].snapshot_together(1_000_001, halts=False)
+        await desk.processes[2].snapshot_together(1_000_001, halts=False)  # asked for twice, taken once
+        taken = await desk.wait(SnapshotTaken)
+        assert {event.number for event in taken} == {1_000_001}
+        assert len({event.step for event in taken}) == 1
+        await desk.wait(Finished)
+        assert [sum(isinstance(e, SnapshotTaken) for e in said) for said in desk.said] == [1, 1, 1]
+        files: list[Path | None] = [tmp_path / f"r{number}.1000001" for number in range(3)]
+        await desk.start(attempt=2, restore=files)
+        started = await desk.wait(Started)
+        assert {event.step for event in started} == {taken[0].step}
+        await desk.wait(Finished)
+
+
+@pytest.mark.trio
+async def test_after_a_last_snapshot_no_rank_does_another_step(tmp_path: Path) -> None:
+    async with ranks(tmp_path) as desk:
+        await desk.start()
+        await desk.wait(Started)
+        await desk.processes[0].snapshot_together(1_000_001, halts=True)
+        taken = await desk.wait(SnapshotTaken)
+        assert all(event.halted for event in taken)
+        assert len({event.step for event in taken}) == 1
+        await trio.sleep(1.0)
+        assert not any(isinstance(event, Finished | Exited) for said in desk.said for event in said)
+
+
+@pytest.mark.trio
+async def test_ranks_that_lose_one_stand_still_and_can_be_stopped(tmp_path: Path) -> None:
+    async with ranks(tmp_path) as desk:
+        await desk.start()
+        await desk.wait(Started)
+        desk.processes[1].kill()
+        await desk.wait(Exited, 1)
+        await trio.sleep(1.0)
+        assert not any(isinstance(event, Finished) for said in desk.said for event in said)
+        ended = await desk.processes[0].stop()
+        assert ended.peer_lost
+
+
+@pytest.mark.trio
+async def test_ranks_whose_states_do_not_fit_refuse_to_begin(tmp_path: Path) -> None:
+    """One of another seed: its own state is proved, and the others find that it is not that of their gang."""
+
+    other = WorkloadSpec("synthetic", {**SPEC.params, "seed": 7}, progress_per_s=1000.0)
+    async with ranks(tmp_path) as desk:
+        await desk.start(specs=[SPEC, other, SPEC])
+        failed = await desk.wait(Failed)
+        assert "the state of rank 1 is not what step 0 left there" in failed[0].reason
+
+
+@pytest.mark.trio
+async def test_a_stranger_at_the_rendezvous_is_turned_away(tmp_path: Path) -> None:
+    async with ranks(tmp_path) as desk:
+        await desk.start(numbers=[0])
+        port = rendezvous_port(Place("g", 1, 0, HOSTS))
+        with trio.fail_after(10.0):
+            while True:
+                with suppress(OSError):
+                    stranger = await trio.open_tcp_stream(HOSTS[0], port)
+                    break
+                await trio.sleep(0.05)
+        await stranger.send_all(b"\x00\x00\x00\x05hello")
+        with suppress(trio.BrokenResourceError):
+            assert await stranger.receive_some(10) == b""
+        zero, said = desk.processes, desk.said
+        await desk.start(numbers=[1, 2])
+        desk.said[0] = said[0]
+        await desk.wait(Finished)
+        assert zero
+
+
+@pytest.mark.trio
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
+async def test_four_ranks_of_the_gloo_example_hold_one_model_also_after_a_restore(tmp_path: Path) -> None:
+    spec, hosts = WorkloadSpec("gloo:Training", {"steps": 30}, progress_per_s=1000.0), ["127.0.0.1"] * 4
+    async with ranks(tmp_path) as desk:
+        await desk.start(specs=[spec] * 4, hosts=hosts)
+        await desk.wait(Started)
+        await desk.processes[3].snapshot_together(1_000_001, halts=False)
+        step = (await desk.wait(SnapshotTaken))[0].step
+        whole = {event.digest for event in await desk.wait(Finished)}
+        files: list[Path | None] = [tmp_path / f"r{number}.1000001" for number in range(4)]
+        await desk.start(attempt=2, restore=files, specs=[spec] * 4, hosts=hosts)
+        assert {event.step for event in await desk.wait(Started)} == {step}
+        assert {event.digest for event in await desk.wait(Finished)} == whole
+        assert len(whole) == 1

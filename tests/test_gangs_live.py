@@ -1,0 +1,103 @@
+"""A gang on a live campus: four processes in four namespaces that meet over its links, and move or end all or none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulation_campuses import kernel
+from tests.live_campus import CLI, Run, command, running
+
+pytestmark = kernel
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+BEGUN, OVER = "JobRunning", "JobFinished"
+
+
+@contextmanager
+def a_campus(path: Path, monkeypatch: pytest.MonkeyPatch, hosts: int) -> Iterator[tuple[Run, Path]]:
+    """Stands in `path`; the file has every fact as a line of JSON while it happens."""
+    monkeypatch.chdir(path)
+    (path / "commands").write_text("sh sleep 100\n")
+    told = path / "told.jsonl"
+    with running(path / "out", "up", "--hosts", str(hosts), "--script", str(path / "commands")) as run:
+        run.wait_until(lambda: command("jobs").returncode == 0, timeout_s=60.0)
+        with told.open("w") as output:
+            watching = subprocess.Popen([*CLI, "events"], stdout=output)
+            try:
+                yield run, told
+            finally:
+                watching.terminate()
+                watching.wait()
+
+
+def facts(told: Path, kind: str, **of: Any) -> list[dict[str, Any]]:
+    lines = [line for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
+    found = [fact for fact in map(json.loads, lines) if fact["fact"] == kind]
+    return [fact for fact in found if all(fact[key] == value for key, value in of.items())]
+
+
+def restored(told: Path, attempt: int) -> int:
+    """The step from which all ranks of that attempt were restored."""
+    begun = facts(told, "JobDispatched", attempt=attempt)
+    assert len(begun) == 4
+    assert len({(fact["restore_sequence"], fact["restore_step"]) for fact in begun}) == 1
+    return int(begun[0]["restore_step"])
+
+
+def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_campus(tmp_path, monkeypatch, 7) as (run, told):
+        assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
+        accepted = command("submit", str(EXAMPLES / "gang.toml"))
+        assert accepted.returncode == 0, accepted.stderr
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=1)) == 4)
+        run.wait_until(lambda: len({fact["job"] for fact in facts(told, "CheckpointCompleted")}) == 4)
+        host = facts(told, BEGUN, attempt=1, job="gang.1of4")[0]["host"]
+        assert command("reclaim", host).returncode == 0
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=2)) == 4)
+        assert restored(told, 2) > 0
+        there = {fact["job"]: fact["host"] for fact in facts(told, BEGUN, attempt=2)}
+        left = there["gang.2of4"]
+        leaving = {job for job, host in there.items() if host == left}
+        assert command("reclaim", left, "--notice", "20").returncode == 0
+        run.wait_until(lambda: len(facts(told, BEGUN, attempt=3)) == 4)
+        restored(told, 3)
+        moved = {fact["job"]: fact for fact in facts(told, "MigrationFinished")}
+        assert moved.keys() == leaving
+        assert all(fact["in_time"] and fact["source"] == left for fact in moved.values())
+        then = {fact["job"]: fact["host"] for fact in facts(told, BEGUN, attempt=3)}
+        assert then == there | {job: fact["destination"] for job, fact in moved.items()}
+        assert not facts(told, "WorkLost", attempt=3)
+        run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
+        assert len({fact["digest"] for fact in facts(told, OVER)}) == 4
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
+def test_four_ranks_train_over_gloo_and_the_model_is_that_of_an_uninterrupted_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gloo.py", "gloo.toml"):
+        shutil.copy(EXAMPLES / name, tmp_path)
+    shutil.copy(EXAMPLES / "gloo.toml", tmp_path / "twin.toml")
+    with a_campus(tmp_path, monkeypatch, 9) as (run, told):
+        accepted = command("submit", "gloo.toml", "twin.toml")
+        assert accepted.returncode == 0, accepted.stderr
+        run.wait_until(lambda: len(facts(told, "CheckpointCompleted", job="gloo.1of4")) > 0, timeout_s=60.0)
+        host = facts(told, BEGUN, attempt=1, job="gloo.1of4")[0]["host"]
+        assert command("reclaim", host).returncode == 0
+        run.wait_until(lambda: len(facts(told, OVER)) == 8, timeout_s=120.0)
+        digests = {fact["job"].partition(".")[0]: set() for fact in facts(told, OVER)}
+        for fact in facts(told, OVER):
+            digests[fact["job"].partition(".")[0]].add(fact["digest"])
+        assert max(fact["attempt"] for fact in facts(told, OVER, job="gloo.0of4")) > 1
+        assert digests["gloo"] == digests["twin"]
+        assert len(digests["gloo"]) == 1  # all four ranks hold the same model, bit for bit
