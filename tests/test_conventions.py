@@ -189,7 +189,7 @@ class TestOnACampus:
             assert told["process"] == campus.process.pid
             hosts = {each["host"]: each for each in told["hosts"]}
             assert hosts["h1"]["coordinator"]["host"] == "h1"
-            assert hosts["h1"]["switch"] == {"mode": "open", "closes_in_s": None, "dropped_packets": 0}
+            assert hosts["h1"]["switch"] == {"mode": "off", "closes_in_s": None, "dropped_packets": 0}
             assert json.loads(command("jobs", "--json").stdout)["campus"] == told["campus"]
             assert completed("reclaim", "h") == ["h1", "h2"]
             assert completed("status", "--campus", "") == [told["campus"]]

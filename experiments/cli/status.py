@@ -24,7 +24,7 @@ PATIENCE_S = 2.0  # for a coordinator that does not answer
 class SwitchStatus(msgspec.Struct):
     """An owner's switch, as the kernel has it."""
 
-    mode: str  # open, drain, isolate
+    mode: str  # off, drain, isolate
     closes_in_s: float | None  # below 0: closed since
     dropped_packets: int
 
