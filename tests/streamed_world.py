@@ -175,8 +175,13 @@ class Body:
     def expect(self, key: tuple[str, int]) -> None:
         pass
 
-    async def run(self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None) -> None:
-        self._begin(do.StartWorkload(spec, attempt, restore))
+    async def run(
+        self, spec: m.JobSpec, attempt: int, restore: m.StoredCheckpoint | None, peers: list[str]
+    ) -> None:
+        self._begin(do.StartWorkload(spec, attempt, restore, peers))
+
+    async def end(self, key: tuple[str, int], grace_s: float) -> None:
+        self._world.workloads.end(self._machine, do.EndWorkload(*key, grace_s))
 
     async def take_snapshot(self, order: do.TakeSnapshot) -> None:
         self._begin(order)

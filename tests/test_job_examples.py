@@ -32,7 +32,9 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     job: JobSpec = load_job(EXAMPLES / "regression.toml")
-    twin = load_workload(job.workload, job.params)
+    steps = 20 * job.steps  # so that it does not end between two looks
+    params = {**job.params, "steps": steps}
+    twin = load_workload(job.workload, params)
     twin.begin()
     while twin.step_number < twin.steps_total:
         twin.step()
@@ -44,7 +46,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
     restore, reached = None, 0
     for number in range(3):
         process = await WorkloadProcess.start(
-            WorkloadSpec(job.workload, dict(job.params)),
+            WorkloadSpec(job.workload, params),
             restore=restore,
             lease=lease,
             log=tmp_path / "log",
@@ -59,7 +61,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
                 await process.receive()
             restore = tmp_path / f"state{number}"
             taken = await process.snapshot(restore, stop=True)
-            assert job.steps > taken.step > reached
+            assert steps > taken.step > reached
             reached = taken.step
             process.kill()
         ended = [event async for event in process.events]

@@ -117,7 +117,7 @@ def load(path: str | Path, folder: Path = Path()) -> Campus:
     SpecError says file, key, value and what is allowed.
     """
     text = str(path)
-    if not (folder / text).exists() and plugins.is_plugin(text, plugins.TOPOLOGIES):
+    if plugins.is_plugin(text, plugins.TOPOLOGIES) and not (folder / text).exists():
         return _brought(text)
     file = find(path, EXAMPLES) if text.startswith(EXAMPLE) else folder / path
     if file.suffix == ".graphml":

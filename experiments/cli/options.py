@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from experiments.results.runs.folders import LOCK
+from experiments.results.runs import LOCK
 from experiments.runtime.handover import caller, hand_over
 from testbed.emulation.safety.ledger import running_campuses
 from testbed.errors import SetupError

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from experiments.results.runs import LOCK
 from experiments.results.summary import Summary
 from topologies.errors import SpecError
 
-LOCK = ".reclaimnet.lock"  # in a directory for results: held by the command that writes there, until its process ends
 SUMMARY, PAGE = "summary.json", "report.html"
 PAGES = (
     "compare.html",
