@@ -82,22 +82,19 @@ def test_a_gang_survives_a_kill_and_moves_on_notice_as_one(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra `torch`")
-def test_four_ranks_train_over_gloo_and_the_model_is_that_of_an_uninterrupted_run(
+def test_four_ranks_train_over_gloo_and_hold_one_model_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("gloo.py", "gloo.toml"):
         shutil.copy(EXAMPLES / name, tmp_path)
-    shutil.copy(EXAMPLES / "gloo.toml", tmp_path / "twin.toml")
     with a_campus(tmp_path, monkeypatch, 9) as (run, told):
-        accepted = command("submit", "gloo.toml", "twin.toml")
+        assert command("reclaim", "h4").returncode == 0  # else one host with four GPUs would have all ranks
+        accepted = command("submit", "gloo.toml")
         assert accepted.returncode == 0, accepted.stderr
-        run.wait_until(lambda: len(facts(told, "CheckpointCompleted", job="gloo.1of4")) > 0, timeout_s=60.0)
+        run.wait_until(lambda: len({fact["job"] for fact in facts(told, "CheckpointCompleted")}) == 4)
         host = facts(told, BEGUN, attempt=1, job="gloo.1of4")[0]["host"]
         assert command("reclaim", host).returncode == 0
-        run.wait_until(lambda: len(facts(told, OVER)) == 8, timeout_s=120.0)
-        digests = {fact["job"].partition(".")[0]: set() for fact in facts(told, OVER)}
-        for fact in facts(told, OVER):
-            digests[fact["job"].partition(".")[0]].add(fact["digest"])
-        assert max(fact["attempt"] for fact in facts(told, OVER, job="gloo.0of4")) > 1
-        assert digests["gloo"] == digests["twin"]
-        assert len(digests["gloo"]) == 1  # all four ranks hold the same model, bit for bit
+        run.wait_until(lambda: len(facts(told, OVER)) == 4, timeout_s=60.0)
+        assert {fact["attempt"] for fact in facts(told, OVER)} == {2}
+        assert restored(told, 2) > 0
+        assert len({fact["digest"] for fact in facts(told, OVER)}) == 1
