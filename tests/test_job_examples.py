@@ -32,7 +32,7 @@ async def test_the_regression_ends_with_the_digest_of_its_uninterrupted_twin(
 ) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     job: JobSpec = load_job(EXAMPLES / "regression.toml")
-    steps = 20 * job.steps  # so that it does not end between two looks
+    steps = 6 * job.steps  # so that it does not end between two looks
     params = {**job.params, "steps": steps}
     twin = load_workload(job.workload, params)
     twin.begin()
