@@ -23,8 +23,8 @@ from controller.persistence.journal import Journal
 from experiments.cli import main
 from experiments.dashboard import decisions, feed, picture
 from experiments.dashboard.application import MOST_STREAMS
-from experiments.dashboard.chronicle import Chronicle, Curve
-from experiments.dashboard.decisions import Comparison, decide_journal, decide_virtual
+from experiments.dashboard.chronicle import Chronicle, Stairs
+from experiments.dashboard.decisions import Divergence, decide_journal, decide_virtual
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
@@ -176,7 +176,7 @@ def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
-    curve = Curve()
+    curve = Stairs()
     for version in range(1, 20_000):
         curve.put(version, float(version), 500 if version == 7777 else version % 2, 1.0)
     assert len(curve.points) <= 4000
@@ -298,7 +298,7 @@ def test_a_journal_is_decided_again_and_one_of_another_program_is_refused(
     facts = tuple((at_s, fact) for _, at_s, fact in source.facts(1, 1 << 30))
     assert explained(tmp_path / "why", facts)
     number = next(n for n, (_, fact) in enumerate(facts, 1) if isinstance(fact, f.JobDispatched))
-    changed = Comparison(source)
+    changed = Divergence(source)
     for at_s, fact in facts[: number - 1]:
         changed.take(at_s, fact)
     with pytest.raises(decisions.Differs, match="decides otherwise"):

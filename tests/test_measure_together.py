@@ -14,7 +14,7 @@ from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING
 from experiments.benchmarks.together import (
     MOST_S,
     PARTS,
-    Goal,
+    JudgedFigure,
     Part,
     measure_all,
     run_part,
@@ -26,7 +26,7 @@ def part(name: str) -> Part:
     return next(each for each in PARTS if each.name == name)
 
 
-def no_goals(_: Mapping[str, Any]) -> Iterator[Goal]:
+def no_goals(_: Mapping[str, Any]) -> Iterator[JudgedFigure]:
     yield from ()
 
 
@@ -86,14 +86,14 @@ def test_goals_of_links_and_observer_stand_beside_their_figures() -> None:
     assert found["round trip of 2 x 5 ms, p99"].met is False
     assert found["frames wrong by a tenth of the delay"].measured == "2.00%"
     (goal,) = part("observer").goals({"cost": {"median": 0.01}, "met": True})
-    assert goal == Goal("what observing costs a TCP flow", f"<= {observer.GOAL:.0%}", "1.0%", True)
+    assert goal == JudgedFigure("what observing costs a TCP flow", f"<= {observer.GOAL:.0%}", "1.0%", True)
 
 
 @pytest.mark.parametrize(("met", "words"), [(True, "met"), (False, "not met")])
 def test_the_table_has_a_line_for_each_goal(met: bool, words: str) -> None:
     from experiments.benchmarks.together import Done
 
-    done = Done("x", "reclaimnet measure x", 1.0, "", "", (Goal("a", "b", "c", met),))
+    done = Done("x", "reclaimnet measure x", 1.0, "", "", (JudgedFigure("a", "b", "c", met),))
     cells = [list(column.cells) for column in together_table([done]).columns]
     assert [column[1] for column in cells] == ["  a", "b", "c", words]
 

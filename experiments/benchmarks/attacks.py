@@ -197,7 +197,7 @@ def udp(station: Station, *, dscp: int) -> None:
 
 
 def connected(target: str) -> socket.socket:
-    """A connection to a receiver, who may listen a moment later; OSError if it does not."""
+    """A connection to a receiver, which may listen a moment later; OSError if it does not."""
     limit_s = time.monotonic() + ARRIVE_S
     while True:
         try:

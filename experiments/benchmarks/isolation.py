@@ -98,7 +98,7 @@ SYSTEMS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One situation: who sends what. Grants are payload bytes/s."""
+    """One situation: the senders and what each sends. Grants are payload bytes/s."""
 
     key: str
     words: str

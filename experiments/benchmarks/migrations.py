@@ -117,7 +117,7 @@ DESTINATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MovedJob:
     """What became of one job at its owner's notice; seconds since the run's beginning, or of the notice on."""
 
     wave: int
@@ -330,7 +330,7 @@ class Trunk:
 # ---------------------------------------------------------------- reading a run
 
 
-def moves(played: Played) -> list[Move]:
+def moves(played: Played) -> list[MovedJob]:
     """Every (job, notice) of the waves, in order."""
     running = _runs(played.facts)
     done = {fact.job: at_s for at_s, fact in played.facts if isinstance(fact, f.JobFinished)}
@@ -351,7 +351,7 @@ def moves(played: Played) -> list[Move]:
         late = admitted and not in_time
         cause = cause_of(played.context.fidelity.disturbances, hosts, notice.at_s, notice.deadline_s)
         found.append(
-            Move(
+            MovedJob(
                 wave=_wave(notice),
                 k=per_wave[_wave(notice)],
                 job=notice.job,

@@ -186,7 +186,7 @@ class Application:
     # ------------------------------------------------------------ writing
 
     async def _switch(self, request: Request) -> Response:
-        """An owner's wish, from one who has the token."""
+        """An owner's wish; the request carries the token."""
         if self._switches is None:
             raise Refused(409, "only the page of a campus that stands has owners' switches")
         origin = request.headers.get("origin")

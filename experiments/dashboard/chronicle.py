@@ -65,7 +65,7 @@ class Strip:
 
 
 @dataclass
-class Curve:
+class Stairs:
     """(s, jobs that wait, level r), a point at each change."""
 
     points: list[tuple[float, int, float | None]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Chronicle:
     """`add` each fact in order, with the version and the queue of the head picture after it."""
 
     def __init__(self) -> None:
-        self.bars, self.spans, self.curve = Strip(), Strip(), Curve()
+        self.bars, self.spans, self.curve = Strip(), Strip(), Stairs()
         self.numbers, self.times_s = array("Q"), array("d")  # of the facts that are told
         self._colours = 0
         self._colour: dict[str, int] = {}

@@ -55,7 +55,7 @@ class Differs(Exception):
     """This program decides otherwise than the one that played the run."""
 
 
-class Comparison:
+class Divergence:
     """Holds what is recorded again to what the run recorded, in order."""
 
     def __init__(self, source: JournalSource | EventsFile) -> None:
@@ -85,7 +85,7 @@ def decide_journal(source: JournalSource, kept: Kept, *, follow: bool) -> None:
     secret = bytes.fromhex(origin.get("secret", ""))
     core = Coordinator(files.loads(origin["campus"]), settings, draws.random, secret)
     reasons = core.cluster.witness = Reasons(core.cluster)
-    comparison = Comparison(source)
+    comparison = Divergence(source)
     for at_s, event in _events(db, follow, lambda: kept.tell(comparison.number, "deciding", now=True)):
         effects = core.handle(event, at_s)
         facts: list[Any] = [effect.fact for effect in effects if isinstance(effect, do.Record)]
@@ -148,7 +148,7 @@ def decide_virtual(folder: Path, source: EventsFile, kept: Kept) -> None:
     rehearse(world.settings.policy)
     cluster = world.coordinator.cluster
     reasons = cluster.witness = Reasons(cluster)
-    comparison = Comparison(source)
+    comparison = Divergence(source)
 
     def explained(timed: Sequence[tuple[float, Any]]) -> None:
         told = reasons.explain([fact for _, fact in timed])

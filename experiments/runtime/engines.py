@@ -1,7 +1,7 @@
 """Where tasks are played: in this process, in processes of this machine, or by workers of a Dask scheduler.
 
-Each task stands alone, so a result depends neither on the process that plays it nor on the order; who collects them must not
-either. What Dask brings (workers that come and go, tasks of dead workers played again by others) is Dask's. Ours is what makes
+Each task stands alone, so a result depends neither on the process that plays it nor on the order; nor may what collects them.
+What Dask brings (workers that come and go, tasks of dead workers played again by others) is Dask's. Ours is what makes
 other machines' results believable: a worker whose copy of the project has another text is refused, a user's modules travel with
 the task, and one task in a hundred, at least one, is played twice, by different workers, and both results are compared.
 """

@@ -1,4 +1,4 @@
-"""Files that were written under sudo belong to the user who called it, not to root."""
+"""Files that were written under sudo belong to its caller, not to root."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from testbed.emulation.description.plan import (
     plan,
     prefix_length,
 )
-from testbed.emulation.description.shaping import ClassCounters
+from testbed.emulation.description.shaping import QueueCounters
 from testbed.emulation.kernel.build import KernelCampus, in_thread, pids_in
 from testbed.emulation.kernel.delay_line.process import DelayLine
 from testbed.emulation.kernel.fabric import BridgeFabric
@@ -512,7 +512,7 @@ class LiveCampus(Mininet):  # type: ignore[misc]
                 return self._ports.limits(host)
         raise SetupError(f"no port program of {host!r}: not a host of a running campus with enforcement")
 
-    def class_counters(self, a: str, b: str) -> dict[int, ClassCounters]:
+    def class_counters(self, a: str, b: str) -> dict[int, QueueCounters]:
         """Counters of the classes (`shaping`) of node `a`'s end of the link to `b`. SpecError: there is no such link."""
         cable = self.plan.cable_between(a, b)
         end = cable.a if cable.a.node == a else cable.b

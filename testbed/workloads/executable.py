@@ -155,7 +155,7 @@ class ExecutableRunner:
             return b""
 
     def _end(self, program: Contained) -> None:
-        """Asked to end; who asked kills what is not gone in time."""
+        """End when asked; the agent kills what is not gone in time."""
         program.send(signal.SIGTERM)
         while not program.poll():
             self._link.receive(LOOK_S, also=(program.fileno(),))

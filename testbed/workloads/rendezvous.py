@@ -118,7 +118,7 @@ class Rendezvous:
 
 
 def _gather(place: Place) -> dict[int, tuple[socket.socket, Presence]]:
-    """Rank 0 waits for all others. Whoever is none of them is turned away."""
+    """Rank 0 waits for all others, and turns strangers away."""
     found: dict[int, tuple[socket.socket, Presence]] = {}
     address = place.addresses[0]
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

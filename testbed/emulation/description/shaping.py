@@ -141,15 +141,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassCounters:
+class QueueCounters:
     """What a class of an interface has sent (wire bytes), and packets that its queue had no room for."""
 
     sent_bytes: int = 0
     dropped_packets: int = 0
 
-    def since(self, earlier: ClassCounters) -> ClassCounters:
+    def since(self, earlier: QueueCounters) -> QueueCounters:
         """The difference."""
-        return ClassCounters(
+        return QueueCounters(
             self.sent_bytes - earlier.sent_bytes, self.dropped_packets - earlier.dropped_packets
         )
 
@@ -302,12 +302,12 @@ def read(classes: list[memoryview], queues: dict[int, tuple[str, bytes]]) -> Fou
     return Found(rates, limit, tuple(delay for delay, _, _ in netems), tuple(loss for _, _, loss in netems))
 
 
-def counters(classes: list[memoryview]) -> dict[int, ClassCounters]:
+def counters(classes: list[memoryview]) -> dict[int, QueueCounters]:
     """Counters of each class of a dump; `struct tc_stats` begins with bytes (64 bits), packets and drops (32 each)."""
     found = {}
     for body in classes:
         sent_bytes, _, dropped = struct.unpack_from("=QII", attributes(body[TC_MESSAGE.size :])[TCA_STATS])
-        found[TC_MESSAGE.unpack_from(body)[4]] = ClassCounters(sent_bytes, dropped)
+        found[TC_MESSAGE.unpack_from(body)[4]] = QueueCounters(sent_bytes, dropped)
     return found
 
 

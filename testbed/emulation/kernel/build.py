@@ -307,7 +307,7 @@ class KernelCampus:
             with NetlinkSocket() as socket:
                 self._read_back_host(socket, name)
 
-    def class_counters(self, end: CableEnd) -> dict[int, shaping.ClassCounters]:
+    def class_counters(self, end: CableEnd) -> dict[int, shaping.QueueCounters]:
         """Counters of an end's classes; changes the calling thread's namespace."""
         linux.enter_network_of(self.holder_pids.get(end.node, self.fabric_pid))
         with NetlinkSocket() as socket:
