@@ -101,6 +101,9 @@ class WorkloadProcess:
         self._is_rank = is_rank
         self.exited: Exited | None = None
         self._killed_here = False
+        self._children: list[
+            int
+        ] = []  # pidfds: the kernel ends a program's namespace some time after its starter
         self._reaped = False
         self._launched, self._channel = launched, channel
         self._turn = trio.Lock()
@@ -197,8 +200,10 @@ class WorkloadProcess:
         await self._send(SnapshotTogether(number, halts))
 
     def kill(self) -> None:
-        """SIGKILL to the process and its group, now. The events tell when it is gone."""
+        """SIGKILL to the process and its group, now. The events tell when it is gone, and with it what it had started."""
         self._killed_here = True
+        if not (self._children or self._reaped):
+            self._children = _children_of(self.pid)
         self._kill_group()
 
     def _kill_group(self) -> None:
@@ -262,9 +267,23 @@ class WorkloadProcess:
             await self._channel.aclose()
             self._reaped = True
             status = await self._launched.reap()
-        os.close(self._launched.pidfd)
+            with trio.move_on_after(STOP_GRACE_S):  # a child may have left the group, and live on
+                for child in self._children:
+                    await trio.lowlevel.wait_readable(child)
+        for pidfd in (self._launched.pidfd, *self._children):
+            os.close(pidfd)
         reason = _REASONS.get(status, "ended by the workload itself")
         if status < 0:
             reason = f"killed by {signal.Signals(-status).name}"
         self.exited = Exited(status, reason, -status in KILLS and not self._killed_here)
         self._events.append(self.exited)
+
+
+def _children_of(pid: int) -> list[int]:
+    """A pidfd of each child of that process, as far as it is still there."""
+    pidfds = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children = (thread / "children").read_text().split()
+            pidfds.extend(os.pidfd_open(int(child)) for child in children)
+    return pidfds
