@@ -35,7 +35,7 @@ from testbed.driver import Driver
 from testbed.errors import ProtocolError, RemoteProtocolError
 from testbed.peers import AddressSlots, Allotment, Occasions
 from testbed.wire import MAX_BYTES, Channel, Codec
-from testbed.workloads.submission import cannot_run
+from testbed.workloads.submission import cannot_run, cannot_save
 from topologies.spec import DirectedLink
 
 AGENT_PORT = 7100
@@ -274,7 +274,9 @@ class CoordinatorHost(Driver[ev.Event, do.Effect]):
                     nursery.start_soon(peer.send_all)
                     while (message := await channel.receive()) is not None:
                         match message:
-                            case m.Submit(job) if why := cannot_run(job):
+                            case m.Submit(job) if why := (
+                                cannot_run(job) or await trio.to_thread.run_sync(cannot_save, job)
+                            ):
                                 peer.tell(m.Rejected(job.name, why))
                             case m.Submit(job):
                                 self.handle(ev.JobSubmitted(job, self.draws.random(), number))

@@ -1,4 +1,4 @@
-"""What an executable is as a job, after HTCondor's convention for programs that checkpoint themselves.
+"""What an executable is as a job: after HTCondor's convention for programs that checkpoint themselves, or any, saved by CRIU.
 
 The program keeps its state in a directory of its own. Asked by a signal, or of itself, it writes that, and exits with a code that
 means "I have checkpointed, start me again"; it is started again with the same command, and finds its state there or nothing.
@@ -9,7 +9,7 @@ Exit code 0: the job is finished. Any other end: it has failed. (HTCondor manual
 from __future__ import annotations
 
 import signal
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -30,6 +30,9 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     command: Annotated[list[Word], Meta(min_length=1, max_length=MOST_WORDS)]
     # where it runs; empty: in a new folder of each attempt, which is gone with it
     working_directory: Word = ""
+    checkpoint_by: Literal["itself", "criu"] = (
+        "itself"  # "criu": it need know nothing of checkpoints; what follows is not used
+    )
     # its state, in that new folder; ".": all of it
     checkpoint_directory: Annotated[str, Meta(min_length=1, max_length=255)] = "checkpoint"
     checkpoint_signal: str = "SIGTERM"  # asks it for a checkpoint; "none": it is not asked

@@ -24,8 +24,8 @@ from testbed.wire import Channel
 Told = list[tuple[float, ev.Event]]
 
 
-def connected_to(serve: object, until_s: float) -> Told:
-    """What an agent that says a heartbeat every second is told until then; `serve(stream)` is its coordinator."""
+def connected_to(serve: object, until_s: float, *, every_s: float = 1.0) -> Told:
+    """What an agent that says a heartbeat so often is told until then; `serve(stream)` is its coordinator."""
     told: Told = []
 
     async def main() -> None:
@@ -43,8 +43,8 @@ def connected_to(serve: object, until_s: float) -> Told:
         with trio.move_on_after(until_s):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(uplink.stay_connected)
-                for number in range(1, int(until_s) + 1):
-                    await trio.sleep(1.0)
+                for number in range(1, int(until_s / every_s) + 1):
+                    await trio.sleep(every_s)
                     uplink.say(m.Heartbeat(number, []))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.0))
@@ -63,14 +63,34 @@ def test_coordinator_that_hears_and_never_answers_is_given_up_and_called_again()
     assert told[2][0] <= SILENT_S + 1.0
 
 
-def test_coordinator_that_answers_heartbeats_is_kept() -> None:
-    async def answering(stream: trio.abc.Stream) -> None:
-        hearing, saying = Channel(stream, OUT), Channel(stream, IN)
-        while isinstance(beat := await hearing.receive(), m.Heartbeat):
-            await saying.send(m.HeartbeatAck(beat.number))
+async def answering(stream: trio.abc.Stream) -> None:
+    hearing, saying = Channel(stream, OUT), Channel(stream, IN)
+    while isinstance(beat := await hearing.receive(), m.Heartbeat):
+        await saying.send(m.HeartbeatAck(beat.number))
 
+
+def test_coordinator_that_answers_heartbeats_is_kept() -> None:
     told = connected_to(answering, 5.0 * SILENT_S)
     assert not [event for _, event in told if isinstance(event, ev.Disconnected)]
+
+
+def test_an_idle_host_that_says_a_heartbeat_in_half_a_lease_keeps_its_connection() -> None:
+    async def welcoming(stream: trio.abc.Stream) -> None:
+        await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
+        await answering(stream)
+
+    told = connected_to(welcoming, 10.0 * SILENT_S, every_s=3.0 * SILENT_S)
+    assert not [event for _, event in told if isinstance(event, ev.Disconnected)]
+
+
+def test_coordinator_that_answers_no_heartbeat_of_an_idle_host_is_given_up_soon_after_it() -> None:
+    async def welcoming(stream: trio.abc.Stream) -> None:
+        await Channel(stream, IN).send(m.Welcome(6.0 * SILENT_S, 1.0))
+        await trio.sleep_forever()
+
+    told = connected_to(welcoming, 4.5 * SILENT_S, every_s=3.0 * SILENT_S)
+    (lost_s,) = [at_s for at_s, event in told if isinstance(event, ev.Disconnected)]
+    assert 4.0 * SILENT_S <= lost_s <= 4.2 * SILENT_S
 
 
 def test_coordinator_that_wants_heartbeats_seldom_is_waited_for_longer() -> None:
@@ -80,4 +100,4 @@ def test_coordinator_that_wants_heartbeats_seldom_is_waited_for_longer() -> None
 
     told = connected_to(slow, (SILENT_HEARTBEATS + 0.5) * SILENT_S)
     (lost_s,) = [at_s for at_s, event in told if isinstance(event, ev.Disconnected)]
-    assert lost_s == SILENT_HEARTBEATS * SILENT_S
+    assert lost_s == SILENT_HEARTBEATS * SILENT_S + 1.0  # since the first heartbeat

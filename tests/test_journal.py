@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from controller.core.coordinator import Coordinator
+from controller.core.model import effects as do
 from controller.core.model import events as ev
 from controller.core.model import facts
 from controller.core.settings import Settings
@@ -80,6 +81,26 @@ def test_exported_lines_name_the_fact_and_its_time(tmp_path: Path) -> None:
 def test_a_number_that_no_reader_would_find_again_is_not_written(level: float) -> None:
     with pytest.raises(InvariantBroken, match="level"):
         encoded(facts.LevelLearned(level))
+
+
+def test_a_move_to_a_host_from_which_there_is_no_way_on_can_be_written() -> None:
+    """Of two volunteers one leaves: what a departure of the other would cost is infinite, and so is its score."""
+    core = Coordinator(three_tier(2, 2, 1), Settings(), lambda: 0.5)
+    for name in core.cluster.hosts:
+        core.handle(ev.AgentSaid(name, m.Hello(name, 1, 7200, [], [], [], True)), 0.0)
+    told = core.handle(ev.JobSubmitted(m.JobSpec("j", 200, 0.1, 20_000_000), 0.0), 1.0)
+    (order,) = [
+        effect for effect in told if isinstance(effect, do.Tell) and isinstance(effect.message, m.StartJob)
+    ]
+    core.handle(ev.AgentSaid(order.host, m.JobStarted("j", 1, 0, "0" * 64)), 1.0)
+    leaving = core.handle(ev.AgentSaid(order.host, m.OwnerReclaims(15.0, False, [])), 8.0)
+    (admitted,) = [
+        effect.fact
+        for effect in leaving
+        if isinstance(effect, do.Record) and isinstance(effect.fact, facts.MigrationAdmitted)
+    ]
+    assert admitted.score_s is None
+    assert b'"score_s":null' in encoded(admitted)
 
 
 def test_the_largest_numbers_come_back(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.criu_here import needs_criu
 from tests.emulation_campuses import kernel
 from tests.live_campus import CLI, command, running
 
@@ -130,3 +131,23 @@ def test_a_job_of_ones_own_outlives_a_reclaim_and_another_says_why_it_failed(
         assert "JobFinished" in [fact["fact"] for fact in told]
         assert command("logs", "nothing").returncode == 2
     assert (tmp_path / "out/logs/jobs/counting.2.log").read_text().endswith("step 50\n")
+
+
+@needs_criu
+def test_a_program_that_knows_nothing_of_checkpoints_outlives_a_reclaim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    script = tmp_path / "commands"
+    script.write_text("sh sleep 60\n")
+    with running(tmp_path / "out", "up", "--hosts", "3", "--script", str(script)) as run:
+        run.wait_until(lambda: command("jobs").returncode == 0)
+        assert command("submit", "knows_nothing.toml").returncode == 0
+        run.wait_until(lambda: "up to 20000\n" in command("logs", "knows_nothing").stdout)
+        host = next(line for line in command("jobs").stdout.splitlines() if "knows" in line).split()[5]
+        assert command("reclaim", host, "--notice", "15").returncode == 0
+        followed = command("logs", "knows_nothing", "--follow").stdout
+    assert "== attempt 2\n" in followed
+    primes = [line for line in followed.splitlines() if "primes up to" in line]
+    assert [line.split()[-1] for line in primes] == [str(n) for n in range(1000, 100_000, 1000)]  # each once
+    assert followed.endswith("in all 9592\n")

@@ -25,13 +25,14 @@ from testbed.agent.io.processes import JobProcesses
 from testbed.checkpoints import CheckpointStore
 from testbed.messages import JobSpec
 from testbed.program import Program, ProgramRun, wrong
-from testbed.workloads import output
+from testbed.workloads import criu, output
 from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.lease import LeaseFile
 from testbed.workloads.messages import Failed, Finished, Started, WorkloadSpec
 from testbed.workloads.messages import Progress as Progressed
 from testbed.workloads.process import Exited, SnapshotImpossible, WorkloadProcess
+from tests.criu_here import needs_criu
 
 EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 MANY_BYTES = 1 << 30
@@ -151,7 +152,7 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
             copy = await job.snapshot(tmp_path / f"copy{number}")
             await trio.sleep(0.15)
             restore = tmp_path / f"final{number}"
-            final = await job.snapshot(restore, stop=True)
+            final = await job.snapshot(restore, final=True)
             assert final.step > copy.step > reached
             reached = final.step
             job.kill()
@@ -163,6 +164,20 @@ async def test_a_program_of_a_stranger_computes_the_same_over_three_hosts(
         assert all(isinstance(event, Progressed) and event.step < 400 for event in between)
         assert at.log(3).splitlines()[-1] == f"result {expected}"
         assert "from 0" not in at.log(3)
+
+
+@pytest.mark.parametrize("how", ["itself", pytest.param("criu", marks=needs_criu)])
+@pytest.mark.trio
+async def test_a_program_goes_on_after_a_checkpoint_for_which_it_stands_still(
+    tmp_path: Path, how: str
+) -> None:
+    program = Program([str(EXAMPLES / "adding.sh")], checkpoint_by=how)
+    async with desk(tmp_path) as at:
+        job = await at.start(program, steps=25)
+        await at.until("step 10:")
+        await job.snapshot(tmp_path / "copy", stop=True)
+        *_, finished, exited = await to_the_end(job)
+        assert (finished.step, exited.status) == (25, 0)
 
 
 @pytest.mark.trio
@@ -245,7 +260,7 @@ async def test_a_program_that_does_not_answer_in_time_runs_on_but_not_behind_a_f
             await job.snapshot(tmp_path / "copy")
         assert "asked" in at.log()
         with pytest.raises(SnapshotImpossible, match="grace"):
-            await job.snapshot(tmp_path / "final", stop=True)
+            await job.snapshot(tmp_path / "final", final=True)
         assert pids_of(tmp_path / "slow") == []
 
 
@@ -308,7 +323,7 @@ async def test_nothing_that_a_program_started_outlives_it_not_even_a_daemon(tmp_
             assert (await job.stop(5.0)).status == 0
             assert time.monotonic() - began_s < 4.0
         else:
-            await job.snapshot(tmp_path / "final", stop=True)
+            await job.snapshot(tmp_path / "final", final=True)
         assert pids_of(daemon) == []
 
 
@@ -320,7 +335,8 @@ async def test_a_program_that_signals_its_own_group_ends_nothing_else(tmp_path: 
 
 
 @pytest.mark.trio
-async def test_a_program_knows_what_it_is_and_where(tmp_path: Path) -> None:
+async def test_a_program_knows_what_it_is_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(criu.COMMAND, raising=False)
     program = script(tmp_path / "env", "pwd; env | grep -e RECLAIMNET -e ^MY_ | sort")
     given = {"working_directory": str(tmp_path), "environment": {"MY_LEVEL": "3 of 4"}}
     async with desk(tmp_path) as at:
@@ -612,6 +628,9 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
             jobs.expect(("a", 2))
             nursery.start_soon(jobs.run, spec, 2, stored)
             assert (await heard(ev.WorkloadStarted)).step == stored.step > 0
+            with trio.fail_after(20.0):
+                while "begins" not in (tmp_path / "logs/a.2.log").read_text():
+                    await trio.sleep(0.01)
             began_s = time.monotonic()
             await jobs.end(("a", 2), 10.0)
             assert time.monotonic() - began_s < 9.0
@@ -619,3 +638,107 @@ async def test_an_agent_stores_a_programs_state_restores_it_and_leaves_no_folder
         assert list((tmp_path / "store/.scratch").iterdir()) == []
     assert (tmp_path / "logs/a.2.log").read_text().startswith(f"begins at {stored.step}\n")
     lease.close()
+
+
+# ---------------------------------------------------------------- saved from outside
+
+
+def any_program(path: Path, text: str) -> Program:
+    return Program(script(path, text).command, checkpoint_by="criu")
+
+
+@needs_criu
+@pytest.mark.trio
+async def test_a_program_that_knows_nothing_of_checkpoints_goes_on_in_the_middle_on_another_host(
+    tmp_path: Path,
+) -> None:
+    """Its state is a shell's variables, an open file and the processes it has started; its folder goes with it."""
+    program = any_program(
+        tmp_path / "counts",
+        """
+        exec 3>written
+        (while :; do sleep 0.05; done) & other=$!
+        n=0
+        while [ $n -lt 90 ]; do
+            n=$((n + 1)); echo $n; echo $n >&3; echo $n > now; mv now "$RECLAIMNET_STEP_FILE"; sleep 0.03
+        done
+        kill $other && wc -l < written
+        """,
+    )
+    async with desk(tmp_path) as at:
+        restore, said = None, list[str]()
+        for number, until in ((1, "10"), (2, "40")):
+            job = await at.start(program, restore, steps=90)
+            await at.until(f"{until}\n", number)
+            copy = await job.snapshot(tmp_path / f"copy{number}")
+            await trio.sleep(0.2)
+            restore = tmp_path / f"final{number}"
+            final = await job.snapshot(restore, final=True)
+            said += at.log(number).splitlines()
+            assert [int(line) for line in said] == list(range(1, len(said) + 1))
+            assert len(said) - 1 <= final.step <= len(said)  # it was stopped anywhere
+            assert final.step > copy.step >= int(until) - 1
+            job.kill()
+            await to_the_end(job)
+        last = await at.start(program, restore, steps=90)
+        *_, finished, exited = await to_the_end(last)
+        assert (finished.step, exited.status) == (90, 0)
+        assert said + at.log(3).splitlines() == [*map(str, range(1, 91)), "90"]
+        # from a copy that it outlived, too
+        again = await at.start(program, tmp_path / "copy2", steps=90)
+        assert isinstance((await to_the_end(again))[-2], Finished)
+        assert at.log(4).splitlines()[-1] == "90"
+
+
+@needs_criu
+@pytest.mark.trio
+async def test_what_criu_or_an_archive_cannot_keep_is_no_checkpoint_and_the_program_goes_on(
+    tmp_path: Path,
+) -> None:
+    program = any_program(
+        tmp_path / "pipe", "mkfifo pipe; echo made; while [ -e pipe ]; do sleep 0.02; done; rm -f no"
+    )
+    async with desk(tmp_path) as at:
+        job = await at.start(program)
+        await at.until("made")
+        with pytest.raises(SnapshotImpossible, match="pipe is no file"):
+            await job.snapshot(tmp_path / "copy")
+        (tmp_path / "attempt1/kept/work/pipe").unlink()
+        assert isinstance((await to_the_end(job))[-2], Finished)
+
+
+@needs_criu
+@pytest.mark.trio
+async def test_a_saved_program_ends_with_all_that_it_started_and_fails_with_its_exit_code(
+    tmp_path: Path,
+) -> None:
+    daemon = tmp_path / "daemon"
+    script(daemon, "trap '' TERM HUP; while :; do sleep 0.05; done")
+    async with desk(tmp_path) as at:
+        parent = any_program(tmp_path / "parent", f"setsid {daemon} & sleep 0.2; echo started; wait")
+        job = await at.start(parent)
+        await at.until("started")
+        assert pids_of(daemon)
+        final = tmp_path / "final"
+        await job.snapshot(final, final=True)
+        assert pids_of(daemon) == []
+        again = await at.start(parent, final)
+        assert isinstance(await again.receive(), Started)
+        assert pids_of(daemon)
+        again.kill()
+        await to_the_end(again)
+        assert pids_of(daemon) == []
+        assert await failure(at, any_program(tmp_path / "bad", "exit 7")) == "it ended with exit code 7"
+        missing = Program(["/nonexistent"], checkpoint_by="criu")
+        assert await failure(at, missing) == "it cannot be executed: /nonexistent: No such file or directory"
+
+
+@pytest.mark.trio
+async def test_without_criu_it_fails_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(criu.COMMAND, "/nonexistent/criu")
+    async with desk(tmp_path) as at:
+        reason = await failure(at, any_program(tmp_path / "any", "exit 0"))
+        assert "nothing here can checkpoint it" in reason
+        assert "/nonexistent/criu" in reason

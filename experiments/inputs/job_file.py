@@ -67,6 +67,11 @@ PROGRAM: Final = Section(
         "where it runs; if left out, in a new folder of each attempt, which is gone with it",
         "",
     ),
+    checkpoint_by=Key(
+        Choice(("itself", "criu")),
+        "`itself`, by the convention below; `criu`: from outside, and the other `checkpoint_` keys are not used",
+        "itself",
+    ),
     checkpoint_directory=Key(
         Text("a relative path without `..`"),
         "in that new folder, where its state is; the program is told in `RECLAIMNET_CHECKPOINT_DIRECTORY`",

@@ -6,7 +6,8 @@ After each event:
 - a host in touch holds no fresher checkpoint of a job than the coordinator knows of;
 - no process of a job computes that the coordinator has called cancelled.
 
-Of each order and each word:
+Of each fact, each order and each word:
+- a fact is one that a journal takes: no number in it is infinite;
 - a host that its owner closes kills its processes before it tells;
 - a process starts only under a lease, and from a checkpoint that has been on that disk;
 - a part of a gang's checkpoint is deleted only when the gang has a whole checkpoint of no less work without it;
@@ -24,6 +25,7 @@ from controller.core.lifecycle.resync import PATIENCE
 from controller.core.model import events as cev
 from controller.core.model import facts as f
 from controller.core.model.entities import OVER, Gang, JobState, Phase
+from controller.persistence.journal import encoded
 from experiments.worlds.virtual.ground_truth import broken, has_heard_everything
 from experiments.worlds.virtual.hosts import Machine
 from experiments.worlds.virtual.invariants import Invariants
@@ -146,7 +148,8 @@ class StormJudges:
                 self._ended[end.job] = host
 
     def recorded(self, world: StormWorld, fact: f.Fact) -> None:
-        """A job is dispatched; a checkpoint turned out to be of no use."""
+        """A job is dispatched; a checkpoint turned out to be of no use; and each is one that a journal takes."""
+        encoded(fact)
         match fact:
             case f.CoordinatorRestarted():
                 known = world.coordinator.cluster

@@ -1,27 +1,34 @@
-"""A job that is any program: started, asked for checkpoints, started again from them, by the convention of `testbed.program`.
+"""A job that is any program: started, checkpointed, and started again from its checkpoints, in one of two ways.
 
-A checkpoint is what is in the program's checkpoint directory when it has exited with its checkpoint exit code: no process of it
-runs then, so nothing is half written. It is packed into one file (`archive`), and the program is started again at once.
+*It checkpoints itself* (`SelfCheckpointing`), by the convention of `testbed.program`. A checkpoint is what is in its checkpoint
+directory when it has exited with its checkpoint exit code: no process of it runs then, so nothing is half written. It is packed
+into one file (`archive`), and the program is started again at once. It is asked by its signal, once it has a handler for
+that: a program that has just begun is not killed by the question. It has the job's grace to answer; a running copy that is not
+there by then has failed, and the program goes on, a final one has failed and the program is killed. A program without a signal
+is not asked: the checkpoint is taken when it next exits so of itself.
 
-It is asked by its signal, once it has a handler for that: a program that has just begun is not killed by the question. It has the
-job's grace to answer; a running copy that is not there by then has failed, and the program goes on, a final one has failed
-and the program is killed. A program without a signal is not asked: the checkpoint is taken when it next exits so of itself.
+*CRIU saves it* (`SavedFromOutside`): images of its processes, and its folder, are the checkpoint; it knows nothing of that.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from testbed.errors import RemoteProtocolError
 from testbed.program import ProgramRun
+from testbed.workloads import criu
 from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.contained import Contained
+from testbed.workloads.criu import SavedProgram
 from testbed.workloads.messages import (
     Failed,
     Finished,
@@ -59,15 +66,31 @@ class Asked:
         self.signalled = False
 
 
-class ExecutableRunner:
+class Running(Protocol):
+    """A program that runs; `status` once it is over: its exit status, or minus the signal that ended it."""
+
+    status: int | None
+
+    def fileno(self) -> int:
+        """Readable when there is something for `poll`."""
+
+    def poll(self) -> bool:
+        """Whether it is over: nothing of it runs any more."""
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, and until it is gone."""
+
+
+P = TypeVar("P", bound=Running)
+
+
+class ProgramRunner(ABC, Generic[P]):
     """One attempt, from its start to its end."""
 
-    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
+    def __init__(self, link: RunnerLink, run: ProgramRun, kept: Path, step_file: Path) -> None:
+        """`kept`: what a checkpoint is packed from, and unpacked to."""
         self._link, self._run = link, run
-        top = Path(run.folder)
-        self._work, self._step_file = top / "work", top / "step"
-        self._state = self._work / run.program.checkpoint_directory
-        self._signal = run.program.signal
+        self._kept, self._step_file = kept, step_file
         self._asked: Asked | None = None
         self._from = Progress(0, told=False)  # what it began with
         self._ran_s = 0.0  # before its present start, in this attempt
@@ -76,9 +99,9 @@ class ExecutableRunner:
 
     def run(self, restore: str | None) -> None:
         """Returns when it is finished, or told to stop. CannotRun, StateMismatch, OSError pass."""
-        self._state.mkdir(parents=True)
+        self._kept.mkdir(parents=True)
         if restore is not None:
-            self._from = unpack(Path(restore), self._state, self._run.most_bytes)
+            self._from = unpack(Path(restore), self._kept, self._run.most_bytes)
         self._step_now = self._from.step
         proof = self._proof()
         program = self._start()
@@ -97,21 +120,25 @@ class ExecutableRunner:
                     return
                 program = self._start()
             elif self._asked is not None:
-                self._press(program, self._asked)
+                self._answer(program, self._asked)
             self._tell()
 
-    # ------------------------------------------------------------ the program
+    @abstractmethod
+    def _start(self) -> P:
+        """The program runs, from what is kept."""
 
-    def _start(self) -> Contained:
-        given = self._run.program
-        here = Path(given.working_directory) if given.working_directory else self._work
-        self._started_s = time.monotonic()
-        return Contained(given.command, self._environment(), here)
+    @abstractmethod
+    def _answer(self, program: P, asked: Asked) -> None:
+        """A checkpoint is wanted of it while it runs."""
 
-    def _environment(self) -> Mapping[str, str]:
+    def _end(self, program: P) -> None:
+        """End when asked; the agent kills what is not gone in time."""
+        program.kill()
+
+    def _environment(self, directory: Path) -> Mapping[str, str]:
         """The agent's, the job's own, and what it is told."""
         told = {
-            CHECKPOINT_DIRECTORY: str(self._state),
+            CHECKPOINT_DIRECTORY: str(directory),
             STEP_FILE: str(self._step_file),
             STEPS: str(self._run.steps),
             JOB: self._run.job,
@@ -119,86 +146,44 @@ class ExecutableRunner:
         }
         return {**os.environ, **self._run.program.environment, **told}
 
-    def _has_finished(self, program: Contained) -> bool:
+    def _has_finished(self, program: P) -> bool:
         """Whether that was its last end: it has finished. Else it is to be started again. CannotRun."""
         status, asked = program.status, self._asked
         ran_s = 0.0 if self._started_s is None else time.monotonic() - self._started_s
         self._ran_s, self._started_s = self._ran_s + ran_s, None
-        if program.failure:
-            raise CannotRun(f"it cannot be executed: {program.failure}")
         if status == 0:
             if asked is not None:
                 self._fail(asked, "it has finished")
             self._link.send(Finished(self._run.steps, self._proof()))
             return True
-        if status == self._run.program.checkpoint_exit_code:
-            if asked is not None:
-                self._keep(asked)
-            else:
-                time.sleep(max(0.0, LEAST_RUN_S - ran_s))
-            return False
         if status == -signal.SIGKILL:  # by the kernel for want of memory, or by a person: no fault of its own
             say("the program was killed from outside")
             os.kill(os.getpid(), signal.SIGKILL)
-        if asked is not None and asked.signalled:
-            raise CannotRun(
-                f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(status)}, and not with its "
-                f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
-            )
-        raise CannotRun(f"it {_how(status)}{_last_line()}")
+        return self._has_failed(program, ran_s)
+
+    def _has_failed(self, program: P, ran_s: float) -> bool:
+        """It ended in another way, after so long. CannotRun; False: it is to be started again."""
+        raise CannotRun(f"it {_how(program.status)}{_last_line()}")
 
     def _proof(self) -> bytes:
         """The digest of its state; empty if that could be no checkpoint, which need not trouble a program that has finished."""
         try:
-            return digest(self._state, self._run.most_bytes)
+            return digest(self._kept, self._run.most_bytes)
         except (CannotKeep, OSError):
             return b""
 
-    def _end(self, program: Contained) -> None:
-        """End when asked; the agent kills what is not gone in time."""
-        program.send(signal.SIGTERM)
-        while not program.poll():
-            self._link.receive(LOOK_S, also=(program.fileno(),))
-
     # ------------------------------------------------------------ checkpoints
 
-    def _press(self, program: Contained, asked: Asked) -> None:
-        """Ask it, once it listens; give up when its time is over."""
-        if self._signal is None:
-            return
-        if not asked.signalled and program.catches(self._signal):
-            asked.signalled, asked.until_s = True, time.monotonic() + self._run.grace_s
-            program.send(self._signal)
-        if time.monotonic() < asked.until_s:
-            return
-        if asked.order.stop:
-            program.kill()
-        name, grace_s = self._signal.name, self._run.grace_s
-        self._fail(
-            asked,
-            f"it has not checkpointed within its grace of {grace_s:g} s after {name}"
-            if asked.signalled
-            else f"it has no handler for {name}, by which it is asked for checkpoints",
-        )
-        if asked.order.stop:
-            self._wait_for_the_end()
-
     def _keep(self, asked: Asked) -> None:
-        """What is in its directory is the checkpoint."""
+        """What is kept is the checkpoint. CannotKeep, OSError: it is none."""
         began_s, path = time.monotonic(), Path(asked.order.path)
-        try:
-            size_bytes = pack(self._state, path, Progress(self._step(), self._tells()), self._run.most_bytes)
-        except (CannotKeep, OSError) as error:
-            self._fail(asked, str(error))
-        else:
-            now_s = time.monotonic()
-            taken = SnapshotTaken(
-                asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
-            )
-            self._asked = None
-            self._link.send(taken)
-        if asked.order.stop:
-            self._wait_for_the_end()
+        size_bytes = pack(self._kept, path, Progress(self._step(), self._tells()), self._run.most_bytes)
+        now_s = time.monotonic()
+        taken = SnapshotTaken(
+            asked.order.number, self._step(), now_s - asked.began_s, now_s - began_s, size_bytes
+        )
+        self._asked = None
+        self._link.send(taken)
 
     def _fail(self, asked: Asked, reason: str) -> None:
         """No checkpoint: the agent is told, and the job's log says so."""
@@ -244,15 +229,126 @@ class ExecutableRunner:
 
     def _wait_s(self) -> float:
         """Until something is to be looked at."""
+        return TELL_S
+
+
+class SelfCheckpointing(ProgramRunner[Contained]):
+    """By the convention: a signal, an exit code, a directory."""
+
+    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
+        top = Path(run.folder)
+        self._work = top / "work"
+        self._signal = run.program.signal
+        super().__init__(link, run, self._work / run.program.checkpoint_directory, top / "step")
+
+    def _start(self) -> Contained:
+        given = self._run.program
+        here = Path(given.working_directory) if given.working_directory else self._work
+        self._started_s = time.monotonic()
+        return Contained(given.command, self._environment(self._kept), here)
+
+    def _end(self, program: Contained) -> None:
+        program.send(signal.SIGTERM)
+        while not program.poll():
+            self._link.receive(LOOK_S, also=(program.fileno(),))
+
+    def _has_failed(self, program: Contained, ran_s: float) -> bool:
+        asked = self._asked
+        if program.failure:
+            raise CannotRun(f"it cannot be executed: {program.failure}")
+        if program.status == self._run.program.checkpoint_exit_code:
+            if asked is None:
+                time.sleep(max(0.0, LEAST_RUN_S - ran_s))
+                return False
+            try:
+                self._keep(asked)
+            except (CannotKeep, OSError) as error:
+                self._fail(asked, str(error))
+            if asked.order.final:
+                self._wait_for_the_end()
+            return False
+        if asked is not None and asked.signalled:
+            raise CannotRun(
+                f"asked for a checkpoint by {self._signal and self._signal.name} it {_how(program.status)}, and not with its "
+                f"checkpoint_exit_code {self._run.program.checkpoint_exit_code}{_last_line()}"
+            )
+        return super()._has_failed(program, ran_s)
+
+    def _answer(self, program: Contained, asked: Asked) -> None:
+        """Ask it, once it listens; give up when its time is over."""
+        if self._signal is None:
+            return
+        if not asked.signalled and program.catches(self._signal):
+            asked.signalled, asked.until_s = True, time.monotonic() + self._run.grace_s
+            program.send(self._signal)
+        if time.monotonic() < asked.until_s:
+            return
+        if asked.order.final:
+            program.kill()
+        name, grace_s = self._signal.name, self._run.grace_s
+        self._fail(
+            asked,
+            f"it has not checkpointed within its grace of {grace_s:g} s after {name}"
+            if asked.signalled
+            else f"it has no handler for {name}, by which it is asked for checkpoints",
+        )
+        if asked.order.final:
+            self._wait_for_the_end()
+
+    def _wait_s(self) -> float:
         if self._asked is None or self._signal is None:
             return TELL_S
         return max(0.0, min(LOOK_S, self._asked.until_s - time.monotonic()))
 
 
+class SavedFromOutside(ProgramRunner[SavedProgram]):
+    """By CRIU: it stands still while its images are written and packed with its folder."""
+
+    def __init__(self, link: RunnerLink, run: ProgramRun) -> None:
+        try:
+            self._criu = criu.command()
+        except OSError as error:
+            raise CannotRun(f"nothing here can checkpoint it: {error}") from error
+        kept = Path(run.folder) / "kept"
+        self._images, self._work = kept / "images", kept / "work"
+        super().__init__(link, run, kept, criu.PLACE / "RECLAIMNET_STEP")
+
+    def _start(self) -> SavedProgram:
+        self._work.mkdir(exist_ok=True)
+        criu.mount(self._work)
+        self._started_s = time.monotonic()
+        if self._images.is_dir():
+            program = SavedProgram.restore(self._criu, self._images)
+            shutil.rmtree(self._images)
+            return program
+        given = self._run.program
+        here = Path(given.working_directory) if given.working_directory else criu.PLACE
+        try:
+            return SavedProgram.start(given.command, self._environment(criu.PLACE), here)
+        except OSError as error:
+            words = f"{error.filename or given.command[0]}: {error.strerror}"
+            raise CannotRun(f"it cannot be executed: {words}") from error
+
+    def _answer(self, program: SavedProgram, asked: Asked) -> None:
+        try:
+            program.dump(self._criu, self._images)
+            if asked.order.final:
+                program.kill()
+            self._keep(asked)
+        except (CannotKeep, OSError, subprocess.TimeoutExpired) as error:
+            self._fail(asked, str(error))
+        if asked.order.final:
+            program.kill()
+            self._wait_for_the_end()
+        program.go_on()
+        shutil.rmtree(self._images)
+
+
 def run_program(link: RunnerLink, run: ProgramRun, restore: str | None) -> None:
     """The whole attempt; how it failed is told."""
     try:
-        ExecutableRunner(link, run).run(restore)
+        runner = SavedFromOutside if run.program.checkpoint_by == "criu" else SelfCheckpointing
+        runner(link, run).run(restore)
     except (CannotRun, StateMismatch, OSError) as error:
         say(str(error))
         link.send(Failed(str(error)[:2000]))

@@ -41,11 +41,15 @@ class Start(msgspec.Struct, tag="start", frozen=True):
 
 
 class Snapshot(msgspec.Struct, tag="snapshot", frozen=True):
-    """Save the state to `path`; `number` comes back with the answer. `stop`: the job stands still until it is written."""
+    """Save the state to `path`; `number` comes back with the answer.
+
+    `stop`: the job stands still until it is written. `final`: it need not go on after it, and is killed then.
+    """
 
     number: int
     path: str
     stop: bool
+    final: bool = False
 
 
 class SnapshotTogether(msgspec.Struct, tag="snapshot_together", frozen=True):

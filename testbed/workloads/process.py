@@ -174,9 +174,9 @@ class WorkloadProcess:
             raise trio.EndOfChannel
         return self._events.popleft()
 
-    async def snapshot(self, path: Path, *, stop: bool = False) -> SnapshotTaken:
+    async def snapshot(self, path: Path, *, stop: bool = False, final: bool = False) -> SnapshotTaken:
         """Has the state written to `path`. The job stands still while its state is copied in memory; with `stop`, and where
-        that cannot be (the answer says why), until it is written.
+        that cannot be (the answer says why), until it is written. After a `final` one it is not to go on: kill it.
 
         Raises SnapshotImpossible (the job goes on, no file is left) and WorkloadEnded (what was written is there).
         """
@@ -184,7 +184,7 @@ class WorkloadProcess:
         number = self._snapshots
         self._answers[number] = None
         try:
-            await self._send(Snapshot(number, str(path), stop))
+            await self._send(Snapshot(number, str(path), stop or final, final))
             await self._pump_until(lambda: self._answers[number] is not None)
             answer = self._answers[number]
         finally:

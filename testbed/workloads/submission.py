@@ -8,6 +8,7 @@ from testbed.checkpoints.manifest import CHUNK_BYTES, MAX_CHUNKS
 from testbed.errors import SpecError
 from testbed.messages import JobSpec
 from testbed.program import wrong
+from testbed.workloads import criu
 from testbed.workloads.base import BUILT_IN, load_workload, place_of
 
 EXECUTABLE: Final = "executable"
@@ -49,4 +50,14 @@ def cannot_run(spec: JobSpec) -> str:
             place_of(spec.workload)
     except SpecError as error:
         return str(error)
+    return ""
+
+
+def cannot_save(spec: JobSpec) -> str:
+    """Why nothing on this machine can checkpoint its program from outside; empty if it can, or need not. Takes a moment."""
+    if spec.program is not None and spec.program.checkpoint_by == "criu":
+        try:
+            criu.command()
+        except OSError as error:
+            return f'checkpoint_by = "criu": {error}'
     return ""

@@ -408,7 +408,7 @@ def _begin_move(
             notice_s,
             size,
             floor,
-            choice.score_s,
+            choice.score_s if choice.score_s < inf else None,
             choice.survival,
         )
     )

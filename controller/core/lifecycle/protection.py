@@ -253,7 +253,7 @@ def _tell_interval(cluster: Cluster, job: JobState, interval: Interval, hazard_p
             job.standby,
             rate,
             interval.interval_s,
-            interval.expected_loss_s,
+            interval.expected_loss_s if interval.expected_loss_s < inf else None,
             interval.loss_budget_infeasible,
             3600.0 * hazard_per_s,
         )

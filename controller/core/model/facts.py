@@ -145,7 +145,7 @@ class CheckpointPlanned(Fact, frozen=True):
     standby: str
     rate_bytes_per_s: float
     interval_s: float
-    expected_loss_s: float
+    expected_loss_s: float | None  # None: infinite, since the standby gets no rate
     loss_budget_infeasible: bool
     hazard_per_h: float
 
@@ -317,7 +317,7 @@ class MigrationAdmitted(Fact, frozen=True):
     notice_s: float
     payload_bytes: int
     floor_bytes_per_s: float
-    score_s: float
+    score_s: float | None  # None: infinite, since there is no way on from there
     survival: float
 
 

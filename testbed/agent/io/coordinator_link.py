@@ -3,8 +3,8 @@
 A coordinator's process that dies resets its connections, and its successor is found within `RECONNECT_MOST_S`. A machine that
 dies says nothing: then what was sent and not acknowledged for `UNHEARD_MS` ends the connection. One whose kernel goes on
 acknowledging (its process stands still, or the connection ends in something between) ends it, too: heartbeats are answered, so
-`SILENT_S` without a word are a broken connection. Jobs run on meanwhile, for as long as their lease does
-(`testbed.agent.core.lease`).
+`SILENT_S` without a word since one was said are a broken connection. (An idle host says one in half a lease.) Jobs run on
+meanwhile, for as long as their lease does (`testbed.agent.core.lease`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from testbed.wire import Channel, Codec
 RECONNECT_S, RECONNECT_MOST_S = 0.2, 1.0
 CONNECT_S = 3.0  # an attempt that was not answered
 UNHEARD_MS = 10_000  # bytes that were not acknowledged: the other machine is gone
-# nothing was heard: ten heartbeats at their usual pace, as long as UNHEARD_MS
+# nothing was heard since a heartbeat: ten of them at their usual pace, as long as UNHEARD_MS
 SILENT_S = 10.0
 # of a coordinator that wants heartbeats seldom, so many of them
 SILENT_HEARTBEATS = 4.0
@@ -83,9 +83,16 @@ class CoordinatorLink:
         out = Channel(stream, OUT)
         arriving: Channel[m.ToAgent] = Channel(stream, IN)
 
+        unanswered_s = (
+            trio.current_time()
+        )  # the first word after which nothing was heard; inf: all was answered
+
         async def say_all() -> None:
+            nonlocal unanswered_s
             async for message in unsent:
                 await out.send(message)
+                if isinstance(message, m.Heartbeat):
+                    unanswered_s = min(unanswered_s, trio.current_time())
 
         self._handle(ev.Connected())
         try:
@@ -94,13 +101,17 @@ class CoordinatorLink:
                     nursery.start_soon(say_all)
                     silent_s = SILENT_S
                     while True:
-                        with trio.move_on_after(silent_s) as patience:
+                        patience_s = unanswered_s + silent_s - trio.current_time()
+                        with trio.move_on_after(min(max(0.0, patience_s), silent_s)) as patience:
                             message = await arriving.receive()
+                        if patience.cancelled_caught and trio.current_time() < unanswered_s + silent_s:
+                            continue
                         if patience.cancelled_caught:
                             LOG.warning("the coordinator has said nothing for %g s", silent_s)
                             break
                         if message is None:
                             break
+                        unanswered_s = inf
                         if isinstance(message, m.Refused):
                             LOG.error("the coordinator refuses this agent: %s", message.reason)
                         elif isinstance(message, m.Welcome):

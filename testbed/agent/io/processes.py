@@ -183,7 +183,7 @@ class JobProcesses:
             if process is None:
                 raise WorkloadEnded("the job's process has gone")
             path = self._store.scratch(order.job, order.sequence)
-            taken = await process.snapshot(path, stop=order.final or self._snapshots_stop)
+            taken = await process.snapshot(path, stop=self._snapshots_stop, final=order.final)
             if taken.stopped:
                 LOG.warning("%s stood still for its snapshot: %s", order.job, taken.stopped)
             self._still_wanted(key)

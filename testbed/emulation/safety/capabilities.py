@@ -39,6 +39,7 @@ from testbed.emulation.kernel.netlink import (
 )
 from testbed.emulation.safety.settings import NEIGHBOURS, out_of_reach
 from testbed.errors import SetupError, TestbedError
+from testbed.workloads import criu
 from topologies.spec import Link
 
 if TYPE_CHECKING:
@@ -347,6 +348,20 @@ def _tracepoints() -> str:
 
 
 _feature("tcpdump", Need.OPTIONAL, "no `capture`", "apt-get install tcpdump")(_program("tcpdump"))
+
+
+@_feature(
+    "CRIU",
+    Need.OPTIONAL,
+    'no jobs with checkpoint_by = "criu": programs that cannot checkpoint themselves begin again at each reclaim',
+    f"apt-get install criu (4.0 or newer for new kernels), or {criu.COMMAND} = the path of one",
+)
+def _criu() -> str:
+    try:
+        found = criu.command()
+    except OSError as error:
+        raise Absent(str(error)) from error
+    return f"{found} {criu.version(found)}"
 
 
 @_feature(
