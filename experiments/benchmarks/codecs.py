@@ -165,7 +165,15 @@ def _trained(*, quick: bool) -> list[tuple[str, bytes, bytes]]:
 
 def _measured(content: str, base: bytes, data: bytes, rounds: int) -> list[dict[str, Any]]:
     """A row each way; times are medians over the rounds, in which the ways take turns."""
-    ways = _ways(data, base)
+    ways = [CodecWay("deduplication", _deduplicated, _found_again)]
+    ways += [_zstd(f"zstd {n}", n, planes=False, delta=False) for n in LEVELS]
+    ways += [_zstd(f"planes, zstd {n}", n, planes=True, delta=False) for n in LEVELS]
+    ways += [_zstd("delta, zstd 1", 1, planes=False, delta=True)]
+    ways += [_zstd(f"delta, planes, zstd {n}", n, planes=True, delta=True) for n in LEVELS]
+    # zipnn 0.5.4 reads past the end of what is no whole number of elements
+    if importlib.util.find_spec("zipnn") is not None and len(data) % WIDTH == 0:
+        ways += [_zipnn(dtype, delta=delta) for delta in (False, True) for dtype in ("float32", "bfloat16")]
+    ways.append(_transfers(data, base))
     encode_s: dict[str, list[float]] = {way.name: [] for way in ways}
     decode_s: dict[str, list[float]] = {way.name: [] for way in ways}
     wire_bytes: dict[str, int] = {}
@@ -196,18 +204,6 @@ def _measured(content: str, base: bytes, data: bytes, rounds: int) -> list[dict[
             }
         )
     return rows
-
-
-def _ways(data: bytes, base: bytes) -> list[CodecWay]:
-    ways = [CodecWay("deduplication", _deduplicated, _found_again)]
-    ways += [_zstd(f"zstd {n}", n, planes=False, delta=False) for n in LEVELS]
-    ways += [_zstd(f"planes, zstd {n}", n, planes=True, delta=False) for n in LEVELS]
-    ways += [_zstd("delta, zstd 1", 1, planes=False, delta=True)]
-    ways += [_zstd(f"delta, planes, zstd {n}", n, planes=True, delta=True) for n in LEVELS]
-    # zipnn 0.5.4 reads past the end of what is no whole number of elements
-    if importlib.util.find_spec("zipnn") is not None and len(data) % WIDTH == 0:
-        ways += [_zipnn(dtype, delta=delta) for delta in (False, True) for dtype in ("float32", "bfloat16")]
-    return [*ways, _transfers(data, base)]
 
 
 def _chunks(data: bytes) -> list[bytes]:
