@@ -77,6 +77,18 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     """
     rehearse()
     sizes = {hosts: measure_size(hosts) for hosts in (QUICK_SIZES if quick else SIZES)}
+    verdict: dict[str, bool] = {}
+    for hosts, figures in sizes.items():
+        tick = figures["tick"]
+        if hosts in TARGETS_S:
+            verdict[f"tick at {hosts}"] = tick["median_s"] <= TARGETS_S[hosts]
+        verdict[f"p99 at {hosts}"] = tick["p99_s"] <= MOST_P99_OVER_MEDIAN * tick["median_s"]
+    if 500 in sizes:
+        alone, ten = sizes[500]["p2"]["median_s"], sizes[500]["p2_ten"]["median_s"]
+        verdict["P2 at 500"] = alone <= PLACEMENT_TARGET_S
+        verdict["P2 for ten is not ten times one"] = ten < SIMULTANEOUS * alone
+        ticks = (sizes[500][name]["median_s"] for name in ("ten_reclaims", "tick"))
+        verdict["ten reclaims are not ten times one"] = next(ticks) < SIMULTANEOUS * next(ticks)
     result = {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -89,7 +101,7 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
             "placement_s_at_500": PLACEMENT_TARGET_S,
             "p99_over_median": MOST_P99_OVER_MEDIAN,
         },
-        "verdict": _verdict(sizes),
+        "verdict": verdict,
     }
     out.mkdir(parents=True, exist_ok=True)
     (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
@@ -216,22 +228,6 @@ def growth_exponent(seconds: dict[int, float]) -> float:
     x = [math.log(size) for size in seconds]
     y = [math.log(taken) for taken in seconds.values()]
     return statistics.linear_regression(x, y).slope
-
-
-def _verdict(sizes: dict[int, dict[str, Any]]) -> dict[str, bool]:
-    verdict: dict[str, bool] = {}
-    for hosts, figures in sizes.items():
-        tick = figures["tick"]
-        if hosts in TARGETS_S:
-            verdict[f"tick at {hosts}"] = tick["median_s"] <= TARGETS_S[hosts]
-        verdict[f"p99 at {hosts}"] = tick["p99_s"] <= MOST_P99_OVER_MEDIAN * tick["median_s"]
-    if 500 in sizes:
-        alone, ten = sizes[500]["p2"]["median_s"], sizes[500]["p2_ten"]["median_s"]
-        verdict["P2 at 500"] = alone <= PLACEMENT_TARGET_S
-        verdict["P2 for ten is not ten times one"] = ten < SIMULTANEOUS * alone
-        ticks = (sizes[500][name]["median_s"] for name in ("ten_reclaims", "tick"))
-        verdict["ten reclaims are not ten times one"] = next(ticks) < SIMULTANEOUS * next(ticks)
-    return verdict
 
 
 def draw(result: Mapping[str, Any], path: Path) -> None:
