@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.core.network.links import Floats
 from controller.core.placement.exposure import EMERGENCY, HOURS, LEND
 from controller.core.placement.hazard import Experience, HazardWindow, expected_reclaims
 from controller.core.placement.hazard_states import StateFactors
@@ -64,21 +63,13 @@ def judge_ahead(record: HazardRecord, window_s: float, prior: Experience) -> dic
                 (NOW, states.column(hosts, now_s)),
                 (AHEAD, states.column(hosts, now_s, ahead_s)),
             ):
-                nats[hours][name] += _score(expected * factors, taken, known)
+                stays = np.clip(survivals(expected * factors), LEAST, 1.0 - LEAST)
+                nats[hours][name] += float(np.where(taken, np.log1p(-stays), np.log(stays))[known].sum())
     return {
         hours: {name: (found - of[PLAIN]) / max(1, departures[hours]) for name, found in of.items()}
         | {"departures": departures[hours]}
         for hours, of in nats.items()
     }
-
-
-def _score(
-    expected: Floats,
-    taken: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    known: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> float:
-    stays = np.clip(survivals(expected), LEAST, 1.0 - LEAST)
-    return float(np.where(taken, np.log1p(-stays), np.log(stays))[known].sum())
 
 
 def _ends(record: HazardRecord) -> dict[tuple[str, float], tuple[float, int]]:
