@@ -73,10 +73,11 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         gigabit = _throughput(net, flow_s) / (GBIT_PER_S * PAYLOAD_SHARE)
         result["delayed"] |= {"gigabit_over_declared": gigabit, "busy": _lateness(_line(net), before)}
         net.set_link("h1", "s1", rate=SLOW)
-        result["delayed_and_slow"] = {
-            "over_declared": _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE),
-            "without_delay": _without_delay(net, flow_s),
-        }
+        over_declared = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        net.set_link("h1", "s1", delay=0)
+        without_delay = _throughput(net, flow_s) / (SLOW * PAYLOAD_SHARE)
+        net.set_link("h1", "s1", delay=DELAY_S)
+        result["delayed_and_slow"] = {"over_declared": over_declared, "without_delay": without_delay}
         net.set_link("h1", "s1", rate=FAST, loss=LOSS)
         before = _line(net)
         lossy = _throughput(net, flow_s)
@@ -178,13 +179,6 @@ def _throughput(net: LiveCampus, seconds: float) -> float:
     """Payload bytes/s of a greedy flow from h1 to h2."""
     (rate,) = probe_link_rates(net, [("h1", "h2")], duration_s=seconds, warm_up_s=1.0)
     return rate.measured_bytes_per_s
-
-
-def _without_delay(net: LiveCampus, seconds: float) -> float:
-    net.set_link("h1", "s1", delay=0)
-    found = _throughput(net, seconds) / (SLOW * PAYLOAD_SHARE)
-    net.set_link("h1", "s1", delay=DELAY_S)
-    return found
 
 
 def _line(net: LiveCampus) -> list[LineStatistics]:
