@@ -120,7 +120,17 @@ def measure_live_page(
         readers.stdin.close()
         waited = [_waits(told_s, writing.marks) for told_s in json.loads(readers.stdout.readline())]
         stalled.close()
-    took_s = _match(writing.marks, shown)
+    # of each mark, until the host was first painted as it says; infinite: it never was
+    took_s = []
+    for n, (made_s, look) in enumerate(writing.marks):
+        until_s = writing.marks[n + 1][0] if n + 1 < len(writing.marks) else math.inf
+        seen = (
+            at / 1e3 - made_s
+            for at, classes in shown
+            if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
+        )
+        first = next(seen, math.inf)
+        took_s.append(first if made_s + first <= until_s + EVERY_S else math.inf)
     result = {
         "hosts": len(played.volunteers),
         "clients": clients,
@@ -223,21 +233,6 @@ def _read(address: str, clients: int, host: str) -> None:
 def _waits(told: list[float], marks: list[tuple[float, str]]) -> list[float]:
     """From each mark's commit to a reader's being told."""
     return [min((at - made for at in told if at >= made), default=math.inf) for made, _ in marks]
-
-
-def _match(marks: list[tuple[float, str]], shown: list[tuple[float, str]]) -> list[float]:
-    """Of each mark, seconds until the host was first painted as it says; infinite: it never was."""
-    took = []
-    for n, (made_s, look) in enumerate(marks):
-        until_s = marks[n + 1][0] if n + 1 < len(marks) else math.inf
-        seen = (
-            at / 1e3 - made_s
-            for at, classes in shown
-            if made_s <= at / 1e3 and ("reclaimed" in classes) == bool(look)
-        )
-        first = next(seen, math.inf)
-        took.append(first if made_s + first <= until_s + EVERY_S else math.inf)
-    return took
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:
