@@ -42,7 +42,7 @@ from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
 from experiments.inputs.scenario.parts import Jobs, Protocol, Queue, ResearchFlow
 from experiments.inputs.traces import JobArrival, JobDraw, Trace
-from experiments.results.history import Notice, Timed, notices
+from experiments.results.history import Notice, notices
 from experiments.results.live_display import Live
 from experiments.results.pictures import canvas, dress
 from experiments.results.run_context import research_shares
@@ -332,7 +332,11 @@ class Trunk:
 
 def moves(played: Played) -> list[MovedJob]:
     """Every (job, notice) of the waves, in order."""
-    running = _runs(played.facts)
+    # of each job: when it began to run, where, and how long it had stood still
+    running: dict[str, list[tuple[float, str, float | None]]] = {}
+    for at_s, fact in played.facts:
+        if isinstance(fact, f.JobRunning):
+            running.setdefault(fact.job, []).append((at_s, fact.host, fact.downtime_s))
     done = {fact.job: at_s for at_s, fact in played.facts if isinstance(fact, f.JobFinished)}
     campus, found = played.context.campus, []
     per_wave: dict[int, int] = {}
@@ -374,15 +378,6 @@ def moves(played: Played) -> list[MovedJob]:
 
 def _wave(notice: Notice) -> int:
     return round((notice.at_s - FIRST_S - NOTICE_AT_S) // WAVE_S)
-
-
-def _runs(facts: Sequence[Timed]) -> dict[str, list[tuple[float, str, float | None]]]:
-    """Of each job: when it began to run, where, and how long it had stood still."""
-    found: dict[str, list[tuple[float, str, float | None]]] = {}
-    for at_s, fact in facts:
-        if isinstance(fact, f.JobRunning):
-            found.setdefault(fact.job, []).append((at_s, fact.host, fact.downtime_s))
-    return found
 
 
 def research(played: Played) -> list[dict[str, Any]]:
