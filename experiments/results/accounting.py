@@ -159,11 +159,6 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
         for name, value in played.items()
         if value is not None
     }
-    return replace(summary, real_scale=real, warnings=_warnings(journal, summary, context))
-
-
-def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[str]:
-    """What the run did not put to the test, and a limit that it ran into."""
     warnings, mean_delay_s = list(context.warnings), summary.delay.mean_s or 0.0
     if not summary.migrations.planned and not journal.of(f.JobStopped):
         warnings.append("no reclaim met a job: what is promised about reclaims was not put to the test")
@@ -174,7 +169,7 @@ def _warnings(journal: _Journal, summary: Summary, context: RunContext) -> list[
             f"r is at its limit r_max = {context.level_max:g} while jobs wait less than they may ({told}): jobs paid for "
             "on-demand that could have waited; give the queue a larger level_max"
         )
-    return warnings
+    return replace(summary, real_scale=real, warnings=warnings)
 
 
 # ---------------------------------------------------------------- the parts
