@@ -56,7 +56,11 @@ class Usage:
         return spent
 
     def _pids(self) -> dict[str, list[int]]:
-        world, children = self._world, _children()
+        children: dict[int, list[int]] = {}  # the processes of the machine, by parent
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+        world = self._world
         agents = [one.process.pid for one in world.agents]
         research = [one.pid for one in world.campus.forked if one.label.startswith("research")]
         coordinator = [] if world.coordinator is None else [world.coordinator.pid]
@@ -68,15 +72,6 @@ class Usage:
             "jobs": jobs,
             "research": research,
         }
-
-
-def _children() -> dict[int, list[int]]:
-    """The processes of the machine, by parent."""
-    found: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            found.setdefault(int(fields[1]), []).append(int(entry.name))
-    return found
 
 
 def _descendants(pid: int, children: dict[int, list[int]]) -> Iterable[int]:
