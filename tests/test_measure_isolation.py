@@ -15,7 +15,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 
 from experiments.benchmarks import isolation
 from experiments.benchmarks.attacks import AF41, ATTACKS, CS1, ETH_IPV6, Frames, Station
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, NOTHING_PROMISED
 from testbed.emulation.description.plan import plan
 from testbed.emulation.description.shaping import RTM_NEWTFILTER, requests
 from testbed.enforcement import Enforcement, payload_rate, wire_rate

@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmarks.goals import JudgedFigure
 from experiments.results.pictures import canvas
 from testbed.errors import CommandFailed
 from topologies.presets import campus54, three_tier
@@ -60,6 +61,14 @@ def measure_bringup(
     (out / "bringup.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "bringup.svg")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for way, target in TARGETS.items():
+        times = result["times_faster"][way]
+        what = f"{result['hosts']} hosts {way}, against stock Mininet"
+        yield JudgedFigure(what, f">= {target:g}x", f"{times:.1f}x", times >= target)
 
 
 def description_of(hosts: int) -> Description:

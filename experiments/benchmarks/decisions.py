@@ -20,7 +20,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from controller.core.model import events as ev
 from controller.core.model.entities import JobState
 from controller.warm_up import rehearse
 from experiments.benchmarks.decisions_world import campus_of, coordinator_at_work
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.results.pictures import canvas
 from testbed.messages import OwnerReclaims, OwnerReturns
 
@@ -107,6 +108,16 @@ def measure_decisions(out: Path, *, quick: bool = False) -> dict[str, Any]:
     (out / "decisions.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, out / "decisions.svg")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for hosts, goal_s in result["targets"]["tick_s"].items():
+        if size := result["sizes"].get(str(hosts)):
+            found_s = size["tick"]["median_s"]
+            yield JudgedFigure(
+                f"a tick at {hosts} hosts, median", f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s
+            )
 
 
 def measure_size(hosts: int, samples: int | None = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rich.table import Table
 from bpf.layout import Mode
 from bpf.library import check, libbpf
 from bpf.maps import KillSwitch
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from experiments.benchmarks.kill_switch import (
     IPTABLES,
     LIBRARY,
@@ -144,6 +145,18 @@ def measure_killswitch(out: Path, trials: int = TRIALS, hosts: int = HOSTS) -> d
         dress(axes, "us after the act (log)", "share of trials")
         axes.legend(frameon=False, fontsize=8)
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for name, wanted in GOALS.items():
+        for quantile, goal_s in wanted.items():
+            what = f"{WORDS[name]}, {quantile}"
+            if name in result["paths"]:
+                found_s = result["paths"][name]["last_let_in_s"][quantile]
+                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", in_ms(found_s), found_s <= goal_s)
+            else:
+                yield JudgedFigure(what, f"<= {in_ms(goal_s)}", result["unavailable"][name], None)
 
 
 def _on_campus(out: Path, trials: int, hosts: int) -> tuple[dict[str, list[Trial] | str], dict[str, int]]:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from mininet.log import setLogLevel
 from rich.table import Table
 
+from experiments.benchmarks.goals import JudgedFigure, in_ms
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.safety.fidelity import Bounds, probe_link_rates
@@ -98,6 +99,23 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     (out / "links.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    delayed, slow, met, goals = result["delayed"], result["delayed_and_slow"], result["met"], GOALS
+    for quantile in ("p50", "p99"):
+        key = f"rtt_{quantile}_s"
+        what = f"round trip of 2 x 5 ms, {quantile}"
+        yield JudgedFigure(what, f"<= {in_ms(goals[key])}", in_ms(delayed["rtt_s"][quantile]), met[key])
+    key, found = "throughput_bytes_per_s", delayed["bytes_per_s"]
+    yield JudgedFigure("one TCP flow at 5 ms", f">= {format_rate(goals[key])}", format_rate(found), met[key])
+    off = slow["over_declared"] / slow["without_delay"] - 1.0
+    yield JudgedFigure("rate with delay", f"within {goals['rate_off']:.0%}", f"{off:+.1%}", met["rate_off"])
+    wrong = max(delayed[when]["wrong"] for when in ("idle", "busy"))
+    yield JudgedFigure(
+        "frames wrong by a tenth of the delay", f"<= {goals['wrong']:.0%}", f"{wrong:.2%}", met["wrong"]
+    )
 
 
 def links_table(result: dict[str, Any]) -> Table:

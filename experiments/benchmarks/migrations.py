@@ -36,7 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.core.model import facts as f
-from experiments.benchmarks.isolation import KEPT, NOT_JUDGED, NOT_KEPT, SHORT
+from experiments.benchmarks.goals import KEPT, NOT_JUDGED, NOT_KEPT, JudgedFigure, all_kept
+from experiments.benchmarks.isolation import SHORT
 from experiments.inputs.scenario import OwnerEvent, Scenario
 from experiments.inputs.scenario.law import InverseLaw
 from experiments.inputs.scenario.owners import Owners
@@ -250,6 +251,17 @@ def measure_migrations(
         (out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
     draw(result, out / PICTURE)
     return result
+
+
+def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
+    """The figures of `result`, as it stands in the JSON, that have a goal."""
+    for run in result["runs"]:
+        if run["system"] == "ours":
+            waves = run["waves"]
+            yield all_kept("admitted migrations are in time (Theorem 3)", [wave["promise"] for wave in waves])
+            yield all_kept("research keeps its reserve beside them", [wave["reserve"] for wave in waves])
+    for words, printed, here, _ in paper_rows(result):
+        yield JudgedFigure(words, f"paper A: {printed}" if printed else "", here, None)
 
 
 def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[str, Any]:
