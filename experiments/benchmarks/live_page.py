@@ -91,7 +91,9 @@ def measure_live_page(
     writer.close()
     marked = played.volunteers[-1].name
     with ExitStack() as stack:
-        address, page_pid = stack.enter_context(_served(path))
+        page_process = stack.enter_context(_process(str(path), str(os.getpid())))
+        assert page_process.stdout is not None
+        address, page_pid = page_process.stdout.readline().split()[-1], page_process.pid
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-quic"]
         )
@@ -118,7 +120,11 @@ def measure_live_page(
         told = urlopen(address + "metrics", timeout=10).read().decode()
         browser.close()
         readers.stdin.close()
-        waited = [_waits(told_s, writing.marks) for told_s in json.loads(readers.stdout.readline())]
+        # of each reader, from each mark's commit to its being told
+        waited = [
+            [min((at - made for at in told_s if at >= made), default=math.inf) for made, _ in writing.marks]
+            for told_s in json.loads(readers.stdout.readline())
+        ]
         stalled.close()
     # of each mark, until the host was first painted as it says; infinite: it never was
     took_s = []
@@ -230,23 +236,11 @@ def _read(address: str, clients: int, host: str) -> None:
                 rest[found] = part[-len(name) :]
 
 
-def _waits(told: list[float], marks: list[tuple[float, str]]) -> list[float]:
-    """From each mark's commit to a reader's being told."""
-    return [min((at - made for at in told if at >= made), default=math.inf) for made, _ in marks]
-
-
 def _quantiles(values: list[float]) -> dict[str, float]:
     if len(values) < 2:
         return {}
     cuts = quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "most": max(values)}
-
-
-@contextmanager
-def _served(journal: Path) -> Iterator[tuple[str, int]]:
-    with _process(str(journal), str(os.getpid())) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1], process.pid
 
 
 @contextmanager
