@@ -53,7 +53,21 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
         harness_ns = _least_ns(nothing_fd, packet(0), rounds, repeat)
     finally:
         os.close(nothing_fd)
-    measured = {name: case(rounds, repeat) for name, case in _cases().items()}
+    modes = {"account": BucketMode.ACCOUNT, "guard": BucketMode.DEBT, "literal": BucketMode.DROP}
+    cases: dict[str, Case] = {
+        "egress unmatched": _egress(None, False),
+        "egress unmatched, rewritten": _egress(None, True),
+    }
+    for name, mode in modes.items():
+        cases[f"egress {name}"] = _egress(mode, False)
+        cases[f"egress {name}, rewritten"] = _egress(mode, True)
+    cases |= {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
+    cases |= {
+        "port research": _port(DSCP[ClassId.RESEARCH], HERE),
+        "port migration": _port(DSCP[ClassId.PLANNED], HERE),
+        "port forged": _port(DSCP[ClassId.RESEARCH], IPv4Address("10.9.9.9")),
+    }
+    measured = {name: case(rounds, repeat) for name, case in cases.items()}
     result: dict[str, Any] = {
         "kernel": os.uname().release,
         "repeat": repeat,
@@ -85,23 +99,6 @@ def measure_packets(out: Path, *, rounds: int = ROUNDS, repeat: int = REPEAT) ->
 
 
 Case = Callable[[int, int], int]
-
-
-def _cases() -> dict[str, Case]:
-    modes = {"account": BucketMode.ACCOUNT, "guard": BucketMode.DEBT, "literal": BucketMode.DROP}
-    cases: dict[str, Case] = {
-        "egress unmatched": _egress(None, False),
-        "egress unmatched, rewritten": _egress(None, True),
-    }
-    for name, mode in modes.items():
-        cases[f"egress {name}"] = _egress(mode, False)
-        cases[f"egress {name}, rewritten"] = _egress(mode, True)
-    cases |= {f"ingress {mode.name.lower()}": _ingress(mode) for mode in Mode}
-    return cases | {
-        "port research": _port(DSCP[ClassId.RESEARCH], HERE),
-        "port migration": _port(DSCP[ClassId.PLANNED], HERE),
-        "port forged": _port(DSCP[ClassId.RESEARCH], IPv4Address("10.9.9.9")),
-    }
 
 
 def _egress(mode: BucketMode | None, is_rewritten: bool) -> Case:
