@@ -70,7 +70,17 @@ def measure_queue(out: Path, *, quick: bool = False, seed: int = SEED) -> dict[s
     sizes = QUICK if quick else Sizes()
     prepare()
     missing = [name for name, module in (("numba", "numba"), *PEERS.items()) if not _is_there(module)]
-    speed = {case.name: _speed(case, sizes, seed) for case in _raced()}
+    speed: dict[str, dict[str, dict[str, Any]]] = {}
+    for case in _raced():  # one row a system; the peers' first jobs are those of the rows above them
+        timing, estimate = _timed(partial(simulate, case.model, sizes.ours, seed), sizes.ours)
+        rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
+        rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
+        rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
+        for name, module in PEERS.items():
+            if _is_there(module):
+                peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
+                rows[name] = _row(case, peer.simulate, sizes.peers, seed)
+        speed[case.name] = rows
     agreement = []
     for place, case in enumerate(cases()):
         estimate = simulate(case.model, sizes.case, seed + place)
@@ -120,19 +130,6 @@ def _raced() -> Iterator[QueueCase]:
 T = TypeVar("T")
 System = Callable[[Model, Piece], Fates]
 PEERS: Final = {"SimPy": "simpy", "Ciw": "ciw"}
-
-
-def _speed(case: QueueCase, sizes: Sizes, seed: int) -> dict[str, dict[str, Any]]:
-    """One row a system. The peers' first jobs are those of the rows above them."""
-    timing, estimate = _timed(lambda: simulate(case.model, sizes.ours, seed), sizes.ours)
-    rows = {OURS: timing | _means(case, estimate.cost, estimate.delay_h)}
-    rows[KERNEL] = _row(case, _replayed, sizes.kernel, seed)
-    rows[PLAIN] = _row(case, partial(_replayed, compiled=False), sizes.plain, seed)
-    for name, module in PEERS.items():
-        if _is_there(module):
-            peer = importlib.import_module(f"experiments.benchmarks.{module}_peer")
-            rows[name] = _row(case, peer.simulate, sizes.peers, seed)
-    return rows
 
 
 def _row(case: QueueCase, system: System, jobs: int, seed: int) -> dict[str, Any]:
