@@ -95,10 +95,42 @@ def measure_transfer(
             row = {"round": number, **_round(sender, receiver, places, number % CONTENTS)}
             rows.append(row)
         recycled = receiver.ask("close_stores")
-    result = _summary(rows[WARM_UP_ROUNDS:], size_bytes, recycled)
+    kept = rows[WARM_UP_ROUNDS:]
+    medians, ratios = (
+        {kind: float(statistics.median(row[what][kind] for row in kept)) for kind in _KINDS}
+        for what in ("bytes_per_s", "ratio_to_bare")
+    )
+    result: dict[str, Any] = {
+        "size_bytes": size_bytes,
+        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
+        "median_bytes_per_s": medians,
+        "ratio_to_bare": ratios,
+        "goal": GOAL,
+        "goal_met": ratios["steady_tmpfs"] >= GOAL,
+        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
+        "files_recycled": recycled,
+        "rounds": kept,
+    }
     out.mkdir(parents=True, exist_ok=True)
     (out / "transfer.json").write_text(json.dumps(result, indent=2) + "\n")
-    _draw(result, out / "transfer.svg")
+    with canvas(out / "transfer.svg", 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
+        for line, kind in enumerate(_KINDS):
+            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
+            color = (
+                "#4878a8"
+                if kind.startswith("steady")
+                else "#9ebcda"
+                if kind.startswith("cold")
+                else "#b0b0b0"
+            )
+            axes.barh(line, statistics.median(values), color=color, height=0.6)
+            axes.plot(values, [line] * len(values), ".", color="black", markersize=4)
+        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
+        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
+        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
+        axes.invert_yaxis()
+        axes.set_xlabel("GB/s over a veth pair")
+        figure.legend(fontsize=8, loc="outside upper right")
     count = len(result["rounds"])
     print(f"{size_bytes >> 20} MiB over a veth pair, medians of {count} rounds (bare: the best of each)")
     for kind, label in _KINDS.items():
@@ -136,25 +168,6 @@ def _transfer(
     sent_bytes, duration_s = sender.ask(how, content + 1)
     commit_s = receiver.ask("") or 0.0
     return sent_bytes / duration_s, sent_bytes / (duration_s - commit_s)
-
-
-def _summary(rows: list[dict[str, Any]], size_bytes: int, recycled: bool) -> dict[str, Any]:
-    def median(what: str, kind: str) -> float:
-        return float(statistics.median(row[what][kind] for row in rows))
-
-    medians = {kind: median("bytes_per_s", kind) for kind in _KINDS}
-    ratios = {kind: median("ratio_to_bare", kind) for kind in _KINDS}
-    return {
-        "size_bytes": size_bytes,
-        "kinds": {kind: label.strip() for kind, label in _KINDS.items()},
-        "median_bytes_per_s": medians,
-        "ratio_to_bare": ratios,
-        "goal": GOAL,
-        "goal_met": ratios["steady_tmpfs"] >= GOAL,
-        "goal_met_by": {kind: ratio >= GOAL for kind, ratio in ratios.items()},
-        "files_recycled": recycled,
-        "rounds": rows,
-    }
 
 
 def _directory(stack: ExitStack, parent: Path | None) -> Path:
@@ -350,27 +363,6 @@ def _obey(role: str, parent: int) -> None:
     for line in sys.stdin:
         order, *arguments = json.loads(line)
         _reply(getattr(worker, order)(*arguments))
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    with canvas(path, 1, 1, (7.5, 4.0)) as (figure, [[axes]]):
-        for place, kind in enumerate(_KINDS):
-            values = [row["bytes_per_s"][kind] / 1e9 for row in result["rounds"]]
-            color = (
-                "#4878a8"
-                if kind.startswith("steady")
-                else "#9ebcda"
-                if kind.startswith("cold")
-                else "#b0b0b0"
-            )
-            axes.barh(place, statistics.median(values), color=color, height=0.6)
-            axes.plot(values, [place] * len(values), ".", color="black", markersize=4)
-        goal = GOAL * result["median_bytes_per_s"]["bare"] / 1e9
-        axes.axvline(goal, color="#c44e52", linestyle="--", linewidth=1, label=f"goal: {GOAL} of bare")
-        axes.set_yticks(range(len(_KINDS)), list(_KINDS.values()))
-        axes.invert_yaxis()
-        axes.set_xlabel("GB/s over a veth pair")
-        figure.legend(fontsize=8, loc="outside upper right")
 
 
 if __name__ == "__main__":
