@@ -13,7 +13,7 @@ from bpf.errors import BpfError
 from experiments.cli.owner import users_of
 from experiments.worlds.live.operator import Operator, ask
 from testbed import owner
-from testbed.emulation.safety.ledger import RunningCampus, named_campuses
+from testbed.emulation.safety.ledger import named_campuses
 from testbed.errors import SetupError
 from testbed.messages import HostStatus, Status
 from topologies.units import format_duration
@@ -51,24 +51,23 @@ class CampusStatus(msgspec.Struct):
 
 def campus_status(campus_id: str | None) -> list[CampusStatus]:
     """Every running campus (or one), as its coordinator and its kernel see it."""
-    return [_of(campus) for campus in named_campuses(campus_id)]
-
-
-def _of(campus: RunningCampus) -> CampusStatus:
-    told, why_not = None, ""
-    try:
-        told = ask(campus.run_dir, Operator.status, PATIENCE_S)
-    except SetupError as error:
-        why_not = str(error)
-    known = {host.host: host for host in told.hosts} if told else {}
-    hosts = [
-        HostAndSwitch(
-            name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
-        )
-        for name in campus.hosts
-        if campus.switch_pin(name).exists()
-    ]
-    return CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts)
+    found = []
+    for campus in named_campuses(campus_id):
+        told, why_not = None, ""
+        try:
+            told = ask(campus.run_dir, Operator.status, PATIENCE_S)
+        except SetupError as error:
+            why_not = str(error)
+        known = {host.host: host for host in told.hosts} if told else {}
+        hosts = [
+            HostAndSwitch(
+                name, known.get(name), _switch(campus.switch_pin(name)), users_of(campus.switch_pin(name))
+            )
+            for name in campus.hosts
+            if campus.switch_pin(name).exists()
+        ]
+        found.append(CampusStatus(campus.id, campus.name, campus.owner_pid, told, why_not, hosts))
+    return found
 
 
 def status_table(campus: CampusStatus) -> tuple[str, Table]:
