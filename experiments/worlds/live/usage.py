@@ -49,10 +49,13 @@ class Usage:
         pids = self._pids()
         for part in PARTS:
             for pid in pids[part]:
-                own_s, waited_s = _times_s(pid)
-                spent[part] += own_s
+                if not (fields := _stat(pid)):
+                    continue  # it is gone
+                user, system, waited_user, waited_system = map(int, fields[11:15])
+                spent[part] += (user + system) / TICKS_PER_S
                 # of what agents and fork servers have waited for, all were jobs, or fork servers
-                spent["jobs" if part in ("agents", "jobs") else part] += waited_s
+                waiter = "jobs" if part in ("agents", "jobs") else part
+                spent[waiter] += (waited_user + waited_system) / TICKS_PER_S
         return spent
 
     def _pids(self) -> dict[str, list[int]]:
@@ -78,15 +81,6 @@ def _descendants(pid: int, children: dict[int, list[int]]) -> Iterable[int]:
     for child in children.get(pid, ()):
         yield child
         yield from _descendants(child, children)
-
-
-def _times_s(pid: int) -> tuple[float, float]:
-    """Processor seconds of a process, and of its children that it has waited for; 0 if it is gone."""
-    fields = _stat(pid)
-    if not fields:
-        return 0.0, 0.0
-    user, system, waited_user, waited_system = map(int, fields[11:15])
-    return (user + system) / TICKS_PER_S, (waited_user + waited_system) / TICKS_PER_S
 
 
 def _stat(pid: int) -> list[str]:
