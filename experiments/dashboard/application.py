@@ -29,7 +29,7 @@ from experiments.dashboard.health import Health
 from experiments.dashboard.kept import Answers
 from experiments.dashboard.layout import layout
 from experiments.dashboard.metrics import registry
-from experiments.dashboard.switches import Switches, Wish
+from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results import pages
 from testbed.errors import TestbedError
 
@@ -202,7 +202,7 @@ class Application:
             if len(body) > MOST_BODY:
                 raise RequestRefused(413, f"at most {MOST_BODY} bytes")
         try:
-            wish = msgspec.json.decode(body, type=Wish)
+            wish = msgspec.json.decode(body, type=OwnerRequest)
             return _json({"words": await self._switches.do(wish)})
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RequestRefused(400, str(error)) from None
