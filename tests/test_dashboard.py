@@ -28,7 +28,7 @@ from experiments.dashboard.decisions import Divergence, decide_journal, decide_v
 from experiments.dashboard.feed import Cursor, Feed
 from experiments.dashboard.kept import DECIDED, Answers, Kept
 from experiments.dashboard.layout import layout
-from experiments.dashboard.picture import Picture, Rows
+from experiments.dashboard.picture import Picture, VersionedRows
 from experiments.dashboard.sources import EventsFile, JournalSource, Meter, open_run
 from experiments.dashboard.switches import OwnerRequest, Switches
 from experiments.results.history import Where, attempts, whereabouts
@@ -167,7 +167,7 @@ def test_before_the_first_fact_all_hosts_are_there_and_absent(events: Path) -> N
 
 
 def test_rows_that_are_gone_are_forgotten_after_a_while() -> None:
-    rows = Rows()
+    rows = VersionedRows()
     for version in range(1, 2 * picture.MOST_GONE):
         rows.put(version, f"row{version}", {})
         rows.drop(version, f"row{version}")
