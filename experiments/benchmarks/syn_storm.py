@@ -144,7 +144,7 @@ class SynStorm:
         self._memory.close()
 
 
-class Application:
+class ListeningProcess:
     """A process in the host's network that listens, and closes its listener when it is told to."""
 
     def __init__(self, host: NetworkNamespace) -> None:
@@ -217,7 +217,7 @@ class Arena:
     host: NetworkNamespace
     outside: NetworkNamespace  # the storm's
     storm: SynStorm
-    application: Application
+    application: ListeningProcess
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def arena(host: NetworkNamespace, egress_fd: int, ingress_fd: int) -> Iterator[A
             _set("net/ipv4/tcp_syncookies", "2")
             with NetlinkSocket() as netlink:
                 netlink.send(host_requests(socket.if_nametoindex(HOST_END), egress_fd, ingress_fd, HOST_END))
-        application = Application(host)
+        application = ListeningProcess(host)
         last.callback(application.end)
         application.listen()
         folder = last.enter_context(tempfile.TemporaryDirectory(prefix="syn-storm-"))
