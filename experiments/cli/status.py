@@ -21,7 +21,7 @@ from topologies.units import format_duration
 PATIENCE_S = 2.0  # for a coordinator that does not answer
 
 
-class SwitchStatus(msgspec.Struct):
+class OwnerSwitch(msgspec.Struct):
     """An owner's switch, as the kernel has it."""
 
     mode: str  # off, drain, isolate
@@ -34,7 +34,7 @@ class HostAndSwitch(msgspec.Struct):
 
     host: str
     coordinator: HostStatus | None
-    switch: SwitchStatus | None  # None: not for this user
+    switch: OwnerSwitch | None  # None: not for this user
     switch_users: str  # who may read and set it
 
 
@@ -86,7 +86,7 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
     return f"campus [bold]{campus.campus}[/bold] ({campus.name}), process {campus.process}", table
 
 
-def _switch(pin: Path) -> SwitchStatus | None:
+def _switch(pin: Path) -> OwnerSwitch | None:
     try:
         switch = owner.look(pin)
     except BpfError as error:
@@ -94,7 +94,7 @@ def _switch(pin: Path) -> SwitchStatus | None:
             raise
         return None
     left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9 if switch.isolate_at_ns else None
-    return SwitchStatus(switch.mode.name.lower(), left_s, switch.dropped_packets)
+    return OwnerSwitch(switch.mode.name.lower(), left_s, switch.dropped_packets)
 
 
 def _switch_cells(each: HostAndSwitch) -> tuple[str, str]:
