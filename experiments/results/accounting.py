@@ -49,7 +49,7 @@ from experiments.results.summary import (
     LostGpuTime,
     MigrationFigures,
     MissedDeadline,
-    Observed,
+    NetworkObservation,
     Rates,
     ResearchFigures,
     RunVerdict,
@@ -130,7 +130,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             list(verdict.reasons),
             dict(verdict.figures),
             [
-                Observed(
+                NetworkObservation(
                     where,
                     seen.retransmitted,
                     seen.dropped,
