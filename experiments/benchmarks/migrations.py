@@ -266,7 +266,7 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
 
 def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[str, Any]:
     """One run: its moves, seconds of research, samples of the trunk, and what each wave came to."""
-    scenario, trunk = scenario_of(system, ks), Trunk()
+    scenario, trunk = scenario_of(system, ks), TrunkSamples()
     with Path(os.devnull).open("w") as nowhere:
         played = run_live(
             scenario,
@@ -299,7 +299,7 @@ def play(system: System, ks: Sequence[int], out: Path, *, across: bool) -> dict[
     )
 
 
-class Trunk:
+class TrunkSamples:
     """Samples of what crosses the trunk, each way, and of what migrations bring to the hosts' ports."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from experiments.benchmarks.goals import JudgedFigure
 from experiments.benchmarks.rates_network import (
     Order,
     RatesNetwork,
-    Trunk,
+    TrunkShaping,
     rates_network,
 )
 from experiments.results.pictures import canvas
@@ -155,7 +155,7 @@ def _measure(
     network: RatesNetwork, setting: Setting, system: EnforcementSystem, warm_s: float, measured_s: float
 ) -> dict[str, Any]:
     classes = setting.grants_bytes_per_s if system.has_trunk_classes else ()
-    network.shape(Trunk(setting.trunk_bytes_per_s, system.serves_marked_first, classes))
+    network.shape(TrunkShaping(setting.trunk_bytes_per_s, system.serves_marked_first, classes))
     orders = [Order(grant, system.enforcement, system.congestion) for grant in setting.grants_bytes_per_s]
     if setting.research_congestion:
         orders.append(Order(None, Enforcement.NONE, setting.research_congestion))

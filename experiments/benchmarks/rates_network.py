@@ -63,7 +63,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Trunk:
+class TrunkShaping:
     """How the trunk is shaped: one queue at a wire rate for all; or marked classes in a queue of their own that is served
     first; or sender n in a class of its own that gets the n-th of `class_payload_bytes_per_s` and no more."""
 
@@ -136,7 +136,7 @@ class RatesNetwork:
     def __init__(self, switch: RatesNode, sink: RatesNode, senders: Sequence[RatesNode]) -> None:
         self._switch, self._sink, self._senders = switch, sink, senders
 
-    def shape(self, trunk: Trunk) -> None:
+    def shape(self, trunk: TrunkShaping) -> None:
         """Shapes the trunk anew."""
         with suppress(CommandFailed):  # there is none the first time
             self._switch.run("tc", "qdisc", "del", "dev", "trunk", "root")
