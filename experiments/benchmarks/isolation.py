@@ -37,7 +37,7 @@ from rich import box
 from rich.table import Table
 
 from experiments.benchmarks import attacks
-from experiments.benchmarks.attacks import ATTACKS, PORT, Frames, Station
+from experiments.benchmarks.attacks import ATTACKS, PORT, Frames, SendingHost
 from experiments.benchmarks.goals import (
     KEPT,
     NOT_JUDGED,
@@ -114,7 +114,7 @@ class Row:
     keeping: tuple[str, ...]  # hosts that keep their grants
     grant_bytes_per_s: float
     ignoring: tuple[str, ...]
-    send: Callable[[Station], None] | None
+    send: Callable[[SendingHost], None] | None
     offered_bytes_per_s: float = 0.0  # what each that ignores means to send; 0: as it goes
     phi: float | None = None  # of rows in which a share of the providers takes part
     u_bytes_per_s: float = 0.0
@@ -328,10 +328,10 @@ class Trial:
         receive = partial(_receive, write_fd, self.campus.get(host).IP(), begin_s, self.windows)
         return ForkRequest(host, receive, "receiver", keep=(write_fd,)), read_fd
 
-    def _station(self, host: str, target: str) -> Station:
+    def _station(self, host: str, target: str) -> SendingHost:
         plan = self.campus.plan
         here, there = plan.host_cables[host].b, plan.host_cables[target].b
-        return Station(
+        return SendingHost(
             interface=here.name,
             mac=here.mac,
             address=self.campus.get(host).IP(),
