@@ -208,7 +208,7 @@ def measure_isolation(
                 continue
             for system, campus in campuses.items():
                 progress(f"{row.words}: {system.name}")
-                samples = Trial(campus, system, row, warm_s, windows).run()
+                samples = IsolationTrial(campus, system, row, warm_s, windows).run()
                 found.append(judged(row, system.name, samples))
     result = {
         "cpus": os.cpu_count(),
@@ -240,7 +240,7 @@ def judged_figures(result: Mapping[str, Any]) -> Iterator[JudgedFigure]:
 # ---------------------------------------------------------------- one trial
 
 
-class Trial:
+class IsolationTrial:
     """One row under one system: processes are forked, and killed when the last second is counted."""
 
     def __init__(self, campus: LiveCampus, system: Control, row: Row, warm_s: float, windows: int) -> None:
