@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from controller.core.model import facts as f
 from experiments.results.history import OF_ATTEMPTS, OVER, Attempt, Timed, attempts, end_s
-from experiments.results.losses import Lost, work_lost
+from experiments.results.losses import LostSteps, work_lost
 from experiments.results.run_context import RunContext
 from testbed.messages import SEQUENCES_PER_ATTEMPT
 from topologies.spec import Role
@@ -193,7 +193,7 @@ class _Account:
         submitted: f.JobSubmitted,
         tries: Sequence[Attempt],
         story: _Story,
-        lost: Mapping[tuple[str, int], Lost],
+        lost: Mapping[tuple[str, int], LostSteps],
         ended_s: float,
     ) -> None:
         self.balance = GpuTimeBalance(submitted.payload_bytes)
