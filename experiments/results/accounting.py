@@ -43,6 +43,7 @@ from experiments.results.summary import (
     Cost,
     Delay,
     Emergencies,
+    GoodputFigures,
     Interruptions,
     JobFigures,
     KillSwitchFigures,
@@ -50,7 +51,6 @@ from experiments.results.summary import (
     MigrationFigures,
     MissedDeadline,
     NetworkObservation,
-    Rates,
     ResearchFigures,
     RunVerdict,
     Summary,
@@ -96,7 +96,7 @@ def summarise(facts: Sequence[Timed], context: RunContext) -> Summary:
             pause_median_s=quantile(journal.pauses_s, 0.5),
             pause_p99_s=quantile(journal.pauses_s, 0.99),
         ),
-        rates=Rates(
+        rates=GoodputFigures(
             flows=len(sent.goodputs),
             worst_goodput_over_grant=min(sent.goodputs, default=None),
             median_goodput_over_grant=quantile(sent.goodputs, 0.5),

@@ -171,7 +171,7 @@ class CheckpointFigures(Struct, frozen=True):
     ] = 0.0
 
 
-class Rates(Struct, frozen=True):
+class GoodputFigures(Struct, frozen=True):
     """What transfers got of what they were granted."""
 
     flows: Annotated[int, "transfers long enough to measure"]
@@ -262,7 +262,7 @@ class Summary(Struct, frozen=True):
     interruptions: Interruptions
     lost_time: LostGpuTime
     checkpoints: CheckpointFigures
-    rates: Rates
+    rates: GoodputFigures
     traffic: TrafficFigures
     research: ResearchFigures
     cost: Cost
