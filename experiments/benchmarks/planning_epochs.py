@@ -25,7 +25,7 @@ from controller.core.admission.admission import migration_share
 from controller.core.checkpointing.intervals import (
     BETA,
     CheckpointJob,
-    CheckpointPlan,
+    CheckpointSchedule,
     Planner,
     StaticPlanner,
     plan,
@@ -124,7 +124,7 @@ class JudgedPlans(NamedTuple):
     stopped: float
 
 
-def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointPlan]) -> JudgedPlans:
+def _judged(jobs: Sequence[CheckpointJob], plans: Mapping[str, CheckpointSchedule]) -> JudgedPlans:
     broken, lost, stopped = 0, 0.0, 0.0
     for job in jobs:
         rate, interval_s = plans[job.key].rate_bytes_per_s, plans[job.key].interval_s
