@@ -27,7 +27,7 @@ MOST_ENDED = 200  # jobs that are over and still listed
 
 
 class VersionedRows:
-    """VersionedRows by key, in the order of their latest change."""
+    """Rows by key, in the order of their latest change."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[int, Row | None]] = {}  # key -> (version, None: gone)
