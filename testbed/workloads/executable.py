@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.errors import RemoteProtocolError
 from testbed.program import ProgramRun
-from testbed.workloads.archive import CannotKeep, Progress, digest, pack, unpack
+from testbed.workloads.archive import CannotKeep, ProgramProgress, digest, pack, unpack
 from testbed.workloads.base import StateMismatch
 from testbed.workloads.contained import Contained
 from testbed.workloads.messages import (
     Failed,
     Finished,
+    Progress,
     Snapshot,
     SnapshotFailed,
     SnapshotTaken,
     Started,
     Stop,
 )
-from testbed.workloads.messages import Progress as Progressed
 
 if TYPE_CHECKING:
     from testbed.workloads.runner import RunnerLink
@@ -69,7 +69,7 @@ class ExecutableRunner:
         self._state = self._work / run.program.checkpoint_directory
         self._signal = run.program.signal
         self._asked: Asked | None = None
-        self._from = Progress(0, told=False)  # what it began with
+        self._from = ProgramProgress(0, told=False)  # what it began with
         self._ran_s = 0.0  # before its present start, in this attempt
         self._started_s: float | None = None  # of the program that runs; None: none does
         self._step_now = 0
@@ -187,7 +187,9 @@ class ExecutableRunner:
         """What is in its directory is the checkpoint."""
         began_s, path = time.monotonic(), Path(asked.order.path)
         try:
-            size_bytes = pack(self._state, path, Progress(self._step(), self._tells()), self._run.most_bytes)
+            size_bytes = pack(
+                self._state, path, ProgramProgress(self._step(), self._tells()), self._run.most_bytes
+            )
         except (CannotKeep, OSError) as error:
             self._fail(asked, str(error))
         else:
@@ -240,7 +242,7 @@ class ExecutableRunner:
     def _tell(self) -> None:
         before = self._step_now
         if (step := self._step()) > before:
-            self._link.send(Progressed(step))
+            self._link.send(Progress(step))
 
     def _wait_s(self) -> float:
         """Until something is to be looked at."""
