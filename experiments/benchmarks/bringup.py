@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.goals import JudgedFigure
+from experiments.benchmarks.timing import seconds_of
 from experiments.results.pictures import canvas
 from testbed.errors import CommandFailed
 from topologies.presets import campus54, three_tier
@@ -87,12 +88,6 @@ def _in_fresh_process(kind: str, hosts: int) -> dict[str, Any]:
     return figures
 
 
-def _timed(work: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    work()
-    return time.perf_counter() - begin_s
-
-
 def ours(hosts: int) -> dict[str, Any]:
     """The testbed's campus, complete."""
     from testbed.emulation.campus import LiveCampus
@@ -108,7 +103,7 @@ def ours(hosts: int) -> dict[str, Any]:
             memory = memory_of_family_bytes()
             used = before - memory_available_bytes()
         finally:
-            down_s = _timed(net.stop)
+            down_s = seconds_of(net.stop)
         phases = net.phases_s
     return {
         "up_s": up_s,
@@ -142,7 +137,7 @@ def stock(hosts: int) -> dict[str, Any]:
         memory = memory_of_family_bytes()
         used = before - memory_available_bytes()
     finally:
-        down_s = _timed(net.stop)
+        down_s = seconds_of(net.stop)
     left = links_here() - {"lo"}
     return {
         "up_s": up_s,
@@ -183,7 +178,7 @@ def _floor(hosts: int) -> dict[str, Any]:
                 link_requests.cable(c, made.bridges[c.a.node], pid)
                 for c, pid in zip(cables, holders.pids, strict=False)
             ]
-            veths_s = _timed(lambda: socket.send(pairs))
+            veths_s = seconds_of(lambda: socket.send(pairs))
             begin_s = time.perf_counter()
             holders.close()
             names = {c.a.name for c in cables}

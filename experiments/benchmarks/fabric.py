@@ -26,6 +26,7 @@ import numpy as np
 from rich.table import Table
 
 from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.timing import quantiles
 from testbed.emulation.campus import LiveCampus
 from testbed.errors import CommandFailed
 from topologies.presets import leaf_spine, three_tier
@@ -170,7 +171,7 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
         "one_pair_bytes_per_s": sum(one),
         "eight_pairs_bytes_per_s": sum(eight),
         "least_of_eight_bytes_per_s": min(eight),
-        "round_trip_s": _quantiles(round_trips),
+        "round_trip_s": quantiles(round_trips),
         "switch_cpu_share": cpu_s / seconds,
     }
 
@@ -197,7 +198,7 @@ def failover(trials: int) -> dict[str, Any]:
                 events = len(net.openflow.read_events())
                 net.get(at).cmd(f"ip link set {port} up")
                 net.openflow.wait_programmed(after=events)
-            result[name] = {"gap_s": _quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
+            result[name] = {"gap_s": quantiles(gaps), "lost": statistics.median(lost), "trials": trials}
         with _probing(net) as seen:
             net.openflow.stop_controller()
             events = len(net.openflow.read_events())
@@ -205,7 +206,7 @@ def failover(trials: int) -> dict[str, Any]:
             net.openflow.wait_programmed(after=events)
         result["controller_restarted_lost"] = seen["sent"] - len(seen["came"])
         took = [e["took_s"] for e in net.openflow.read_events() if e["event"] == "programmed"]
-        result["programmed_s"] = _quantiles(took[1:])
+        result["programmed_s"] = quantiles(took[1:])
     return result
 
 
@@ -249,14 +250,6 @@ def fabric_table(result: dict[str, Any]) -> Table:
         "all switches programmed anew", "", f"p50 {took['p50'] * 1e3:.1f} ms, max {took['max'] * 1e3:.1f} ms"
     )
     return table
-
-
-def _quantiles(values: list[float]) -> dict[str, float]:
-    return {
-        "p50": float(np.quantile(values, 0.5)),
-        "p99": float(np.quantile(values, 0.99)),
-        "max": max(values),
-    }
 
 
 @contextlib.contextmanager

@@ -11,16 +11,15 @@ import ipaddress
 import json
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mininet.log import setLogLevel
 from rich.table import Table
 
 from experiments.benchmarks.goals import JudgedFigure, in_ms
+from experiments.benchmarks.timing import quantiles, seconds_of
 from testbed.emulation.campus import LiveCampus
 from testbed.emulation.kernel.delay_line.process import LineStatistics, lateness_quantile_s
 from testbed.emulation.safety.fidelity import Bounds, probe_link_rates
@@ -55,7 +54,7 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
             "cpus": os.cpu_count(),
             "kernel": os.uname().release,
             "plain": {"rtt_s": _round_trips(net, pings), "bytes_per_s": _throughput(net, flow_s)},
-            "cut_s": _timed(lambda: net.set_link("h1", "s1", delay=0)),
+            "cut_s": seconds_of(lambda: net.set_link("h1", "s1", delay=0)),
         }
         result["through_the_line"] = {
             "rtt_s": _round_trips(net, pings),
@@ -86,8 +85,8 @@ def measure_links(out: Path, *, quick: bool = False) -> dict[str, Any]:
         carried = sum(now.bytes - then.bytes for now, then in zip(_line(net), before, strict=True))
         result["lossy"] = {"bytes_per_s": lossy, "lost_segments": lost, "carried_bytes": carried}
         rates = [SLOW, FAST] * (CHANGES // 2)
-        spent = [_timed(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
-        result["change_s"] = _quantiles(spent)
+        spent = [seconds_of(lambda rate=rate: net.set_link("h1", "s1", rate=rate)) for rate in rates]  # type: ignore[misc]
+        result["change_s"] = quantiles(spent)
     delayed, slow = result["delayed"], result["delayed_and_slow"]
     result["met"] = {
         "rtt_p50_s": bool(2 * DELAY_S <= delayed["rtt_s"]["p50"] <= GOALS["rtt_p50_s"]),
@@ -190,7 +189,7 @@ def _round_trips(net: LiveCampus, count: int) -> dict[str, float]:
     found = [float(value) / 1e3 for value in re.findall(r"time=([0-9.]+) ms", text)]
     if len(found) < 0.9 * count:
         raise SetupError(f"of {count} pings {len(found)} came back: {text[-300:]}")
-    return _quantiles(found[1:])  # the first asks for the address too
+    return quantiles(found[1:])  # the first asks for the address too
 
 
 def _throughput(net: LiveCampus, seconds: float) -> float:
@@ -211,18 +210,4 @@ def _lateness(now: list[LineStatistics], before: list[LineStatistics]) -> dict[s
         "wrong": max(one.wrong / one.seen for one in both if one.seen),
         "p50_s": lateness_quantile_s(counts, 0.50),
         "p99_s": lateness_quantile_s(counts, 0.99),
-    }
-
-
-def _timed(act: Callable[[], object]) -> float:
-    begin_s = time.perf_counter()
-    act()
-    return time.perf_counter() - begin_s
-
-
-def _quantiles(values: list[float]) -> dict[str, float]:
-    return {
-        "p50": float(np.quantile(values, 0.5)),
-        "p99": float(np.quantile(values, 0.99)),
-        "max": max(values),
     }
