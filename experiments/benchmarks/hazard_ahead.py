@@ -26,7 +26,14 @@ LEAST = 1e-9  # of a probability: a forecast of never does not lose for ever
 def judge_ahead(record: HazardRecord, window_s: float, prior: Experience) -> dict[int, dict[str, float]]:
     """Hours ahead -> nats a departure more than `PLAIN`, on the second half; and the number of departures."""
     window, states = HazardWindow(window_s, prior), StateFactors(window_s, prior, places=record.places)
-    ends = _ends(record)
+    # (host, when it was lent) -> (when that ended, how)
+    lent_since: dict[str, float] = {}
+    ends = {}
+    for at_s, host, what in record.events:
+        if what == LEND:
+            lent_since.setdefault(host, at_s)
+        elif host in lent_since:
+            ends[host, lent_since.pop(host)] = (at_s, what)
     nats = {hours: dict.fromkeys((PLAIN, NOW, AHEAD), 0.0) for hours in HOURS_AHEAD}
     departures = dict.fromkeys(HOURS_AHEAD, 0)
     since: dict[str, float] = {}
@@ -70,15 +77,3 @@ def judge_ahead(record: HazardRecord, window_s: float, prior: Experience) -> dic
         | {"departures": departures[hours]}
         for hours, of in nats.items()
     }
-
-
-def _ends(record: HazardRecord) -> dict[tuple[str, float], tuple[float, int]]:
-    """(host, when it was lent) -> (when that ended, how)."""
-    since: dict[str, float] = {}
-    ends = {}
-    for at_s, host, what in record.events:
-        if what == LEND:
-            since.setdefault(host, at_s)
-        elif host in since:
-            ends[host, since.pop(host)] = (at_s, what)
-    return ends
