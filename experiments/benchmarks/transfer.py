@@ -79,7 +79,7 @@ def measure_transfer(
     """
     if os.geteuid() != 0:
         raise SetupError("measuring over a veth pair needs root: it makes two network namespaces")
-    rows = []
+    rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
         places = {"tmpfs": _directory(stack, Path("/dev/shm")), "disk": _directory(stack, disk)}
         for place, path in places.items():
@@ -91,9 +91,21 @@ def measure_transfer(
                 )
         sender, receiver = stack.enter_context(_joined_processes())
         sender.ask("prepare", str(places["tmpfs"]), size_bytes)
+        kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
+        for place, path in places.items():
+            kinds += [(f"written_{place}", "bare", path)]
+            kinds += [(f"{way}_{place}", way, path) for way in ("cold", "steady")]
         for number in range(WARM_UP_ROUNDS + rounds):
-            row = {"round": number, **_round(sender, receiver, places, number % CONTENTS)}
-            rows.append(row)
+            # bytes per second of one transfer of each kind, and its ratio to the bare one before it
+            content, rates, ratios = number % CONTENTS, dict[str, float](), dict[str, float]()
+            for name, way, where in kinds:
+                bare, _ = _transfer(sender, receiver, "bare", None, content)
+                rates["bare"] = max(bare, rates.get("bare", 0.0))
+                rates[name], unsynced = _transfer(sender, receiver, way, where, content)
+                if name.endswith("_disk") and way != "bare":
+                    rates[f"{name}_unsynced"] = unsynced
+                ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
+            rows.append({"round": number, "bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}})
         recycled = receiver.ask("close_stores")
     kept = rows[WARM_UP_ROUNDS:]
     medians, ratios = (
@@ -139,24 +151,6 @@ def measure_transfer(
     verdict = "met" if result["goal_met"] else "not met"
     print(f"  goal, {GOAL} of bare for checkpoint n+1: {verdict}")
     return result
-
-
-def _round(sender: _Child, receiver: _Child, places: dict[str, Path], content: int) -> dict[str, Any]:
-    """Bytes per second of one transfer of each kind, and its ratio to the bare one before it."""
-    rates: dict[str, float] = {}
-    ratios: dict[str, float] = {}
-    kinds: list[tuple[str, str, Path | None]] = [("hashed", "hashed", None)]
-    for place, path in places.items():
-        kinds += [(f"written_{place}", "bare", path)]
-        kinds += [(f"{kind}_{place}", kind, path) for kind in ("cold", "steady")]
-    for name, kind, where in kinds:
-        bare, _ = _transfer(sender, receiver, "bare", None, content)
-        rates["bare"] = max(bare, rates.get("bare", 0.0))
-        rates[name], unsynced = _transfer(sender, receiver, kind, where, content)
-        if name.endswith("_disk") and kind != "bare":
-            rates[f"{name}_unsynced"] = unsynced
-        ratios |= {key: rates[key] / bare for key in (name, f"{name}_unsynced") if key in rates}
-    return {"bytes_per_s": rates, "ratio_to_bare": {"bare": 1.0, **ratios}}
 
 
 def _transfer(
