@@ -82,7 +82,16 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
     for each in campus.hosts:
         host = each.coordinator
         where = (host.building, host.state, " ".join(host.jobs)) if host else ("", "", "")
-        table.add_row(each.host, *where, *_switch_cells(each))
+        if (switch := each.switch) is None:
+            words, dropped = f"for {each.switch_users} only", ""
+        else:
+            words, dropped = (
+                switch.mode,
+                f"{switch.dropped_packets} packets" if switch.dropped_packets else "",
+            )
+            if (closes_in_s := switch.closes_in_s) is not None:
+                words += f", closed in {format_duration(closes_in_s)}" if closes_in_s > 0 else ", now closed"
+        table.add_row(each.host, *where, words, dropped)
     return f"campus [bold]{campus.campus}[/bold] ({campus.name}), process {campus.process}", table
 
 
@@ -95,14 +104,3 @@ def _switch(pin: Path) -> OwnerSwitch | None:
         return None
     left_s = (switch.isolate_at_ns - time.monotonic_ns()) / 1e9 if switch.isolate_at_ns else None
     return OwnerSwitch(switch.mode.name.lower(), left_s, switch.dropped_packets)
-
-
-def _switch_cells(each: HostAndSwitch) -> tuple[str, str]:
-    if (switch := each.switch) is None:
-        return f"for {each.switch_users} only", ""
-    words = switch.mode
-    if switch.closes_in_s is not None:
-        words += (
-            f", closed in {format_duration(switch.closes_in_s)}" if switch.closes_in_s > 0 else ", now closed"
-        )
-    return words, f"{switch.dropped_packets} packets" if switch.dropped_packets else ""
