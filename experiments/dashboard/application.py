@@ -98,7 +98,7 @@ class Application:
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False)
         handlers: dict[Any, Any] = {RequestRefused: _refused}
         starlette = Starlette(routes=routes, middleware=[hosts], exception_handlers=handlers)
-        self.asgi: ASGIApp = _with_headers(_for_our_pages(starlette))
+        self.asgi: ASGIApp = _guarded(starlette)
 
     # ------------------------------------------------------------ reading
 
@@ -246,25 +246,12 @@ class _Events(Response):
         scope.cancel()
 
 
-def _for_our_pages(app: ASGIApp) -> ASGIApp:
-    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others."""
-
-    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        foreign = (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")
-        if (
-            scope["type"] == "http"
-            and scope["path"].startswith("/api/")
-            and set(foreign) & set(scope["headers"])
-        ):
-            await _json({"words": "a request of another site's page"}, 403)(scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    return wrapped
-
-
-def _with_headers(app: ASGIApp) -> ASGIApp:
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """Refuses what another site's page asks for: it could not read the answer, but take the streams of others. Every answer
+    has `HEADERS`."""
     headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    foreign = {(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-site", b"same-site")}
+    refusal = _json({"words": "a request of another site's page"}, 403)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_more(message: Message) -> None:
@@ -272,7 +259,9 @@ def _with_headers(app: ASGIApp) -> ASGIApp:
                 message = {**message, "headers": [*message["headers"], *headers]}
             await send(message)
 
-        await app(scope, receive, send_more)
+        is_api = scope["type"] == "http" and scope["path"].startswith("/api/")
+        answer = refusal if is_api and foreign & set(scope["headers"]) else app
+        await answer(scope, receive, send_more)
 
     return wrapped
 
