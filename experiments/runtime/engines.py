@@ -136,7 +136,13 @@ class _Dask:
                 others = [each for each in self._client.nthreads() if each != first[0]]
                 is_second = tries > 0 and worker != first[0]
                 if is_second:
-                    _compare(task, first, (worker, result))
+                    hashes = {
+                        name: hashlib.sha256(repr(found).encode()).hexdigest()
+                        for name, found in (first, (worker, result))
+                    }
+                    if len(set(hashes.values())) > 1:
+                        story = [f"{name}: {found}" for name, found in hashes.items()]
+                        raise InvariantBroken(task.key, "played twice, it has two results", story)
                     self._same += 1
                 elif others and tries < MOST_TRIES:
                     again = self._submit(task, others)
@@ -184,13 +190,6 @@ def chosen(tasks: Sequence[Task]) -> frozenset[str]:
     """The keys of the tasks to be played twice: one in ONE_IN, at least one, the same ones whatever their order."""
     keys = sorted((task.key for task in tasks), key=lambda key: hashlib.sha256(key.encode()).digest())
     return frozenset(keys[: -(-len(keys) // ONE_IN)])
-
-
-def _compare(task: Task, first: tuple[str, Any], second: tuple[str, Any]) -> None:
-    hashes = [hashlib.sha256(repr(result).encode()).hexdigest() for _, result in (first, second)]
-    if hashes[0] != hashes[1]:
-        story = [f"{worker}: {found}" for (worker, _), found in zip((first, second), hashes, strict=True)]
-        raise InvariantBroken(task.key, "played twice, it has two results", story)
 
 
 # ---------------------------------------------------------------- on a worker
