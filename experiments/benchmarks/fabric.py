@@ -154,9 +154,8 @@ def forwarding(campus: Campus, seconds: float, pings: int) -> dict[str, Any]:
             with _program(net, b, _ECHO, PORT) as echo:
                 _said(echo)
                 with _program(net, a, _PING, net.get(b).IP(), PORT, pings + 1) as ping:
-                    round_trips = [float(_said(ping)) for _ in range(pings + 1)][
-                        1:
-                    ]  # the first also asks for the address
+                    # the first also asks for the address
+                    round_trips = [float(_said(ping)) for _ in range(pings + 1)][1:]
             before_s = _switch_cpu_s(net)
             one = _throughput(net, pairs[:1], seconds)
             cpu_s = _switch_cpu_s(net) - before_s

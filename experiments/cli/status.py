@@ -85,10 +85,8 @@ def status_table(campus: CampusStatus) -> tuple[str, Table]:
         if (switch := each.switch) is None:
             words, dropped = f"for {each.switch_users} only", ""
         else:
-            words, dropped = (
-                switch.mode,
-                f"{switch.dropped_packets} packets" if switch.dropped_packets else "",
-            )
+            words = switch.mode
+            dropped = f"{switch.dropped_packets} packets" if switch.dropped_packets else ""
             if (closes_in_s := switch.closes_in_s) is not None:
                 words += f", closed in {format_duration(closes_in_s)}" if closes_in_s > 0 else ", now closed"
         table.add_row(each.host, *where, words, dropped)

@@ -130,12 +130,7 @@ class Picture:
             0.0,
             0,
         )  # of what is there before the first fact: 0 is nothing
-        self.hosts, self.jobs, self.flows, self.links = (
-            VersionedRows(),
-            VersionedRows(),
-            VersionedRows(),
-            VersionedRows(),
-        )
+        self.hosts, self.jobs, self.flows, self.links = (VersionedRows() for _ in range(4))
         self.head: list[str] = []  # interrupted jobs that wait, before all others
         self.queue: list[str] = []
         self.level: float | None = None

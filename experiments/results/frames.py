@@ -369,9 +369,7 @@ def _events(facts: Sequence[Timed], _: RunContext) -> Iterator[EventRow]:
 def _like(row: type[Any], found: Callable[[Sequence[Timed]], Iterable[Any]]) -> RunTable:
     """A table whose columns are fields of what is found in the facts."""
     names = [column.name for column in fields(row)]
-    return RunTable(
-        row, lambda facts, _: (row(**{n: getattr(one, n) for n in names}) for one in found(facts))
-    )
+    return RunTable(row, lambda facts, _: (row(*(getattr(one, n) for n in names)) for one in found(facts)))
 
 
 TABLES: dict[str, RunTable] = {
